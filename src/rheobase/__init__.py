@@ -1,0 +1,1 @@
+"""Turn a trained ReLU network into a spiking one that answers in a few time steps."""
