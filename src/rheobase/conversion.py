@@ -1,0 +1,187 @@
+"""The verbs that turn one network into another: prepare for training, convert to spikes."""
+
+import copy
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase import methods
+from rheobase.activations import Rectifier
+from rheobase.coding import Coding
+from rheobase.datasets import batches
+from rheobase.folding import fold_amplitudes
+from rheobase.graph import Network, Site, capture, replace_sites
+from rheobase.membrane import Initial
+from rheobase.methods import Method, Observer
+from rheobase.neurons import IntegrateFire
+from rheobase.snn import SNN, Provenance
+
+
+@dataclass
+class Conversion:
+    """A conversion under way, as a method's `finish` sees it: spikes still carry their amplitudes.
+
+    Attributes:
+        ann: The captured network.
+        snn: The spiking one, every site with its neuron.
+        calibration: Gives the calibration inputs, batch by batch, each time it is called.
+    """
+
+    ann: Network
+    snn: SNN
+    calibration: Callable[[], Iterator[Tensor]]
+
+
+def prepare(model: nn.Module, method: str | Method = "opi", **settings: Any) -> fx.GraphModule:
+    """A copy of a model, ready to be trained for a method.
+
+    Each activation call gets the method's own activation, and max-pooling becomes average pooling, as spikes
+    have no exact maximum. Everything else, and every parameter's name, stays. The model is not changed.
+
+    Args:
+        model: The network, trained or not.
+        method: A method, or its name with its `settings`.
+        **settings: Settings of the named method.
+
+    Raises:
+        CaptureError: If the model has something that could not be converted after the training.
+    """
+    chosen = methods.get(method, **settings)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    prepared = replace_sites(model, chosen.activation, _average).to(device)
+    if not any(True for _ in prepared.parameters()):
+        raise ValueError("the model has no parameters to train")
+    return prepared
+
+
+def convert(
+    model: nn.Module,
+    method: str | Method = "opi",
+    calibration: Any = None,
+    *,
+    initial: Initial | None = None,
+    coding: Coding | None = None,
+    strict: bool | None = None,
+    example: Tensor | None = None,
+    **settings: Any,
+) -> SNN:
+    """Turn a trained network into a spiking one.
+
+    Args:
+        model: The trained network. It is not changed.
+        method: A method, or its name with its `settings`.
+        calibration: Training inputs for methods that measure the network: a tensor, a `Split`, a DataLoader
+            or a list of batches. Never test data.
+        initial: How membranes start; by default as the method's paper has it.
+        coding: How inputs become current; by default as the method's paper has it.
+        strict: Whether a neuron fires only above its threshold (True) or also on it (False).
+        example: One batch of inputs, where there is no calibration data: lets shapes be known and the
+            captured network be checked.
+        **settings: Settings of the named method.
+
+    Raises:
+        CaptureError: If something in the model cannot become spikes.
+        ValueError: If the method lacks what it needs: calibration data, or its own training.
+    """
+    chosen = methods.get(method, **settings)
+    inputs = _calibration_inputs(chosen, calibration)
+    example = next(inputs()) if example is None and calibration is not None else example
+    network = capture(model, example)
+    observers = {site.name: chosen.observe(site) for site in network.sites}
+    if any(observers.values()):
+        _observe(network, observers, inputs)
+    module = copy.deepcopy(network.module)
+    for site in network.sites:
+        neuron = chosen.neuron(site, observers[site.name])
+        if isinstance(site.activation, Rectifier) and site.bound is not None:
+            neuron.limit(site.bound)
+        neuron.initial = chosen.initial if initial is None else initial
+        if strict is not None and isinstance(neuron, IntegrateFire):
+            neuron.strict = strict
+        module.set_submodule(site.name, neuron)
+    snn = SNN(
+        module.eval(),
+        [site.name for site in network.sites],
+        chosen.coding if coding is None else coding,
+        None if example is None else tuple(example.shape[1:]),
+        Provenance(
+            chosen.name, dataclasses.asdict(chosen), str(chosen.initial if initial is None else initial)
+        ),
+    )
+    chosen.finish(Conversion(network, snn, inputs))
+    _fold(snn, example)
+    for name, share in snn.dead.items():
+        warnings.warn(
+            f"site {name!r}: {share:.0%} of its channels never activated on the calibration data, so their "
+            "threshold is 0; these neurons stay silent",
+            stacklevel=2,
+        )
+    return snn
+
+
+def _calibration_inputs(method: Method, calibration: Any) -> Callable[[], Iterator[Tensor]]:
+    if calibration is None and method.needs_calibration:
+        raise ValueError(
+            f"method {method.name!r} measures the network on data: pass calibration=, some hundred "
+            "training inputs"
+        )
+
+    def inputs() -> Iterator[Tensor]:
+        for x, _ in batches(calibration, what="calibration data"):
+            yield x
+
+    return inputs
+
+
+def _observe(
+    network: Network, observers: dict[str, Observer | None], inputs: Callable[[], Iterator[Tensor]]
+) -> None:
+    """Show every observer its site's activations over the calibration data."""
+    handles = []
+    for site in network.sites:
+        if observer := observers[site.name]:
+            hook = _hook(observer, site)
+            handles.append(network.module.get_submodule(site.name).register_forward_hook(hook))
+    try:
+        with torch.no_grad():
+            for x in inputs():
+                network.module(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _hook(observer: Observer, site: Site) -> Callable[[nn.Module, Any, Tensor], None]:
+    def hook(module: nn.Module, arguments: Any, a: Tensor) -> None:
+        if not a.isfinite().all():
+            raise ValueError(f"site {site.name!r} gave NaN or infinite activations on the calibration data")
+        observer.update(a)
+
+    return hook
+
+
+def _fold(snn: SNN, example: Tensor | None) -> None:
+    """Fold the amplitudes; the rate twin must stay what it was."""
+    with torch.no_grad():
+        before = snn(example[:2]) if example is not None else None
+        fold_amplitudes(snn.module)
+        if before is not None:
+            assert example is not None
+            error = (snn(example[:2]) - before).abs().max().item()
+            if error > 1e-3 * max(1.0, before.abs().max().item()):
+                raise RuntimeError(f"folding the spike amplitudes changed the network's rates by {error:.3g}")
+
+
+def _average(pool: nn.Module) -> nn.Module:
+    """The average pooling that takes a max-pooling's place before training."""
+    kind = type(pool).__name__.replace("Max", "Avg")
+    if kind.startswith("Adaptive"):
+        return getattr(nn, kind)(pool.output_size)  # type: ignore[no-any-return]
+    if pool.dilation not in (1, (1, 1), (1,)):
+        raise ValueError(f"a dilated max-pooling ({pool}) has no average form: use dilation=1")
+    return getattr(nn, kind)(pool.kernel_size, pool.stride, pool.padding, pool.ceil_mode)  # type: ignore[no-any-return]

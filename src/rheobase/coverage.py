@@ -1,0 +1,119 @@
+"""Coverage: what each call of a model becomes, before anything is converted."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from rheobase.graph import lower
+from rheobase.operations import SYNAPTIC
+
+
+@dataclass(frozen=True)
+class Line:
+    """One call of the model.
+
+    Attributes:
+        name: Where it is.
+        call: What is called there.
+        becomes: What it will be, or why it is refused.
+        neurons: How many neurons it gets, for one sample.
+        operations: Its multiplications, for one sample.
+        remedy: If it is refused, what to change.
+    """
+
+    name: str
+    call: str
+    becomes: str
+    neurons: int
+    operations: int
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Every call of a model, and whether the model can be converted as it is."""
+
+    lines: tuple[Line, ...]
+
+    @property
+    def refused(self) -> tuple[Line, ...]:
+        """The calls that cannot become spikes."""
+        return tuple(line for line in self.lines if line.remedy)
+
+    @property
+    def sites(self) -> tuple[Line, ...]:
+        """The calls that become neurons."""
+        return tuple(line for line in self.lines if line.neurons)
+
+    @property
+    def convertible(self) -> bool:
+        """Whether `convert` will take the model."""
+        return bool(self.sites) and not self.refused
+
+    def __str__(self) -> str:
+        head = ("where", "call", "becomes", "neurons", "operations")
+        table = [head]
+        for line in self.lines:
+            becomes = f"REFUSED: {line.becomes}" if line.remedy else line.becomes
+            table.append((line.name, line.call, becomes, _amount(line.neurons), _amount(line.operations)))
+            if line.remedy:
+                table.append(("", "", f"-> {line.remedy}", "", ""))
+        widths = [max(len(row[i]) for row in table) for i in range(len(head))]
+        rows = [
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in table
+        ]
+        return "\n".join([rows[0], "-" * len(rows[0]), *rows[1:], "", self._verdict()])
+
+    def _verdict(self) -> str:
+        neurons = sum(line.neurons for line in self.lines)
+        operations = sum(line.operations for line in self.lines)
+        if self.refused:
+            return f"{len(self.refused)} calls refuse: the model cannot be converted until they are changed."
+        if not self.sites:
+            return "No activation was found: there is nothing to turn into neurons."
+        return f"{len(self.sites)} sites, {neurons:,} neurons, {operations:,} multiplications: converts."
+
+
+def inspect(model: nn.Module, example_input: Tensor, *, show: bool = True) -> Coverage:
+    """Say what every call of a model becomes when it is converted, and what refuses.
+
+    The model is not changed, and a refusal is a line of the result, not an error.
+
+    Args:
+        model: The network.
+        example_input: One batch of inputs.
+        show: Whether to print the table.
+
+    Raises:
+        CaptureError: If the model cannot be traced or cannot run on the example.
+    """
+    _, lowering = lower(model, example_input)
+    sites = {id(placed) for placed, _, _ in lowering.sites.values()}
+    lines = []
+    for row in lowering.rows:
+        neurons = operations = 0
+        for node in row.nodes:
+            size = 1
+            for extent in node.meta.get("shape", (0,))[1:]:
+                size *= extent
+            operation = lowering.root.get_submodule(str(node.target))
+            if id(node) in sites:
+                neurons += size
+            if isinstance(operation, SYNAPTIC):
+                weight = operation.weight
+                assert isinstance(weight, Tensor)
+                transposed = "Transpose" in type(operation).__name__
+                source = node.all_input_nodes[0].meta.get("shape", (0,)) if transposed else (1, size)
+                each = 1
+                for extent in source[1:]:
+                    each *= extent
+                operations += each * weight[0].numel()
+        lines.append(Line(row.name, row.call, row.becomes, neurons, operations, row.remedy))
+    coverage = Coverage(tuple(lines))
+    if show:
+        print(coverage)
+    return coverage
+
+
+def _amount(value: int) -> str:
+    return f"{value:,}" if value else ""

@@ -1,0 +1,111 @@
+"""A dataset in memory: its two splits as pixels and labels, and how pixels become network inputs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+def normalise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    """Turn uint8 pixels (…, C, H, W) into (pixel/255 − mean) / std, in float32 on the pixels' device."""
+    if images.dtype != torch.uint8:
+        raise TypeError(f"normalise takes uint8 pixels, got {images.dtype}: these were normalised already?")
+    if images.ndim < 3 or images.shape[-3] != len(mean):
+        raise ValueError(
+            f"normalise takes images of {len(mean)} channels (…, C, H, W), got {tuple(images.shape)}"
+        )
+    # 255 is a tensor too: CUDA would multiply by the reciprocal of a number, one rounding away from the CPU.
+    full, centre, spread = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (255.0, mean, std))
+    return images.to(torch.float32).div_(full).sub_(centre).div_(spread)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One half of a dataset: uint8 images (N, C, H, W), int64 labels (N,), both on one device.
+
+    ``mean`` and ``std`` are those of pixel/255, one number per channel.
+    """
+
+    images: Tensor
+    labels: Tensor
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
+            raise ValueError(
+                f"images must be uint8 (N, C, H, W), got {self.images.dtype} {tuple(self.images.shape)}"
+            )
+        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
+            raise ValueError(
+                f"labels must be int64 ({len(self.images)},), one per image, "
+                f"got {self.labels.dtype} {tuple(self.labels.shape)}"
+            )
+        channels = self.images.shape[1]
+        if not len(self.mean) == len(self.std) == channels or not all(s > 0 for s in self.std):
+            raise ValueError(
+                f"{channels} channels need as many means and positive stds, got {self.mean} and {self.std}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Turn uint8 pixels of this kind into what a network reads, on whatever device they are."""
+        return normalise(images, self.mean, self.std)
+
+    def batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Give (normalised images, labels) in order; the last batch may be smaller."""
+        pairs = zip(torch.split(self.images, batch_size), torch.split(self.labels, batch_size), strict=True)
+        for images, labels in pairs:
+            yield self.normalise(images), labels
+
+    def take(self, n: int, seed: int = 0) -> "Split":
+        """Choose n images at random: the same ones whenever the seed is the same."""
+        if not 1 <= n <= len(self):
+            raise ValueError(f"cannot take {n} of {len(self)} images")
+        return self._select(self._shuffled(seed)[:n])
+
+    def hold_out(self, n: int, seed: int = 0) -> tuple["Split", "Split"]:
+        """Part into (the rest, n images held out): disjoint, the rest in its old order.
+
+        The n images are those that ``take(n, seed)`` gives: take from the rest, not from the whole.
+        """
+        if not 1 <= n < len(self):
+            raise ValueError(f"cannot hold out {n} of {len(self)} images: both parts need at least one")
+        order = self._shuffled(seed)
+        return self._select(order[n:].sort().values), self._select(order[:n])
+
+    def to(self, device: torch.device | str) -> "Split":
+        """Move images and labels to a device."""
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
+
+    def _shuffled(self, seed: int) -> Tensor:
+        # Drawn on the CPU, so that a split chooses the same images wherever it lies.
+        return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+
+    def _select(self, chosen: Tensor) -> "Split":
+        chosen = chosen.to(self.images.device)
+        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A named dataset: the names of its classes, and its training and test splits."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: Split
+    test: Split
+
+    def __post_init__(self) -> None:
+        for half, split in (("train", self.train), ("test", self.test)):
+            if len(split) == 0:
+                raise ValueError(f"the {half} split of {self.name} is empty")
+            low, high = int(split.labels.min()), int(split.labels.max())
+            if low < 0 or high >= len(self.classes):
+                raise ValueError(
+                    f"the {half} labels of {self.name} run from {low} to {high}, "
+                    f"but there are {len(self.classes)} classes"
+                )

@@ -1,0 +1,149 @@
+"""Evaluation: accuracy, spikes, operations and energy at every step, from one run."""
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rheobase.datasets import Split, batches
+from rheobase.energy import PAPER, Convention, snn_joules
+from rheobase.progress import display
+from rheobase.schedule import schedule
+from rheobase.simulation import simulate
+from rheobase.snn import SNN
+from rheobase.synapses import Synapses, count_synapses
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A converted network's results over a dataset, after each step 1 … T.
+
+    Attributes:
+        steps: T.
+        samples: How many images.
+        accuracy: Percent right after each step.
+        spikes: Mean spikes of an image up to each step, for each site.
+        sop: Mean synaptic operations of an image up to each step: additions caused by spikes.
+        mac: Mean multiplications of an image up to each step: by the analog input and other analog values.
+        joules: Mean energy of an image up to each step, by `convention`.
+        convention: What an operation is taken to cost.
+        neurons: How many neurons each site has.
+        seconds: How long the evaluation took.
+        backend: The kernel that ran.
+        profile: The arithmetic.
+    """
+
+    steps: int
+    samples: int
+    accuracy: list[float]
+    spikes: dict[str, list[float]]
+    sop: list[float]
+    mac: list[float]
+    joules: list[float]
+    convention: str
+    neurons: dict[str, int]
+    seconds: float = field(compare=False)
+    backend: str
+    profile: str
+
+    @property
+    def spikes_per_image(self) -> list[float]:
+        """Mean spikes of an image over all sites, up to each step."""
+        return [sum(site[t] for site in self.spikes.values()) for t in range(self.steps)]
+
+    @property
+    def rate(self) -> list[float]:
+        """Mean spikes of a neuron for each step, up to each step."""
+        neurons = sum(self.neurons.values())
+        return [count / neurons / (t + 1) for t, count in enumerate(self.spikes_per_image)]
+
+
+def evaluate(
+    snn: SNN,
+    data: Any,
+    steps: int,
+    *,
+    batch_size: int | None = None,
+    memory: int | None = None,
+    pooled_units: bool = False,
+    convention: Convention = PAPER,
+    progress: bool = True,
+) -> Evaluation:
+    """Run a converted network over a dataset.
+
+    Args:
+        snn: The network.
+        data: Inputs with labels: a `Split`, a pair of tensors, a DataLoader or a list of batches.
+        steps: How many time steps; results are given for each of 1 … steps.
+        batch_size: Samples simulated together, where the data does not come in batches; changes no result.
+        memory: A cap in bytes on what a run holds at a time.
+        pooled_units: Count synaptic operations behind average pooling by pooled units that are not zero,
+            instead of by the spikes that went in.
+        convention: What an operation costs.
+        progress: Whether to show a progress bar.
+    """
+    began = perf_counter()
+    right = torch.zeros(steps, dtype=torch.int64)
+    spikes: dict[str, Tensor] = {}
+    meter: _Meter | None = None
+    samples, run = 0, None
+    with display("evaluating", _count(data, batch_size), shown=progress) as bar:
+        for x, y in batches(data, batch_size, what="evaluation data"):
+            if y is None:
+                raise ValueError("evaluation data has no labels: pass (inputs, labels)")
+            x = x.to(snn.device)
+            if meter is None:
+                meter = _Meter(count_synapses(schedule(snn, x), pooled_units), steps)
+            run = simulate(
+                snn, x, steps, memory=memory, first_sample=samples, probe=meter.see, watch=list(meter.fan_out)
+            )
+            right += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
+            for site, counts in run.spikes.items():
+                spikes[site] = spikes.get(site, 0) + counts.cpu()
+            samples += x.shape[0]
+            bar.advance()
+    assert run is not None
+    assert meter is not None
+    sop = (meter.total.cumsum(0) / samples).tolist()
+    mac = [meter.synapses.mac_once + meter.synapses.mac_per_step * (t + 1.0) for t in range(steps)]
+    return Evaluation(
+        steps=steps,
+        samples=samples,
+        accuracy=(100 * right.double() / samples).tolist(),
+        spikes={site: (counts.cumsum(0).double() / samples).tolist() for site, counts in spikes.items()},
+        sop=sop,
+        mac=mac,
+        joules=[snn_joules(s, m, convention) for s, m in zip(sop, mac, strict=True)],
+        convention=convention.name,
+        neurons={site: meter.synapses.fan_out[site].numel() for site in snn.sites},
+        seconds=perf_counter() - began,
+        backend=run.backend,
+        profile=run.profile,
+    )
+
+
+class _Meter:
+    """Counts synaptic operations step by step while a simulation runs."""
+
+    def __init__(self, synapses: Synapses, steps: int) -> None:
+        self.synapses = synapses
+        self.fan_out = {name: f.flatten() for name, f in synapses.fan_out.items()}
+        self.total = torch.zeros(steps, dtype=torch.float64)
+
+    def see(self, name: str, signal_TB: Tensor, before: int) -> None:
+        """A probe: adds what this chunk's spikes cost."""
+        T = signal_TB.shape[0]
+        # Whole numbers below 2^24 in single precision, so the sum over the batch is exact.
+        active_TN = (signal_TB != 0).sum(1, dtype=signal_TB.dtype).flatten(1)
+        self.total[before : before + T] += active_TN.cpu().double() @ self.fan_out[name]
+
+
+def _count(data: Any, batch_size: int | None) -> int | None:
+    """How many batches there will be, where that can be known."""
+    if isinstance(data, tuple):
+        data = data[0]
+    if not hasattr(data, "__len__"):
+        return None
+    return -(-len(data) // (batch_size or 128)) if isinstance(data, (Tensor, Split)) else len(data)

@@ -1,0 +1,255 @@
+"""Capture: any traceable network as a graph of operations with named sites.
+
+The caller's model is copied before anything else and never touched. Every call gets an operation of its own,
+so that a ReLU module used twice is two sites. Where an example input is given, the captured network is run
+beside the original, and a difference is an error: there is no silent half-conversion.
+"""
+
+import copy
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.activations import Activation
+from rheobase.folding import fold_scales
+from rheobase.lowering import Lowering, NeedsExample, Row
+from rheobase.operations import Scale
+
+
+class CaptureError(ValueError):
+    """The model cannot be converted as it is; the message says where and what to change."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in the network where an activation stands, and where a neuron will."""
+
+    name: str
+    activation: nn.Module
+    bound: float | None
+
+
+@dataclass
+class Network:
+    """A captured network: an fx graph whose every call is one operation, and its sites in order."""
+
+    module: fx.GraphModule
+    sites: list[Site]
+    rows: list[Row]
+
+    def operation(self, node: fx.Node) -> nn.Module:
+        """The module a node calls."""
+        return self.module.get_submodule(str(node.target))
+
+
+def capture(model: nn.Module, example: Tensor | None = None) -> Network:
+    """Capture a copy of a model in evaluation mode.
+
+    Args:
+        model: Any network that `torch.fx` can trace. It is not changed.
+        example: One batch of inputs. Needed where a call's meaning depends on shapes; and with it the
+            result is checked against the model.
+
+    Raises:
+        CaptureError: If something in the model cannot become spikes. All such places are named at once.
+    """
+    traced, lowering = lower(model, example)
+    refused = [row for row in lowering.rows if row.refused]
+    if refused:
+        lines = [f"  {row.name} ({row.call}): {row.becomes}\n    -> {row.remedy}" for row in refused]
+        raise CaptureError("this model cannot be converted as it is:\n" + "\n".join(lines))
+    network = _assemble(traced, lowering)
+    if not network.sites:
+        raise CaptureError(
+            "no activation was found in the model, so there is nothing to turn into neurons: it must contain "
+            "at least one ReLU (nn.ReLU, F.relu, clamp(min=0), ReLU6 …)"
+        )
+    if example is not None:
+        _check_equal(traced, network.module, example)
+    return network
+
+
+def lower(model: nn.Module, example: Tensor | None = None) -> tuple[fx.GraphModule, Lowering]:
+    """Trace a copy of the model and lower it; refusals are rows of the lowering, not errors."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
+    _check_finite(model)
+    traced = trace(copy.deepcopy(model).eval())
+    if example is not None:
+        example = example[:2]
+        _propagate(traced, example)
+    lowering = Lowering(traced, shapes_known=example is not None)
+    lowering.run()
+    return traced, lowering
+
+
+def trace(model: nn.Module) -> fx.GraphModule:
+    """Trace a model symbolically; torch's own layers and this package's activations are single calls.
+
+    Raises:
+        CaptureError: If the model's control flow depends on data; names the line of the model that does.
+    """
+    try:
+        return fx.GraphModule(model, _Tracer().trace(model))
+    except Exception as error:  # tracing runs the user's code: anything can be raised there
+        raise CaptureError(
+            f"the model could not be traced: {error}\n  at {_user_line(error)}\n"
+            "  -> its path must not depend on the values or shapes of tensors (if, for, int(...) on a tensor); "
+            "fix the path with a constructor argument, or wrap the part that can be traced"
+        ) from error
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, Activation) or super().is_leaf_module(m, module_qualified_name)
+
+
+class _Shapes(fx.Interpreter):
+    """Runs the model once and notes each node's shape, or its value where it is no tensor."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if isinstance(value, Tensor):
+            n.meta["shape"] = tuple(value.shape)
+        elif isinstance(value, (tuple, list)) and value and all(isinstance(v, Tensor) for v in value):
+            n.meta["tensors"] = [tuple(v.shape) for v in value]
+        else:
+            n.meta["value"] = value
+        return value
+
+
+def _propagate(traced: fx.GraphModule, example: Tensor) -> None:
+    if not isinstance(example, Tensor):
+        raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
+    if not example.is_floating_point():
+        raise TypeError(
+            f"the example input must be of floating point, got {example.dtype}: normalise it first"
+        )
+    if not example.isfinite().all():
+        raise ValueError("the example input has NaN or infinite values")
+    try:
+        with torch.no_grad():
+            _Shapes(traced).run(example)
+    except Exception as error:
+        raise CaptureError(
+            f"the model could not run on an example input of shape {tuple(example.shape)}, {example.dtype}, on "
+            f"{example.device}: {str(error).splitlines()[0]}\n"
+            "  -> pass an input of the shape, dtype and device the model was trained with, batch first"
+        ) from error
+
+
+def _assemble(traced: fx.GraphModule, lowering: Lowering) -> Network:
+    module = fx.GraphModule(lowering.root, lowering.graph)
+    module.graph.eliminate_dead_code()
+    dtype = next((p.dtype for p in traced.parameters()), torch.get_default_dtype())
+    device = next((p.device for p in traced.parameters()), torch.device("cpu"))
+    fold_scales(module)
+    for part in module.modules():
+        if isinstance(part, Scale):
+            part.to(device, dtype)
+    module.delete_all_unused_submodules()
+    module.recompile()
+    module.eval().requires_grad_(False)
+    alive = {node.name: node for node in module.graph.nodes}
+    sites = [
+        Site(str(node.target), module.get_submodule(str(node.target)), bound)
+        for node, bound, _ in lowering.sites.values()
+        if node.name in alive
+    ]
+    return Network(module, sites, lowering.rows)
+
+
+def _check_finite(model: nn.Module) -> None:
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ValueError(
+                f"the model's {name} holds NaN or infinite values: train it again or load other weights"
+            )
+
+
+def _check_equal(traced: fx.GraphModule, captured: fx.GraphModule, example: Tensor) -> None:
+    with torch.no_grad():
+        expected, got = traced(example), captured(example)
+    if expected.shape == got.shape:
+        error = (expected - got).abs().max().item()
+        if error <= 1e-3 * max(1.0, expected.abs().max().item()):
+            return
+        what = f"its output differs by {error:.3g}"
+    else:
+        what = f"its output has shape {tuple(got.shape)} instead of {tuple(expected.shape)}"
+    raise CaptureError(
+        f"the captured network does not compute what the model does: {what}\n"
+        "  -> look for in-place operations on views, or for state kept between calls"
+    )
+
+
+def _user_line(error: BaseException) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/torch/" not in f.filename]
+    frames = [f for f in frames if "/rheobase/" not in f.filename] or frames
+    return f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "an unknown place"
+
+
+def replace_sites(
+    model: nn.Module, activation: Callable[[Site], nn.Module], pool: Callable[[nn.Module], nn.Module]
+) -> fx.GraphModule:
+    """A trainable copy of a model with another activation at each site and another module for each max-pool.
+
+    Parameter names and shared weights stay as they are.
+
+    Raises:
+        CaptureError: If something in the model could not be converted later.
+    """
+    traced, lowering = lower(model)
+    refused = [r for r in lowering.rows if r.refused and r.remedy != NeedsExample("").remedy]
+    if refused:
+        capture(model)
+    graph = traced.graph
+    for node, (placed, bound, inplace) in lowering.sites.items():
+        name = str(placed.target)
+        site = Site(name, lowering.root.get_submodule(name), bound)
+        source = node.args[0] if node.args else next(iter(node.kwargs.values()))
+        assert isinstance(source, fx.Node)
+        new = _insert(graph, node, traced, name, activation(site), source)
+        if inplace:
+            order = list(graph.nodes)
+            later = set(order[order.index(new) + 1 :])
+            source.replace_all_uses_with(new, later.__contains__)
+    for node, module in {**lowering.max_pools, **lowering.dropouts}.items():
+        name = str(node.target) if node.op == "call_module" else node.name
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        if node in lowering.max_pools:
+            module = pool(module)
+        _insert(graph, node, traced, name, module, source)
+    traced.delete_all_unused_submodules()
+    traced.recompile()
+    return traced.train(model.training)
+
+
+def _insert(
+    graph: fx.Graph, old: fx.Node, traced: fx.GraphModule, name: str, module: nn.Module, source: fx.Node
+) -> fx.Node:
+    """Call `module`, under a free name, instead of the old node."""
+    free, number = name, 1
+    others = {str(n.target) for n in graph.nodes if n.op == "call_module" and n is not old}
+    while free in others or (free != str(old.target) and _has(traced, free)):
+        number += 1
+        free = f"{name}_{number}"
+    traced.add_submodule(free, module)
+    with graph.inserting_after(old):
+        new = graph.call_module(free, (source,))
+    old.replace_all_uses_with(new)
+    graph.erase_node(old)
+    return new
+
+
+def _has(module: nn.Module, path: str) -> bool:
+    try:
+        module.get_submodule(path)
+    except AttributeError:
+        return False
+    return True

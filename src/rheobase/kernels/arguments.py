@@ -1,0 +1,44 @@
+"""Checks of a kernel's arguments, made before anything is changed."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+def check_dtype(label: str, tensor: Tensor, allowed: Iterable[torch.dtype]) -> None:
+    """Raise TypeError unless the tensor has one of the dtypes."""
+    allowed = tuple(allowed)
+    if tensor.dtype not in allowed:
+        raise TypeError(f"{label} is {tensor.dtype}: expected {' or '.join(str(dtype) for dtype in allowed)}")
+
+
+def check_shape(label: str, tensor: Tensor, *allowed: tuple[int, ...]) -> None:
+    """Raise ValueError unless the tensor has one of the shapes."""
+    if tuple(tensor.shape) not in allowed:
+        expected = " or ".join(str(shape) for shape in allowed)
+        raise ValueError(f"{label} has shape {tuple(tensor.shape)}: expected {expected}")
+
+
+def check_threshold(threshold: Tensor, sample: tuple[int, ...]) -> None:
+    """Raise ValueError unless the threshold broadcasts to a sample's shape."""
+    fits = threshold.dim() <= len(sample) and all(
+        have in (1, want) for have, want in zip(reversed(threshold.shape), reversed(sample), strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"threshold has shape {tuple(threshold.shape)}: expected one that broadcasts to a sample's {sample}"
+        )
+
+
+def check_device(device: torch.device, **tensors: Tensor | None) -> None:
+    """Raise ValueError unless every tensor given is on the device."""
+    for label, tensor in tensors.items():
+        if tensor is not None and tensor.device != device:
+            raise ValueError(f"{label} is on {tensor.device}: expected {device}, where the membrane is")
+
+
+def check_reset(reset: str) -> None:
+    """Raise ValueError unless the reset is known."""
+    if reset not in ("subtract", "zero"):
+        raise ValueError(f"unknown reset {reset!r}: expected 'subtract' or 'zero'")

@@ -1,0 +1,241 @@
+"""Convolution and integrate-and-fire in one Triton kernel: the matrix accumulator is the membrane.
+
+A program owns a box of output pixels and a block of output channels. It loads their membrane once, lets every
+step's matrix products accumulate on top of it, thresholds it in place, writes the spikes and goes on to the next
+step; the currents never exist in memory. One loop runs over steps, taps and input channels together, so that the
+loads of a step start while the step before it is still being finished.
+
+Letters: T steps, B batch, C input channels, N output channels, Y and X output rows and columns; H and W input
+rows and columns. Tensors are channels-last.
+"""
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+import os
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from rheobase.kernels.conv_integrate_fire.tiles import Tile, choose_tile, cut_pixels
+
+
+@triton.jit
+def _kernel(
+    spikes,
+    weight,
+    bias,
+    residual,
+    residual_scale,
+    residual_step,
+    membrane,
+    threshold,
+    out,
+    totals,
+    steps,
+    B,
+    N,
+    Y,
+    X,
+    C: tl.constexpr,
+    KERNEL_Y: tl.constexpr,
+    KERNEL_X: tl.constexpr,
+    STRIDE_Y: tl.constexpr,
+    STRIDE_X: tl.constexpr,
+    PADDING_Y: tl.constexpr,
+    PADDING_X: tl.constexpr,
+    STRICT: tl.constexpr,
+    SUBTRACT: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+    SCALED: tl.constexpr,
+    TOTALS: tl.constexpr,
+    SILENT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    VIA_FLOAT32: tl.constexpr,
+    BLOCK_B: tl.constexpr,
+    BLOCK_Y: tl.constexpr,
+    BLOCK_X: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    PIXELS: tl.constexpr = BLOCK_B * BLOCK_Y * BLOCK_X
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    tiles_x = tl.cdiv(X, BLOCK_X)
+    tiles_y = tl.cdiv(Y, BLOCK_Y)
+    # Programs that read the same spikes run next to each other.
+    tile = tl.program_id(0) // tiles_n
+    n0 = tl.program_id(0) % tiles_n * BLOCK_N
+    x0 = tile % tiles_x * BLOCK_X
+    y0 = tile // tiles_x % tiles_y * BLOCK_Y
+    b0 = tile // (tiles_x * tiles_y) * BLOCK_B
+    n = n0 + tl.arange(0, BLOCK_N)
+
+    BLOCKS_C: tl.constexpr = (C + BLOCK_C - 1) // BLOCK_C
+    ROUNDS: tl.constexpr = KERNEL_Y * KERNEL_X * BLOCKS_C
+    # Padding in whole strides, so that the division below never sees a negative number.
+    SHIFT_Y: tl.constexpr = (PADDING_Y + STRIDE_Y - 1) // STRIDE_Y
+    SHIFT_X: tl.constexpr = (PADDING_X + STRIDE_X - 1) // STRIDE_X
+
+    potential = membrane.load([b0, y0, x0, n0]).reshape(PIXELS, BLOCK_N)
+    for i in range(0, steps * ROUNDS):
+        t = i // ROUNDS
+        tap = i % ROUNDS // BLOCKS_C
+        c = i % BLOCKS_C * BLOCK_C
+        y = tap // KERNEL_X + SHIFT_Y * STRIDE_Y - PADDING_Y
+        x = tap % KERNEL_X + SHIFT_X * STRIDE_X - PADDING_X
+        # Pixels outside the image, and channels past the last, read as zero.
+        seen = spikes.load(
+            [
+                t * B + b0,
+                y0 + y // STRIDE_Y - SHIFT_Y,
+                y % STRIDE_Y,
+                x0 + x // STRIDE_X - SHIFT_X,
+                x % STRIDE_X * C + c,
+            ]
+        ).reshape(PIXELS, BLOCK_C)
+        taken = weight.load([tap * N + n0, c])
+        if VIA_FLOAT32:
+            seen, taken = seen.to(tl.float32), taken.to(tl.float32)
+        elif seen.dtype != taken.dtype:
+            # A signed byte has a fast conversion.
+            seen = seen.to(tl.int8, bitcast=True).to(taken.dtype)
+        potential = tl.dot(seen, taken.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
+        if i % ROUNDS == ROUNDS - 1:
+            # Loaded here, not before the loop, where they would occupy registers during the products.
+            in_n = n < N
+            theta = tl.load(threshold + n, mask=in_n, other=SILENT)[None, :]
+            potential += tl.load(bias + n, mask=in_n, other=0)[None, :]
+            if RESIDUAL:
+                extra = residual.load([t * residual_step, b0, y0, x0, n0]).reshape(PIXELS, BLOCK_N)
+                extra = extra.to(potential.dtype)
+                if SCALED:
+                    extra *= tl.load(residual_scale + n, mask=in_n, other=0)[None, :]
+                potential += extra
+            fired = potential > theta if STRICT else potential >= theta
+            emitted = fired.to(tl.float32).to(out.dtype)
+            out.store([t, b0, y0, x0, n0], emitted.reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
+            if TOTALS:
+                m = tl.arange(0, PIXELS)
+                inside = (x0 + m % BLOCK_X < X) & (y0 + m // BLOCK_X % BLOCK_Y < Y)
+                per_pixel = tl.sum(fired.to(tl.int32), 1) * inside.to(tl.int32)
+                b = b0 + tl.arange(0, BLOCK_B)
+                per_sample = tl.sum(per_pixel.reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
+                tl.atomic_add(totals + t * B + b, per_sample, mask=b < B)
+            if SUBTRACT:
+                potential = tl.where(fired, potential - theta, potential)
+            else:
+                potential = tl.where(fired, 0, potential)
+    membrane.store([b0, y0, x0, n0], potential.reshape(BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
+
+
+def run(
+    spikes: Tensor,
+    weight: Tensor,
+    membrane: Tensor,
+    out: Tensor,
+    residual: Tensor | None,
+    bias: Tensor | None,
+    threshold: Tensor,
+    residual_scale: Tensor | None,
+    *,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    totals: Tensor | None,
+    strict: bool,
+    reset: str,
+    precision: str,
+    tile: Tile | None,
+) -> None:
+    """Fill `out` (T, B, N, Y, X) in one launch, updating `membrane` and `totals` in place."""
+    T, B, _, _, _ = spikes.shape
+    N, _, kernel_y, kernel_x = weight.shape
+    _, _, Y, X = membrane.shape
+    integer = membrane.dtype == torch.int32
+    images = _fold_stride(_align((spikes.view(torch.int8) if integer else spikes).movedim(2, -1)), stride)
+    C = images.shape[-1] // stride[1]
+    tile = tile or choose_tile(weight.dtype, C, N, B * Y * X, _count_processors(spikes.device))
+    block_b, block_y, block_x = cut_pixels(tile.pixels, B, Y, X)
+    programs = -(-B // block_b) * -(-Y // block_y) * -(-X // block_x) * -(-N // tile.channels)
+    box = [block_b, block_y, block_x, tile.channels]
+
+    membrane_BYXN, out_TBYXN = membrane.movedim(1, -1), out.movedim(2, -1)
+    state, written = _align(membrane_BYXN), _align(out_TBYXN)
+    extra = state[None]
+    if residual is not None:
+        extra = _align((residual if residual.dim() == 5 else residual[None]).movedim(2, -1))
+    threshold_N = threshold.expand(N, 1, 1).flatten().contiguous()
+    bias_N = torch.zeros_like(threshold_N) if bias is None else bias.contiguous()
+    with torch.cuda.device_of(spikes):
+        _kernel[(programs,)](
+            _describe(images, [block_b, block_y, 1, block_x, tile.depth]),
+            _describe(_align(weight.permute(2, 3, 0, 1).flatten(0, 2)), [tile.channels, tile.depth]),
+            bias_N,
+            _describe(extra, [1, *box]),
+            bias_N if residual_scale is None else residual_scale.contiguous(),
+            int(len(extra) > 1),
+            _describe(state, box),
+            threshold_N,
+            _describe(written, [1, *box]),
+            bias_N if totals is None else totals,
+            T,
+            B,
+            N,
+            Y,
+            X,
+            C=C,
+            KERNEL_Y=kernel_y,
+            KERNEL_X=kernel_x,
+            STRIDE_Y=stride[0],
+            STRIDE_X=stride[1],
+            PADDING_Y=padding[0],
+            PADDING_X=padding[1],
+            STRICT=strict,
+            SUBTRACT=reset == "subtract",
+            RESIDUAL=residual is not None,
+            SCALED=residual_scale is not None,
+            TOTALS=totals is not None,
+            SILENT=torch.iinfo(torch.int32).max if integer else torch.finfo(torch.float32).max,
+            PRECISION=precision,
+            VIA_FLOAT32=not integer and os.environ.get("TRITON_INTERPRET") == "1",
+            BLOCK_B=block_b,
+            BLOCK_Y=block_y,
+            BLOCK_X=block_x,
+            BLOCK_N=tile.channels,
+            BLOCK_C=tile.depth,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+        )
+    for result, aligned in ((membrane_BYXN, state), (out_TBYXN, written)):
+        if aligned is not result:
+            result.copy_(aligned[..., :N])
+
+
+def _align(tensor: Tensor) -> Tensor:
+    """Return the tensor as a descriptor needs it: contiguous, from and in multiples of 16 bytes.
+
+    Channels-last tensors of most layers pass as they are; others are copied, padded with channels of zeros.
+    """
+    aligned = tensor.shape[-1] * tensor.itemsize % 16 == 0 and tensor.data_ptr() % 16 == 0
+    if aligned and tensor.is_contiguous():
+        return tensor
+    return F.pad(tensor, (0, -tensor.shape[-1] % 16)).clone(memory_format=torch.contiguous_format)
+
+
+def _fold_stride(spikes: Tensor, stride: tuple[int, int]) -> Tensor:
+    """View (T, B, H, W, C) spikes so that a strided window is a box: (T·B, H/s, s, W/s, s·C)."""
+    stride_y, stride_x = stride
+    if spikes.shape[2] % stride_y or spikes.shape[3] % stride_x:
+        spikes = F.pad(spikes, (0, 0, 0, -spikes.shape[3] % stride_x, 0, -spikes.shape[2] % stride_y))
+    T, B, H, W, C = spikes.shape
+    return spikes.view(T * B, H // stride_y, stride_y, W // stride_x, stride_x * C)
+
+
+def _describe(tensor: Tensor, block: list[int]) -> TensorDescriptor:
+    # The strides of a contiguous tensor's dimensions of size 1 are arbitrary: viewing it anew makes them aligned.
+    return TensorDescriptor.from_tensor(tensor.view(-1).view(tensor.shape), block)
+
+
+def _count_processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

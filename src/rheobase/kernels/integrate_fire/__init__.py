@@ -1,0 +1,109 @@
+"""Integrate-and-fire over time: currents in, spikes out, the membrane carried along.
+
+Letters: T steps, B batch, `...` a sample's shape; N all neurons of the batch, in the membrane's memory order.
+"""
+
+import torch
+from torch import Tensor
+
+from rheobase.kernels.arguments import check_device, check_dtype, check_reset, check_shape, check_threshold
+from rheobase.kernels.backends import choose_backend
+from rheobase.kernels.integrate_fire import reference
+from rheobase.kernels.integrate_fire.layout import allocate_spikes, flatten
+
+__all__ = ["choose_backend", "integrate_fire"]
+
+SPIKE_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8)
+
+
+@torch.no_grad()
+def integrate_fire(
+    current: Tensor,
+    membrane: Tensor,
+    threshold: Tensor,
+    *,
+    steps: int,
+    strict: bool = False,
+    reset: str = "subtract",
+    out: Tensor | None = None,
+    counts: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Run integrate-and-fire neurons for a number of steps.
+
+    Each step adds the current to the membrane, fires where the potential reaches the threshold, and resets
+    the neurons that fired. All arithmetic is in the membrane's dtype. No gradient flows through it.
+
+    Args:
+        current: (T, B, ...), one slice a step; or (B, ...), the same current every step, which is never
+            repeated in memory. Floating point, no wider than the membrane.
+        membrane: (B, ...) float32 or float64, dense in any memory format. Updated in place to the potential
+            after the last step, so that calls over consecutive chunks of time chain.
+        threshold: Broadcastable to a sample's shape: `()`, `(C, 1, 1)`, `(C, H, W)`, `(N,)`. The largest
+            finite value silences a neuron.
+        steps: Number of steps T.
+        strict: Fire where the potential exceeds the threshold, instead of where it reaches it.
+        reset: `"subtract"` takes the threshold off a neuron that fired; `"zero"` sets its potential to zero.
+        out: Spikes of an earlier call, to be overwritten: (T, B, ...) with the membrane's memory format,
+            dtype float32, float64, float16, bfloat16 or uint8. A large one costs more to allocate than to
+            fill.
+        counts: (B, ...) float32 or int32 with the membrane's memory format, increased by each neuron's
+            number of spikes.
+        backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`; `choose_backend` says what `"auto"` means.
+
+    Returns:
+        (T, B, ...) spikes, 0 or 1: `out` when given, else float32.
+
+    Raises:
+        TypeError: A dtype is not one of those named above.
+        ValueError: A shape, device, memory format, reset or backend does not fit; nothing has been changed.
+    """
+    name = choose_backend(membrane.device, backend)
+    _check(current, membrane, threshold, steps, reset, out, counts)
+    # A cast that overflows, or an infinite threshold, would turn "does not fire" into 0·∞ in the fast paths.
+    threshold = threshold.to(membrane.dtype).clamp(max=torch.finfo(membrane.dtype).max)
+    spikes = allocate_spikes(membrane, steps) if out is None else out
+    if membrane.numel() == 0:
+        return spikes
+    if name == "reference":
+        reference.run(current, membrane, threshold, spikes, counts, strict=strict, reset=reset)
+        return spikes
+    flat = flatten(current, membrane, threshold, spikes, counts)
+    if name == "cpu":
+        from rheobase.kernels.integrate_fire import cpu
+
+        cpu.run(*flat, strict=strict, reset=reset)
+    else:
+        from rheobase.kernels.integrate_fire import triton
+
+        triton.run(*flat, strict=strict, reset=reset)
+    return spikes
+
+
+def _check(
+    current: Tensor,
+    membrane: Tensor,
+    threshold: Tensor,
+    steps: int,
+    reset: str,
+    out: Tensor | None,
+    counts: Tensor | None,
+) -> None:
+    if steps < 1:
+        raise ValueError(f"steps is {steps}: expected at least 1")
+    check_reset(reset)
+    if membrane.dim() < 1:
+        raise ValueError("membrane has no batch dimension: expected (B, ...)")
+    check_dtype("membrane", membrane, (torch.float32, torch.float64))
+    floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    check_dtype("current", current, floats[: 3 if membrane.dtype == torch.float32 else 4])
+    check_dtype("threshold", threshold, floats)
+    check_shape("current", current, (steps, *membrane.shape), tuple(membrane.shape))
+    check_threshold(threshold, tuple(membrane.shape[1:]))
+    if out is not None:
+        check_dtype("out", out, SPIKE_DTYPES)
+        check_shape("out", out, (steps, *membrane.shape))
+    if counts is not None:
+        check_dtype("counts", counts, (torch.float32, torch.int32))
+        check_shape("counts", counts, tuple(membrane.shape))
+    check_device(membrane.device, current=current, threshold=threshold, out=out, counts=counts)

@@ -1,0 +1,78 @@
+"""Tensors of any dense memory format as flat rows of neurons.
+
+Letters: T steps, N all neurons of the batch in the membrane's memory order, M distinct thresholds.
+Neuron n has threshold `threshold_M[(n // repeat) % M]`, which covers a scalar, a channel axis anywhere and
+one threshold per neuron without copying any of them.
+"""
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+
+def allocate_spikes(membrane: Tensor, steps: int) -> Tensor:
+    """Allocate uninitialised float32 spikes with the membrane's memory format."""
+    order = _memory_order(membrane)
+    shape = [membrane.shape[dim] for dim in order]
+    spikes = torch.empty(steps, *shape, dtype=torch.float32, device=membrane.device)
+    return spikes.permute(0, *(order.index(dim) + 1 for dim in range(membrane.dim())))
+
+
+def flatten(
+    current: Tensor, membrane: Tensor, threshold: Tensor, spikes: Tensor, counts: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, int, Tensor, Tensor | None]:
+    """View every tensor as rows of neurons in the membrane's memory order.
+
+    A current constant in time becomes a (T, N) view whose rows are the same memory. A current laid out
+    otherwise than the membrane is copied.
+
+    Returns:
+        current_TN, membrane_N, threshold_M, repeat, spikes_TN, counts_N.
+
+    Raises:
+        ValueError: `membrane`, `spikes` or `counts`, which are written, cannot be viewed that way.
+    """
+    order = _memory_order(membrane)
+    steps, neurons = len(spikes), membrane.numel()
+
+    def view(label: str, tensor: Tensor) -> Tensor:
+        ordered = tensor.permute(*order)
+        if not ordered.is_contiguous():
+            raise ValueError(
+                f"{label} has strides {tensor.stride()}: expected a dense tensor in the membrane's memory "
+                f"format (strides {membrane.stride()})"
+            )
+        return ordered.view(-1)
+
+    membrane_N = view("membrane", membrane)
+    view("out", spikes[0])
+    spikes_TN = spikes.as_strided((steps, neurons), (spikes.stride(0), 1))
+    constant = current.dim() == membrane.dim()
+    rows = current.unsqueeze(0) if constant else current
+    current_TN = rows.permute(0, *(dim + 1 for dim in order)).reshape(len(rows), neurons)
+    if current_TN.stride(1) != 1:
+        current_TN = current_TN.contiguous()
+    threshold_M, repeat = _fold_threshold(threshold.expand(membrane.shape).permute(*order))
+    counts_N = None if counts is None else view("counts", counts)
+    return current_TN.expand(steps, neurons), membrane_N, threshold_M, repeat, spikes_TN, counts_N
+
+
+def _memory_order(tensor: Tensor) -> list[int]:
+    """Return the dimensions, the slowest in memory first."""
+
+    def step(dim: int) -> float:
+        return tensor.stride(dim) if tensor.shape[dim] > 1 else float("inf")
+
+    return sorted(range(tensor.dim()), key=step, reverse=True)
+
+
+def _fold_threshold(expanded: Tensor) -> tuple[Tensor, int]:
+    """Drop the outer and inner dimensions along which an expanded threshold does not vary."""
+    varying = [dim for dim, size in enumerate(expanded.shape) if size > 1 and expanded.stride(dim) != 0]
+    if not varying:
+        return expanded[(0,) * expanded.dim()].reshape(1), 1
+    first, last = varying[0], varying[-1]
+    inner = expanded.shape[last + 1 :]
+    kept = (slice(None),) * (last + 1 - first)
+    return expanded[(0,) * first + kept + (0,) * len(inner)].reshape(-1), prod(inner)

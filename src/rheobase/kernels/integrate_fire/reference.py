@@ -1,0 +1,28 @@
+"""The definition of integrate-and-fire: one step after another, in the order it is written in papers."""
+
+import torch
+from torch import Tensor
+
+
+def run(
+    current: Tensor,
+    membrane: Tensor,
+    threshold: Tensor,
+    spikes: Tensor,
+    counts: Tensor | None,
+    *,
+    strict: bool,
+    reset: str,
+) -> None:
+    """Fill `spikes` step by step, updating `membrane` and `counts` in place."""
+    constant = current.dim() == membrane.dim()
+    potential = membrane.clone()
+    for t in range(len(spikes)):
+        potential = potential + (current if constant else current[t])
+        fired = potential > threshold if strict else potential >= threshold
+        after = potential - threshold if reset == "subtract" else torch.zeros_like(potential)
+        potential = torch.where(fired, after, potential)
+        spikes[t] = fired
+        if counts is not None:
+            counts += fired
+    membrane.copy_(potential)

@@ -1,0 +1,87 @@
+"""Integrate-and-fire in Triton: a program owns a block of neurons and keeps their membrane in registers.
+
+Letters: T steps, N all neurons of the batch, M distinct thresholds.
+"""
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 1024
+
+
+@triton.jit
+def _kernel(
+    current,
+    membrane,
+    threshold,
+    spikes,
+    counts,
+    neurons,
+    steps,
+    current_step,
+    spikes_step,
+    M,
+    repeat,
+    STRICT: tl.constexpr,
+    SUBTRACT: tl.constexpr,
+    COUNT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = n < neurons
+    potential = tl.load(membrane + n, mask=inside, other=0.0)
+    theta = tl.load(threshold + (n // repeat) % M, mask=inside, other=1.0)
+    total = tl.zeros((BLOCK,), tl.int32)
+    current += n
+    spikes += n
+    for _ in range(steps):
+        potential += tl.load(current, mask=inside, other=0.0).to(potential.dtype)
+        fired = potential > theta if STRICT else potential >= theta
+        # By way of float32: the interpreter knows no other way to bfloat16.
+        tl.store(spikes, fired.to(tl.float32).to(spikes.dtype.element_ty), mask=inside)
+        potential = tl.where(fired, potential - theta if SUBTRACT else 0.0, potential)
+        if COUNT:
+            total += fired.to(tl.int32)
+        current += current_step
+        spikes += spikes_step
+    tl.store(membrane + n, potential, mask=inside)
+    if COUNT:
+        before = tl.load(counts + n, mask=inside, other=0)
+        tl.store(counts + n, before + total.to(before.dtype), mask=inside)
+
+
+def run(
+    current_TN: Tensor,
+    membrane_N: Tensor,
+    threshold_M: Tensor,
+    repeat: int,
+    spikes_TN: Tensor,
+    counts_N: Tensor | None,
+    *,
+    strict: bool,
+    reset: str,
+    block: int = BLOCK,
+) -> None:
+    """Fill `spikes_TN` in one launch, updating `membrane_N` and `counts_N` in place."""
+    neurons = membrane_N.numel()
+    with torch.cuda.device_of(membrane_N):
+        _kernel[(triton.cdiv(neurons, block),)](
+            current_TN,
+            membrane_N,
+            threshold_M,
+            spikes_TN,
+            membrane_N if counts_N is None else counts_N,
+            neurons,
+            len(spikes_TN),
+            current_TN.stride(0),
+            spikes_TN.stride(0),
+            threshold_M.numel(),
+            repeat,
+            STRICT=strict,
+            SUBTRACT=reset == "subtract",
+            COUNT=counts_N is not None,
+            BLOCK=block,
+        )

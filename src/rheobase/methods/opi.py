@@ -1,0 +1,24 @@
+"""Optimized potential initialisation: the paper's method."""
+
+from dataclasses import dataclass
+
+from rheobase.membrane import Half, Initial
+from rheobase.methods.tcl import TrainedClip
+
+
+@dataclass(frozen=True)
+class OPI(TrainedClip):
+    """Trainable clipping, and every membrane starts at half its threshold.
+
+    T. Bu, J. Ding, Z. Yu and T. Huang, "Optimized Potential Initialization for Low-latency Spiking Neural
+    Networks", AAAI 2022.
+
+    With z piecewise uniform the expected squared error goes with (θ − v(0))³ + v(0)³ and the expected error
+    with (θ − v(0))² − v(0)²: the first is smallest, the second zero, at v(0) = θ/2.
+    """
+
+    name = "opi"
+
+    @property
+    def initial(self) -> Initial:
+        return Half()

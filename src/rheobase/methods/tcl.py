@@ -1,0 +1,42 @@
+"""Trainable clipping layers."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from rheobase.activations import Clip
+from rheobase.graph import Site
+from rheobase.methods.base import Method, Observer
+from rheobase.neurons import IntegrateFire, Neuron
+
+
+@dataclass(frozen=True)
+class TrainedClip(Method):
+    """What methods with a trained clip share: a = clip(z, 0, θ) in training, and θ is the threshold."""
+
+    start: float = 4.0
+    """θ before training."""
+
+    def activation(self, site: Site) -> nn.Module:
+        return Clip(self.start if site.bound is None else min(self.start, site.bound))
+
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        if not isinstance(site.activation, Clip):
+            raise ValueError(
+                f"{self.name} takes each threshold from a trained clip, but site {site.name!r} holds "
+                f"{type(site.activation).__name__}: train the network that prepare(model, {self.name!r}) "
+                "gives and convert that, or choose a method that takes thresholds from data"
+            )
+        return IntegrateFire(site.activation.threshold)
+
+
+@dataclass(frozen=True)
+class TCL(TrainedClip):
+    """Trainable clipping layers; every membrane starts at zero.
+
+    N.-D. Ho and I.-J. Chang, "TCL: an ANN-to-SNN conversion with trainable clipping layers", 2020.
+
+    What θ starts at before training is not certain from the paper; 4.0 is this package's choice.
+    """
+
+    name = "tcl"

@@ -1,0 +1,210 @@
+"""The closed list of operations a captured network consists of.
+
+Capture rewrites whatever it finds into these modules, so that conversion, simulation, counting and export
+each have one short list to know. Most act on each time step alone and are linear. `MaxPool` and `Product`
+are not: over time they work on sums, so that their mean output tends to what the ordinary network computes.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+SYNAPTIC: tuple[type[nn.Module], ...] = (
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+    nn.Linear,
+)
+"""Weighted connections: what a spike meets on its way to the next neuron."""
+
+POOLING: tuple[type[nn.Module], ...] = (
+    nn.AvgPool1d,
+    nn.AvgPool2d,
+    nn.AvgPool3d,
+    nn.AdaptiveAvgPool1d,
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveAvgPool3d,
+)
+
+RESIZING: tuple[type[nn.Module], ...] = (nn.Upsample, nn.PixelShuffle, nn.PixelUnshuffle, nn.ChannelShuffle)
+
+
+class Add(nn.Module):
+    """The sum of two signals."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return a + b
+
+
+class Concat(nn.Module):
+    """Signals side by side along one dimension."""
+
+    def __init__(self, dim: int = 1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, *signals: Tensor) -> Tensor:
+        return torch.cat(signals, self.dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class Scale(nn.Module):
+    """x·scale + shift, each one number or one per channel."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, scale: Tensor, shift: Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("scale", scale.detach().clone())
+        self.register_buffer("shift", (torch.zeros_like(scale) if shift is None else shift).detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addcmul(along_channels(self.shift, x.dim()), x, along_channels(self.scale, x.dim()))
+
+    def extra_repr(self) -> str:
+        return f"channels={self.scale.numel()}" if self.scale.dim() else f"scale={self.scale.item():g}"
+
+
+class Reshape(nn.Module):
+    """A sample's values in another shape; the batch stays as it is."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], *self.shape)
+
+    def extra_repr(self) -> str:
+        return f"shape={self.shape}"
+
+
+class Permute(nn.Module):
+    """A sample's dimensions in another order; dimension 0, the batch, stays first."""
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        super().__init__()
+        self.dims = tuple(dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.permute(self.dims)
+
+    def extra_repr(self) -> str:
+        return f"dims={self.dims}"
+
+
+class Slice(nn.Module):
+    """The part of a signal between two positions along one dimension."""
+
+    def __init__(self, dim: int, start: int, length: int) -> None:
+        super().__init__()
+        self.dim, self.start, self.length = dim, start, length
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.narrow(self.dim, self.start, self.length)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, start={self.start}, length={self.length}"
+
+
+class Mean(nn.Module):
+    """The mean over some dimensions of a sample."""
+
+    def __init__(self, dims: Sequence[int], keepdim: bool = False) -> None:
+        super().__init__()
+        self.dims, self.keepdim = tuple(dims), keepdim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(self.dims, keepdim=self.keepdim)
+
+    def extra_repr(self) -> str:
+        return f"dims={self.dims}, keepdim={self.keepdim}"
+
+
+class Pad(nn.Module):
+    """Zeros around a sample, amounts in the order of `torch.nn.functional.pad`."""
+
+    def __init__(self, amounts: Sequence[int]) -> None:
+        super().__init__()
+        self.amounts = tuple(amounts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.pad(x, self.amounts)
+
+    def extra_repr(self) -> str:
+        return f"amounts={self.amounts}"
+
+
+class Accumulating(nn.Module):
+    """An operation that is not linear, and so must look at sums over time.
+
+    `forward` is what the ordinary network computes. `advance` gives, for each step, the change of
+    `accumulate(sums of inputs so far, steps so far)`.
+    """
+
+    def accumulate(self, sums: tuple[Tensor, ...], steps: Tensor) -> Tensor:
+        """The sum of outputs that belongs to these sums of inputs; leading dimension steps·batch."""
+        raise NotImplementedError
+
+    def advance(self, inputs_TB: tuple[Tensor, ...], state: dict[str, Tensor], steps_before: int) -> Tensor:
+        """Outputs (T, B, ...) for inputs (T, B, ...); `state` carries the sums from chunk to chunk."""
+        T, B = inputs_TB[0].shape[:2]
+        sums = []
+        for i, x_TB in enumerate(inputs_TB):
+            sum_TB = x_TB.clone()
+            if steps_before:
+                sum_TB[0] += state[f"sum{i}"]
+            for t in range(1, T):  # one by one, so that chunks cannot change a sum
+                sum_TB[t] += sum_TB[t - 1]
+            state[f"sum{i}"] = sum_TB[-1].clone()
+            sums.append(sum_TB.flatten(0, 1))
+        steps = torch.arange(steps_before + 1, steps_before + T + 1, device=sums[0].device)
+        total = self.accumulate(tuple(sums), steps.repeat_interleave(B))
+        total = total.view(T, B, *total.shape[1:])
+        before = state["output"][None] if steps_before else torch.zeros_like(total[:1])
+        state["output"] = total[-1].clone()
+        return torch.cat([before, total]).diff(dim=0)
+
+
+class MaxPool(Accumulating):
+    """Max-pooling whose summed output is the maximum of the summed inputs.
+
+    With 0/1 spikes coming in, 0/1 spikes go out. A maximum taken over the spikes of each step alone would
+    instead give the rate of "any of them fired", which is far too high.
+    """
+
+    def __init__(self, pool: nn.Module) -> None:
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.pool(x)
+        return y
+
+    def accumulate(self, sums: tuple[Tensor, ...], steps: Tensor) -> Tensor:
+        return self.forward(*sums)
+
+
+class Product(Accumulating):
+    """The product of two signals: summed output after t steps = product of the summed inputs / t."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return a * b
+
+    def accumulate(self, sums: tuple[Tensor, ...], steps: Tensor) -> Tensor:
+        product = self.forward(*sums)
+        return product / steps.view(-1, *[1] * (product.dim() - 1))
+
+
+def along_channels(values: Tensor, dims: int) -> Tensor:
+    """View one number, or one per channel, so that it broadcasts against (B, C, ...) of `dims` dimensions."""
+    return values.view(-1, *[1] * (dims - 2)) if values.dim() == 1 else values

@@ -1,0 +1,49 @@
+"""The processes that torchrun started, seen from one of them."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch import distributed as dist
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among all that work together.
+
+    Attributes:
+        rank: Its number; rank 0 alone writes files and shows progress.
+        count: How many there are.
+    """
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes and shows."""
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Add a tensor up over all processes, in place; every process must call this."""
+        if self.count > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+
+def present_ranks() -> Ranks:
+    """Find out which process this is: one of those torch.distributed joined, or the only one.
+
+    Raises:
+        RuntimeError: torchrun started this process and it has not joined the others yet. Going on alone
+            would train the same network once per process.
+    """
+    if not dist.is_available():
+        return Ranks()
+    if dist.is_initialized():
+        return Ranks(dist.get_rank(), dist.get_world_size())
+    if dist.is_torchelastic_launched():
+        raise RuntimeError(
+            "torchrun started this process, but it has not joined the others; "
+            "call torch.distributed.init_process_group() before this"
+        )
+    return Ranks()

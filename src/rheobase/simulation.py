@@ -1,0 +1,270 @@
+"""Simulation: a converted network run in spikes.
+
+Time is folded into the batch. Between neurons a signal is either *moving*, (T·B, ...), one slice for each of
+T steps, or *still*, (B, ...), the same at every step; only neurons and accumulating operations see time. A run
+goes through the steps in chunks under a memory cap, so its memory does not grow with their number, and no
+result depends on the chunks.
+
+Shape letters: T steps of a chunk, B batch, S steps read out, K outputs; `...` is one sample's own shape.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.kernels import choose_backend
+from rheobase.neurons import Neuron
+from rheobase.operations import SYNAPTIC, Accumulating, Add
+from rheobase.schedule import Schedule, Step, schedule
+from rheobase.snn import SNN
+
+Probe = Callable[[str, Tensor, int], None]
+"""Called with a node's name, its signal (T, B, ...) and how many steps went before. The signal is overwritten
+afterwards: take what is needed at once."""
+
+_ROWS = 32
+
+DEFAULT_MEMORY = {"cpu": 96 * 2**20, "cuda": 2**30}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a simulation gives.
+
+    Attributes:
+        logits: (S, B, K): the mean output over the first t steps, for each t of `at`.
+        at: The steps read out.
+        spikes: For each site the number of spikes of the whole batch at every step, (steps,).
+        backend: The kernel that really ran.
+        profile: The arithmetic: `exact` is single precision throughout, without TF32.
+        chunk: How many (samples, steps) were simulated at a time.
+    """
+
+    logits: Tensor
+    at: tuple[int, ...]
+    spikes: dict[str, Tensor]
+    backend: str
+    profile: str
+    chunk: tuple[int, int]
+
+
+def simulate(
+    snn: SNN,
+    x: Tensor,
+    steps: int,
+    *,
+    at: Sequence[int] | None = None,
+    read: str | None = None,
+    memory: int | None = None,
+    chunk: int | None = None,
+    first_sample: int = 0,
+    probe: Probe | None = None,
+    watch: Sequence[str] | None = None,
+) -> Run:
+    """Run a converted network in spikes.
+
+    Args:
+        snn: The network. It is not changed and keeps nothing of the run.
+        x: Inputs (B, ...) on the network's device.
+        steps: How many time steps.
+        at: The steps after which to read out; by default all of them.
+        read: The name of a node to read out instead of the output; what lies behind it is not run.
+        memory: A cap in bytes on what the run holds at a time; the default suits the device.
+        chunk: Steps simulated at a time, where the cap shall not decide. Changes no result.
+        first_sample: The number of the first input in its dataset; random starts and codings are drawn by it.
+        probe: Sees the signals of the nodes in `watch`, chunk by chunk.
+        watch: Names of nodes that depend on time; by default all sites.
+
+    Raises:
+        ValueError: If steps, inputs or cap do not fit; nothing is run.
+    """
+    moments = _check(snn, x, steps, at)
+    x = x.to(snn.dtype)
+    plan = schedule(snn, x, read)
+    cap = DEFAULT_MEMORY.get(x.device.type, 2**30) if memory is None else memory
+    samples, fitting = plan.fit(x.shape[0], steps, cap)
+    chunk = fitting if chunk is None else min(chunk, steps)
+    watched = {} if probe is None else dict.fromkeys(snn.sites if watch is None else watch, probe)
+    spikes = {site: torch.zeros(steps, dtype=torch.int64, device=x.device) for site in snn.sites}
+    with torch.inference_mode(), _full_precision(x.device):
+        parts = [
+            _Simulation(snn, plan, part, first_sample + i * samples, spikes, watched).run(
+                steps, chunk, moments
+            )
+            for i, part in enumerate(torch.split(x, samples))
+        ]
+        logits = torch.cat(parts, dim=1)
+    return Run(logits, moments, spikes, choose_backend(x.device), "exact", (samples, chunk))
+
+
+def _check(snn: SNN, x: Tensor, steps: int, at: Sequence[int] | None) -> tuple[int, ...]:
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
+    moments = tuple(range(1, steps + 1)) if at is None else tuple(sorted(set(at)))
+    if not moments or moments[0] < 1 or moments[-1] > steps:
+        raise ValueError(f"the steps to read out must lie in 1…{steps}, got {list(moments)}")
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        found = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"inputs must be a tensor of floating point, got {found}: normalise images first")
+    if x.device != snn.device:
+        raise ValueError(f"inputs are on {x.device}, the network on {snn.device}: move one with .to(...)")
+    if snn.input_shape is not None and tuple(x.shape[1:]) != snn.input_shape:
+        raise ValueError(
+            f"inputs are of shape {tuple(x.shape[1:])} a sample, the network expects {snn.input_shape}"
+        )
+    if x.shape[0] == 0:
+        raise ValueError("there are no inputs: the batch is empty")
+    if not x.isfinite().all():
+        raise ValueError("the inputs have NaN or infinite values")
+    return moments
+
+
+@contextmanager
+def _full_precision(device: torch.device) -> Iterator[None]:
+    """Keep TF32 out of convolutions and matrix products for a while."""
+    if device.type != "cuda":
+        yield
+        return
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
+class _Simulation:
+    """One run over one part of a batch."""
+
+    def __init__(
+        self,
+        snn: SNN,
+        plan: Schedule,
+        x: Tensor,
+        first_sample: int,
+        spikes: dict[str, Tensor],
+        watched: dict[str, Probe],
+    ) -> None:
+        self.snn, self.plan, self.x, self.first_sample = snn, plan, x, first_sample
+        self.spikes, self.watched = spikes, watched
+        self.still: dict[fx.Node, Tensor] = {}
+        self.membranes: dict[fx.Node, Tensor] = {}
+        self.sums: dict[fx.Node, dict[str, Tensor]] = {}
+        self.buffers: dict[fx.Node, Tensor] = {}
+        self.number = {site: i for i, site in enumerate(snn.sites)}
+
+    def run(self, steps: int, chunk: int, moments: tuple[int, ...]) -> Tensor:
+        """Mean outputs (S, B, K) after the steps of `moments`."""
+        wanted = set(moments)
+        total: Tensor | None = None
+        means = []
+        for before in range(0, steps, chunk):
+            T = min(chunk, steps - before)
+            outputs_TB = self._chunk(before, T)
+            for t, output in enumerate(outputs_TB, start=before + 1):
+                # Added one by one and in double, so that chunks cannot change a sum.
+                total = output.double() if total is None else total + output
+                if t in wanted:
+                    means.append((total / t).to(output.dtype))
+        return torch.stack(means)
+
+    def _chunk(self, before: int, T: int) -> Tensor:
+        moving: dict[fx.Node, Tensor] = {}
+        coded = self.snn.coding.encode(self.x, before, T, self.first_sample)
+        if self.snn.coding.constant:
+            self.still[self.plan.source] = coded
+        else:
+            moving[self.plan.source] = coded.flatten(0, 1)
+        for step in self.plan.steps:
+            if step.still:
+                if step.node not in self.still:
+                    self.still[step.node] = _apply(step.operation, [self.still[i] for i in step.inputs])
+                continue
+            moving[step.node] = signal = self._call(step, moving, before, T)
+            if probe := self.watched.get(str(step.node.target)):
+                probe(str(step.node.target), _unfold(signal, T), before)
+            for node in step.last_reads:
+                moving.pop(node, None)
+        result = moving.get(self.plan.result)
+        if result is None:
+            return self.still[self.plan.result].expand(T, *self.still[self.plan.result].shape)
+        return _unfold(result, T)
+
+    def _call(self, step: Step, moving: dict[fx.Node, Tensor], before: int, T: int) -> Tensor:
+        if isinstance(step.operation, Neuron):
+            return self._fire(step, step.operation, moving, before, T)
+        if isinstance(step.operation, Add):
+            a, b = (_unfold(moving[i], T) if i in moving else self.still[i] for i in _twice(step.inputs))
+            return step.operation.forward(a, b).flatten(0, 1)
+        inputs = [moving[i] if i in moving else _repeat(self.still[i], T) for i in step.inputs]
+        if isinstance(step.operation, Accumulating):
+            state = self.sums.setdefault(step.node, {})
+            inputs_TB = tuple(_unfold(x, T) for x in inputs)
+            return step.operation.advance(inputs_TB, state, before).flatten(0, 1)
+        return _apply(step.operation, inputs)
+
+    def _fire(self, step: Step, neuron: Neuron, moving: dict[fx.Node, Tensor], before: int, T: int) -> Tensor:
+        B, site, source = self.x.shape[0], str(step.node.target), step.inputs[0]
+        current = _unfold(moving[source], T) if source in moving else self.still[source]
+        membrane = self.membranes.get(step.node)
+        if membrane is None:
+            shape = torch.Size((B, *step.shape))
+            membrane = neuron.start(shape, self.number[site], self.first_sample)
+            self.membranes[step.node] = membrane
+        spikes_TB = neuron.advance(current, membrane, T, self._room(step, moving, T))
+        self.spikes[site][before : before + T] += spikes_TB.flatten(1).sum(1).round().long()
+        return spikes_TB.flatten(0, 1)
+
+    def _room(self, step: Step, moving: dict[fx.Node, Tensor], T: int) -> Tensor | None:
+        """Where a neuron's spikes can go without new memory: over its currents, if nobody reads them again."""
+        source, shape_TB = step.inputs[0], (T, self.x.shape[0], *step.shape)
+        if source not in moving:
+            if step.node not in self.buffers:
+                self.buffers[step.node] = torch.empty(shape_TB, dtype=self.snn.dtype, device=self.x.device)
+            return self.buffers[step.node][:T]
+        signal = moving[source]
+        address = signal.untyped_storage().data_ptr()
+        shared = any(o.untyped_storage().data_ptr() == address for n, o in moving.items() if n is not source)
+        if source in step.last_reads and signal.is_contiguous() and not shared:
+            return signal.view(shape_TB)
+        return None
+
+
+def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:
+    """Call an operation so that each row's bits do not depend on how many rows there are.
+
+    CPU libraries choose another summation order for a single row of a convolution and for few rows of a
+    matrix product, so the first gets a second row and the other always blocks of the same height. On a GPU
+    libraries choose by size too; there this holds for sums that are exact in the given precision only.
+    """
+    x = inputs[0]
+    if x.device.type != "cpu" or not isinstance(operation, SYNAPTIC):
+        return operation(*inputs)  # type: ignore[no-any-return]
+    if not isinstance(operation, nn.Linear):
+        alone = x.shape[0] == 1
+        y: Tensor = operation(x.expand(2, *x.shape[1:]) if alone else x)
+        return y[:1] if alone else y
+    rows = x.reshape(-1, x.shape[-1])
+    count, padding = rows.shape[0], -rows.shape[0] % _ROWS
+    if padding:
+        rows = torch.cat([rows, rows.new_zeros(padding, rows.shape[1])])
+    blocks = torch.cat([operation(block) for block in torch.split(rows, _ROWS)])[:count]
+    return blocks.reshape(*x.shape[:-1], -1)
+
+
+def _unfold(x: Tensor, T: int) -> Tensor:
+    """(T·B, ...) as (T, B, ...)."""
+    return x.view(T, -1, *x.shape[1:])
+
+
+def _repeat(x: Tensor, T: int) -> Tensor:
+    return x.expand(T, *x.shape).flatten(0, 1)
+
+
+def _twice(inputs: tuple[fx.Node, ...]) -> tuple[fx.Node, fx.Node]:
+    """The two inputs of a sum; x + x reads one node twice."""
+    return (inputs[0], inputs[-1])
