@@ -87,57 +87,40 @@ def evaluate(
     began = perf_counter()
     right = torch.zeros(steps, dtype=torch.int64)
     spikes: dict[str, Tensor] = {}
-    meter: _Meter | None = None
+    sop = torch.zeros(steps, dtype=torch.float64)
+    synapses: Synapses | None = None
     samples, run = 0, None
     with display("evaluating", _count(data, batch_size), shown=progress) as bar:
         for x, y in batches(data, batch_size, what="evaluation data"):
             if y is None:
                 raise ValueError("evaluation data has no labels: pass (inputs, labels)")
             x = x.to(snn.device)
-            if meter is None:
-                meter = _Meter(count_synapses(schedule(snn, x), pooled_units), steps)
-            run = simulate(
-                snn, x, steps, memory=memory, first_sample=samples, probe=meter.see, watch=list(meter.fan_out)
-            )
+            synapses = synapses or count_synapses(schedule(snn, x), pooled_units)
+            run = simulate(snn, x, steps, memory=memory, first_sample=samples, synapses=synapses)
             right += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
+            sop += run.sop.cpu()
             for site, counts in run.spikes.items():
                 spikes[site] = spikes.get(site, 0) + counts.cpu()
             samples += x.shape[0]
             bar.advance()
     assert run is not None
-    assert meter is not None
-    sop = (meter.total.cumsum(0) / samples).tolist()
-    mac = [meter.synapses.mac_once + meter.synapses.mac_per_step * (t + 1.0) for t in range(steps)]
+    assert synapses is not None
+    sop_per_image = (sop.cumsum(0) / samples).tolist()
+    mac = [synapses.mac_once + synapses.mac_per_step * (t + 1.0) for t in range(steps)]
     return Evaluation(
         steps=steps,
         samples=samples,
         accuracy=(100 * right.double() / samples).tolist(),
         spikes={site: (counts.cumsum(0).double() / samples).tolist() for site, counts in spikes.items()},
-        sop=sop,
+        sop=sop_per_image,
         mac=mac,
-        joules=[snn_joules(s, m, convention) for s, m in zip(sop, mac, strict=True)],
+        joules=[snn_joules(s, m, convention) for s, m in zip(sop_per_image, mac, strict=True)],
         convention=convention.name,
-        neurons={site: meter.synapses.fan_out[site].numel() for site in snn.sites},
+        neurons={site: synapses.fan_out[site].numel() for site in snn.sites},
         seconds=perf_counter() - began,
         backend=run.backend,
         profile=run.profile,
     )
-
-
-class _Meter:
-    """Counts synaptic operations step by step while a simulation runs."""
-
-    def __init__(self, synapses: Synapses, steps: int) -> None:
-        self.synapses = synapses
-        self.fan_out = {name: f.flatten() for name, f in synapses.fan_out.items()}
-        self.total = torch.zeros(steps, dtype=torch.float64)
-
-    def see(self, name: str, signal_TB: Tensor, before: int) -> None:
-        """A probe: adds what this chunk's spikes cost."""
-        T = signal_TB.shape[0]
-        # Whole numbers below 2^24 in single precision, so the sum over the batch is exact.
-        active_TN = (signal_TB != 0).sum(1, dtype=signal_TB.dtype).flatten(1)
-        self.total[before : before + T] += active_TN.cpu().double() @ self.fan_out[name]
 
 
 def _count(data: Any, batch_size: int | None) -> int | None:

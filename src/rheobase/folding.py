@@ -13,16 +13,18 @@ from rheobase.operations import (
     MaxPool,
     Mean,
     Pad,
+    Permute,
     Reshape,
     Scale,
     Slice,
 )
 
+_ROUTING = (*POOLING, *RESIZING, Mean, Pad, Permute, Reshape, Slice)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def fold_scales(module: fx.GraphModule) -> None:
-    """Fold every scale and shift into the weights before it, else into those after it, where that is exact."""
+    """Fold each scale and shift into the weights before it, else into those after it, where that is exact."""
     for node in list(module.graph.nodes):
         scale = module.get_submodule(str(node.target)) if node.op == "call_module" else None
         if not isinstance(scale, Scale):
@@ -167,22 +169,14 @@ def _carry(
     if isinstance(operation, Scale) and (plain or first.numel() == operation.scale.numel()):
         operation.scale = operation.scale * first.to(operation.scale)
         return torch.ones_like(first.flatten()[0])
-    if isinstance(operation, (*POOLING, MaxPool, Pad, nn.Upsample)) or _keeps_channels(operation):
+    alike = plain and all(_same(w, first) for w in waiting)
+    if alike and isinstance(operation, (*_ROUTING, Add, Concat, MaxPool)):
         return first
-    if isinstance(operation, Reshape) and (plain or _flat_into_linear(module, node, operation, first)):
+    if _keeps_channels(operation) or _flattens_into_linear(module, node, operation, first):
         return first
-    if isinstance(operation, Concat) and operation.dim == 1:
-        widths = [_channels(module, i) for i in inputs]
-        if all(_same(w, first) for w in waiting) and plain:
-            return first
-        if all(width is not None for width in widths):
-            return torch.cat([w.expand(int(n or 0)) for w, n in zip(waiting, widths, strict=True)])
-    elif plain and isinstance(operation, (Add, Concat)) and all(_same(w, first) for w in waiting):
-        return first
-    elif plain and (
-        isinstance(operation, RESIZING) or type(operation).__name__ in ("Permute", "Slice", "Mean")
-    ):
-        return first
+    widths = [_channels(module, i) for i in inputs]
+    if isinstance(operation, Concat) and operation.dim == 1 and None not in widths:
+        return torch.cat([w.expand(int(n or 0)) for w, n in zip(waiting, widths, strict=True)])
     _settle(module, node, pending)
     return torch.ones_like(first.flatten()[0])
 
@@ -217,15 +211,19 @@ def _same(a: Tensor, b: Tensor) -> bool:
 def _keeps_channels(operation: nn.Module) -> bool:
     if isinstance(operation, Mean):
         return 1 not in operation.dims
-    return isinstance(operation, Slice) and operation.dim != 1
+    if isinstance(operation, Slice):
+        return operation.dim != 1
+    return isinstance(operation, (*POOLING, MaxPool, Pad, nn.Upsample))
 
 
-def _flat_into_linear(module: fx.GraphModule, node: fx.Node, reshape: Reshape, values: Tensor) -> bool:
-    """Whether a reshape flattens channels and positions in order, and only linear layers read it."""
+def _flattens_into_linear(
+    module: fx.GraphModule, node: fx.Node, operation: nn.Module, values: Tensor
+) -> bool:
+    """Whether channels and positions are flattened in order, and only linear layers read the result."""
+    if not isinstance(operation, Reshape) or len(operation.shape) != 1:
+        return False
     readers = [module.get_submodule(str(u.target)) if u.op == "call_module" else None for u in node.users]
-    return len(reshape.shape) == 1 and all(
-        isinstance(r, nn.Linear) and r.in_features % values.numel() == 0 for r in readers
-    )
+    return all(isinstance(r, nn.Linear) and r.in_features % values.numel() == 0 for r in readers)
 
 
 def _channels(module: fx.GraphModule, node: fx.Node) -> int | None:
@@ -240,6 +238,6 @@ def _channels(module: fx.GraphModule, node: fx.Node) -> int | None:
         return None if None in parts else sum(p or 0 for p in parts)
     if isinstance(operation, Slice) and operation.dim == 1:
         return operation.length
-    if isinstance(operation, (Neuron, *POOLING, MaxPool, Pad, Scale, Add)) or _keeps_channels(operation):
+    if isinstance(operation, (Neuron, Scale, Add)) or _keeps_channels(operation):
         return _channels(module, node.all_input_nodes[0])
     return None

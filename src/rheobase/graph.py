@@ -98,8 +98,8 @@ def trace(model: nn.Module) -> fx.GraphModule:
     except Exception as error:  # tracing runs the user's code: anything can be raised there
         raise CaptureError(
             f"the model could not be traced: {error}\n  at {_user_line(error)}\n"
-            "  -> its path must not depend on the values or shapes of tensors (if, for, int(...) on a tensor); "
-            "fix the path with a constructor argument, or wrap the part that can be traced"
+            "  -> its path must not depend on the values or shapes of tensors (if, for, int(...) on a "
+            "tensor); fix the path with a constructor argument, or wrap the part that can be traced"
         ) from error
 
 
@@ -136,8 +136,8 @@ def _propagate(traced: fx.GraphModule, example: Tensor) -> None:
             _Shapes(traced).run(example)
     except Exception as error:
         raise CaptureError(
-            f"the model could not run on an example input of shape {tuple(example.shape)}, {example.dtype}, on "
-            f"{example.device}: {str(error).splitlines()[0]}\n"
+            f"the model could not run on an example input of shape {tuple(example.shape)}, {example.dtype}, "
+            f"on {example.device}: {str(error).splitlines()[0]}\n"
             "  -> pass an input of the shape, dtype and device the model was trained with, batch first"
         ) from error
 

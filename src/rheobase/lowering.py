@@ -542,7 +542,7 @@ def _reshape(call: Call, x: fx.Node, *sizes: Any, module: nn.Module | None = Non
     if call.lowering.shapes_known:
         if call.shape[0] != call.shape_of(x)[0]:
             raise Refusal(
-                f"the reshape from {tuple(call.shape_of(x))} to {tuple(call.shape)} mixes samples of the batch",
+                f"the reshape from {tuple(call.shape_of(x))} to {tuple(call.shape)} mixes samples",
                 "keep dimension 0, the batch, as it is",
             )
         return call.emit(Reshape(call.shape[1:]), x, becomes="reshape")

@@ -1,9 +1,9 @@
 """Simulation: a converted network run in spikes.
 
 Time is folded into the batch. Between neurons a signal is either *moving*, (T·B, ...), one slice for each of
-T steps, or *still*, (B, ...), the same at every step; only neurons and accumulating operations see time. A run
-goes through the steps in chunks under a memory cap, so its memory does not grow with their number, and no
-result depends on the chunks.
+T steps, or *still*, (B, ...), the same at every step; only neurons and accumulating operations see time. A
+run goes through the steps in chunks under a memory cap, so its memory does not grow with their number, and
+no result depends on the chunks.
 
 Shape letters: T steps of a chunk, B batch, S steps read out, K outputs; `...` is one sample's own shape.
 """
@@ -20,6 +20,7 @@ from rheobase.neurons import Neuron
 from rheobase.operations import SYNAPTIC, Accumulating, Add
 from rheobase.schedule import Schedule, Step, schedule
 from rheobase.snn import SNN
+from rheobase.synapses import Synapses
 
 Probe = Callable[[str, Tensor, int], None]
 """Called with a node's name, its signal (T, B, ...) and how many steps went before. The signal is overwritten
@@ -38,6 +39,7 @@ class Run:
         logits: (S, B, K): the mean output over the first t steps, for each t of `at`.
         at: The steps read out.
         spikes: For each site the number of spikes of the whole batch at every step, (steps,).
+        sop: The synaptic operations of the whole batch at every step, (steps,); zero unless asked for.
         backend: The kernel that really ran.
         profile: The arithmetic: `exact` is single precision throughout, without TF32.
         chunk: How many (samples, steps) were simulated at a time.
@@ -46,6 +48,7 @@ class Run:
     logits: Tensor
     at: tuple[int, ...]
     spikes: dict[str, Tensor]
+    sop: Tensor
     backend: str
     profile: str
     chunk: tuple[int, int]
@@ -61,6 +64,7 @@ def simulate(
     memory: int | None = None,
     chunk: int | None = None,
     first_sample: int = 0,
+    synapses: Synapses | None = None,
     probe: Probe | None = None,
     watch: Sequence[str] | None = None,
 ) -> Run:
@@ -75,6 +79,7 @@ def simulate(
         memory: A cap in bytes on what the run holds at a time; the default suits the device.
         chunk: Steps simulated at a time, where the cap shall not decide. Changes no result.
         first_sample: The number of the first input in its dataset; random starts and codings are drawn by it.
+        synapses: The network's synapses, if the operations that spikes cause shall be counted.
         probe: Sees the signals of the nodes in `watch`, chunk by chunk.
         watch: Names of nodes that depend on time; by default all sites.
 
@@ -88,16 +93,20 @@ def simulate(
     samples, fitting = plan.fit(x.shape[0], steps, cap)
     chunk = fitting if chunk is None else min(chunk, steps)
     watched = {} if probe is None else dict.fromkeys(snn.sites if watch is None else watch, probe)
-    spikes = {site: torch.zeros(steps, dtype=torch.int64, device=x.device) for site in snn.sites}
+    tally = _Tally(
+        {site: torch.zeros(steps, dtype=torch.int64, device=x.device) for site in snn.sites},
+        {} if synapses is None else {k: v.flatten().to(x.device) for k, v in synapses.fan_out.items()},
+        torch.zeros(steps, dtype=torch.float64, device=x.device),
+    )
     with torch.inference_mode(), _full_precision(x.device):
         parts = [
-            _Simulation(snn, plan, part, first_sample + i * samples, spikes, watched).run(
+            _Simulation(snn, plan, part, first_sample + i * samples, tally, watched).run(
                 steps, chunk, moments
             )
             for i, part in enumerate(torch.split(x, samples))
         ]
         logits = torch.cat(parts, dim=1)
-    return Run(logits, moments, spikes, choose_backend(x.device), "exact", (samples, chunk))
+    return Run(logits, moments, tally.spikes, tally.sop, choose_backend(x.device), "exact", (samples, chunk))
 
 
 def _check(snn: SNN, x: Tensor, steps: int, at: Sequence[int] | None) -> tuple[int, ...]:
@@ -137,6 +146,15 @@ def _full_precision(device: torch.device) -> Iterator[None]:
         matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
+@dataclass(frozen=True)
+class _Tally:
+    """What a run counts: spikes of each site, and synaptic operations by the fan-out of their sources."""
+
+    spikes: dict[str, Tensor]
+    fan_out: dict[str, Tensor]
+    sop: Tensor
+
+
 class _Simulation:
     """One run over one part of a batch."""
 
@@ -146,11 +164,11 @@ class _Simulation:
         plan: Schedule,
         x: Tensor,
         first_sample: int,
-        spikes: dict[str, Tensor],
+        tally: _Tally,
         watched: dict[str, Probe],
     ) -> None:
         self.snn, self.plan, self.x, self.first_sample = snn, plan, x, first_sample
-        self.spikes, self.watched = spikes, watched
+        self.tally, self.watched = tally, watched
         self.still: dict[fx.Node, Tensor] = {}
         self.membranes: dict[fx.Node, Tensor] = {}
         self.sums: dict[fx.Node, dict[str, Tensor]] = {}
@@ -185,8 +203,11 @@ class _Simulation:
                     self.still[step.node] = _apply(step.operation, [self.still[i] for i in step.inputs])
                 continue
             moving[step.node] = signal = self._call(step, moving, before, T)
-            if probe := self.watched.get(str(step.node.target)):
-                probe(str(step.node.target), _unfold(signal, T), before)
+            name = str(step.node.target)
+            if name in self.tally.spikes or name in self.tally.fan_out:
+                self._tally(name, _unfold(signal, T), before)
+            if probe := self.watched.get(name):
+                probe(name, _unfold(signal, T), before)
             for node in step.last_reads:
                 moving.pop(node, None)
         result = moving.get(self.plan.result)
@@ -216,11 +237,20 @@ class _Simulation:
             membrane = neuron.start(shape, self.number[site], self.first_sample)
             self.membranes[step.node] = membrane
         spikes_TB = neuron.advance(current, membrane, T, self._room(step, moving, T))
-        self.spikes[site][before : before + T] += spikes_TB.flatten(1).sum(1).round().long()
         return spikes_TB.flatten(0, 1)
 
+    def _tally(self, name: str, signal_TB: Tensor, before: int) -> None:
+        """Count what a source of spikes sent in this chunk, and what that cost."""
+        after = before + signal_TB.shape[0]
+        # Whole numbers up to the batch size: exact in single precision.
+        active_TN = (signal_TB != 0).sum(1, dtype=signal_TB.dtype).flatten(1).double()
+        if name in self.tally.spikes:
+            self.tally.spikes[name][before:after] += active_TN.sum(1).long()
+        if name in self.tally.fan_out:
+            self.tally.sop[before:after] += active_TN @ self.tally.fan_out[name]
+
     def _room(self, step: Step, moving: dict[fx.Node, Tensor], T: int) -> Tensor | None:
-        """Where a neuron's spikes can go without new memory: over its currents, if nobody reads them again."""
+        """Where spikes can go without new memory: over their currents, if nobody reads these again."""
         source, shape_TB = step.inputs[0], (T, self.x.shape[0], *step.shape)
         if source not in moving:
             if step.node not in self.buffers:

@@ -113,7 +113,7 @@ def _route(
 def _members(pool: nn.Module, x: Tensor) -> Tensor:
     """The sum over each window of an average pooling: every input counts once in each window it lies in."""
     if isinstance(pool, nn.AvgPool1d):
-        (k,), (s,), (p,) = (tuple(v) for v in (pool.kernel_size, pool.stride, pool.padding))
+        k, s, p = (_one(v) for v in (pool.kernel_size, pool.stride, pool.padding))
         return nn.functional.avg_pool2d(
             x.unsqueeze(2), (1, k), (1, s), (0, p), pool.ceil_mode, True, 1
         ).squeeze(2)
@@ -129,6 +129,10 @@ def _members(pool: nn.Module, x: Tensor) -> Tensor:
         lengths = [-(-(i + 1) * size // outputs) - i * size // outputs for i in range(outputs)]
         averaged = averaged * torch.tensor(lengths).view(-1, *[1] * (x.dim() - 1 - dim))
     return averaged
+
+
+def _one(extent: int | tuple[int, ...]) -> int:
+    return extent if isinstance(extent, int) else extent[0]
 
 
 def _all_ones(operation: nn.Module) -> nn.Module:

@@ -55,9 +55,9 @@ def choose_tile(weight: torch.dtype, C: int, N: int, pixels: int, processors: in
 def cut_pixels(pixels: int, B: int, Y: int, X: int) -> tuple[int, int, int]:
     """Cut a number of pixels into samples × rows × columns with the least overhang over the tensor."""
 
-    def overhang(block: tuple[int, int, int]) -> tuple[int, int]:
+    def overhang(block: tuple[int, int, int]) -> tuple[int, int, int]:
         b, y, x = block
-        return ceil(B / b) * b * ceil(Y / y) * y * ceil(X / x) * x, -x
+        return ceil(B / b) * b * ceil(Y / y) * y * ceil(X / x) * x, -x, -y
 
     powers = [1 << bits for bits in range(pixels.bit_length())]
     blocks = [(pixels // (y * x), y, x) for y, x in product(powers, powers) if y * x <= pixels]

@@ -49,9 +49,7 @@ def _kernel(
     STRICT: tl.constexpr,
     SUBTRACT: tl.constexpr,
     RESIDUAL: tl.constexpr,
-    SCALED: tl.constexpr,
     TOTALS: tl.constexpr,
-    SILENT: tl.constexpr,
     PRECISION: tl.constexpr,
     VIA_FLOAT32: tl.constexpr,
     BLOCK_B: tl.constexpr,
@@ -104,29 +102,22 @@ def _kernel(
         potential = tl.dot(seen, taken.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
         if i % ROUNDS == ROUNDS - 1:
             # Loaded here, not before the loop, where they would occupy registers during the products.
-            in_n = n < N
-            theta = tl.load(threshold + n, mask=in_n, other=SILENT)[None, :]
-            potential += tl.load(bias + n, mask=in_n, other=0)[None, :]
+            theta = tl.load(threshold + n)[None, :]
+            charged = potential + tl.load(bias + n)[None, :]
             if RESIDUAL:
                 extra = residual.load([t * residual_step, b0, y0, x0, n0]).reshape(PIXELS, BLOCK_N)
-                extra = extra.to(potential.dtype)
-                if SCALED:
-                    extra *= tl.load(residual_scale + n, mask=in_n, other=0)[None, :]
-                potential += extra
-            fired = potential > theta if STRICT else potential >= theta
+                charged += extra.to(charged.dtype) * tl.load(residual_scale + n)[None, :]
+            fired = charged > theta if STRICT else charged >= theta
             emitted = fired.to(tl.float32).to(out.dtype)
             out.store([t, b0, y0, x0, n0], emitted.reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
             if TOTALS:
                 m = tl.arange(0, PIXELS)
                 inside = (x0 + m % BLOCK_X < X) & (y0 + m // BLOCK_X % BLOCK_Y < Y)
                 per_pixel = tl.sum(fired.to(tl.int32), 1) * inside.to(tl.int32)
-                b = b0 + tl.arange(0, BLOCK_B)
                 per_sample = tl.sum(per_pixel.reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
+                b = b0 + tl.arange(0, BLOCK_B)
                 tl.atomic_add(totals + t * B + b, per_sample, mask=b < B)
-            if SUBTRACT:
-                potential = tl.where(fired, potential - theta, potential)
-            else:
-                potential = tl.where(fired, 0, potential)
+            potential = tl.where(fired, charged - theta if SUBTRACT else 0, charged)
     membrane.store([b0, y0, x0, n0], potential.reshape(BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
 
 
@@ -165,15 +156,18 @@ def run(
     extra = state[None]
     if residual is not None:
         extra = _align((residual if residual.dim() == 5 else residual[None]).movedim(2, -1))
-    threshold_N = threshold.expand(N, 1, 1).flatten().contiguous()
-    bias_N = torch.zeros_like(threshold_N) if bias is None else bias.contiguous()
+    overhang = (0, -N % tile.channels)
+    largest = torch.iinfo(torch.int32).max if integer else torch.finfo(torch.float32).max
+    threshold_N = F.pad(threshold.expand(N, 1, 1).flatten(), overhang, value=largest)
+    bias_N = threshold_N.new_zeros(threshold_N.shape) if bias is None else F.pad(bias, overhang)
+    scale_N = threshold_N.new_ones(threshold_N.shape) if residual_scale is None else F.pad(residual_scale, overhang)
     with torch.cuda.device_of(spikes):
         _kernel[(programs,)](
             _describe(images, [block_b, block_y, 1, block_x, tile.depth]),
             _describe(_align(weight.permute(2, 3, 0, 1).flatten(0, 2)), [tile.channels, tile.depth]),
             bias_N,
             _describe(extra, [1, *box]),
-            bias_N if residual_scale is None else residual_scale.contiguous(),
+            scale_N,
             int(len(extra) > 1),
             _describe(state, box),
             threshold_N,
@@ -194,9 +188,7 @@ def run(
             STRICT=strict,
             SUBTRACT=reset == "subtract",
             RESIDUAL=residual is not None,
-            SCALED=residual_scale is not None,
             TOTALS=totals is not None,
-            SILENT=torch.iinfo(torch.int32).max if integer else torch.finfo(torch.float32).max,
             PRECISION=precision,
             VIA_FLOAT32=not integer and os.environ.get("TRITON_INTERPRET") == "1",
             BLOCK_B=block_b,

@@ -1,0 +1,150 @@
+"""Time the integrate-and-fire kernels against the plain loop and against copying the same memory.
+
+Every case first checks that the fast kernel equals the reference, spike for spike, then times both in turn,
+so that a busy machine slows both alike.
+
+    python benchmarks/integrate_fire.py [--neurons N] [--steps T] [--repeats R] [--blocks] [--out FILE]
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rheobase.kernels import choose_backend, integrate_fire
+from rheobase.kernels.integrate_fire import cpu
+from rheobase.kernels.integrate_fire.layout import flatten
+
+Work = Callable[[], object]
+
+
+def time_in_turn(work: dict[str, Work], repeats: int, device: str) -> dict[str, dict[str, float]]:
+    """Time every entry once per round, after a warm-up; milliseconds."""
+    taken: dict[str, list[float]] = {name: [] for name in work}
+    for turn in range(repeats + 1):
+        for name, call in work.items():
+            start = time.perf_counter()
+            call()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            if turn:
+                taken[name].append(1e3 * (time.perf_counter() - start))
+    return {
+        name: {
+            "n": repeats,
+            "median_ms": statistics.median(times),
+            "min_ms": min(times),
+            "max_ms": max(times),
+        }
+        for name, times in taken.items()
+    }
+
+
+def make_cases(steps: int, neurons: int, device: str) -> dict[str, tuple[Tensor, Tensor, torch.dtype]]:
+    """Currents, thresholds and spike dtypes; the neurons are a batch of feature maps of 64 channels."""
+    batch = max(1, neurons // (64 * 24 * 24))
+    shape = (batch, 64, 24, 24)
+    current = torch.rand(steps, *shape, device=device)
+    scalar = torch.tensor(0.7, device=device)
+    channels = torch.rand(64, 1, 1, device=device) + 0.4
+    return {
+        "scalar threshold": (current, scalar, torch.float32),
+        "per-channel threshold": (current, channels, torch.float32),
+        "per-neuron threshold": (current, torch.rand(shape[1:], device=device) + 0.4, torch.float32),
+        "constant current": (current[0], channels, torch.float32),
+        "one-byte spikes": (current, channels, torch.uint8),
+    }
+
+
+def run_case(
+    current: Tensor, threshold: Tensor, dtype: torch.dtype, steps: int, backend: str, repeats: int
+) -> dict[str, dict[str, float]]:
+    """Check a case against the reference, then time reference, fast kernel and copy."""
+    sample = current.shape[-4:]
+    spikes = torch.empty(steps, *sample, dtype=dtype, device=current.device)
+    membrane = torch.zeros(sample, device=current.device)
+
+    def run(name: str) -> Tensor:
+        membrane.zero_()
+        return integrate_fire(current, membrane, threshold, steps=steps, out=spikes, backend=name)
+
+    expected, potential = run("reference").clone(), membrane.clone()
+    spikes.fill_(255 if dtype == torch.uint8 else float("nan"))
+    if not (torch.equal(run(backend), expected) and torch.equal(membrane, potential)):
+        raise SystemExit(f"{backend} does not equal the reference; no timings")
+    copied = current.expand(steps, *sample) if current.dim() == 4 else current
+    work = {
+        "reference": lambda: run("reference"),
+        backend: lambda: run(backend),
+        "copy": lambda: spikes.copy_(copied),
+    }
+    return time_in_turn(work, repeats, current.device.type)
+
+
+def time_blocks(steps: int, neurons: int, repeats: int) -> dict[str, dict[str, float]]:
+    """Time the processor kernel over block sizes."""
+    current, membrane = torch.rand(steps, 1, neurons), torch.zeros(1, neurons)
+    flat = flatten(current, membrane, torch.tensor(0.7), torch.empty_like(current), None)
+
+    def work(block: int) -> Work:
+        return lambda: cpu.run(*flat, strict=False, reset="subtract", block=block)
+
+    return time_in_turn({f"block {1 << bits}": work(1 << bits) for bits in range(13, 22)}, repeats, "cpu")
+
+
+def print_table(title: str, rows: dict[str, dict[str, float]]) -> None:
+    """Print one line per entry; the last column is how many times faster than the first entry it is."""
+    print(f"\n{title}")
+    base = next(iter(rows.values()))["median_ms"]
+    for name, row in rows.items():
+        spread = f"{row['min_ms']:.1f}–{row['max_ms']:.1f}"
+        times = f"{base / row['median_ms']:.2f}"
+        print(f"  {name:14} median {row['median_ms']:8.2f} ms  ({spread}, n={row['n']})  ×{times}")
+
+
+def main() -> None:
+    """Run all cases and print one table each."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--neurons", type=int, default=1_562_500)
+    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--blocks", action="store_true", help="time the processor kernel over block sizes instead"
+    )
+    parser.add_argument("--out", help="write the timings to this JSON file")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    results: dict[str, dict[str, dict[str, float]]] = {}
+    if options.blocks:
+        results["blocks"] = time_blocks(options.steps, options.neurons, options.repeats)
+    else:
+        backend = choose_backend(options.device)
+        for title, case in make_cases(options.steps, options.neurons, options.device).items():
+            results[title] = run_case(*case, options.steps, backend, options.repeats)
+    machine = (
+        torch.cuda.get_device_name()
+        if options.device == "cuda"
+        else platform.processor() or platform.machine()
+    )
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {machine}")
+    print(f"T = {options.steps}, about {options.steps * options.neurons / 1e6:.0f} M spikes")
+    for title, rows in results.items():
+        print_table(title, rows)
+    if options.out:
+        environment = {"torch": torch.__version__, "threads": torch.get_num_threads(), "machine": machine}
+        with open(options.out, "w", encoding="utf-8") as file:
+            json.dump(
+                {"environment": environment, "steps": options.steps, "results": results}, file, indent=1
+            )
+
+
+if __name__ == "__main__":
+    main()
