@@ -1,9 +1,21 @@
 """What stands at a site while the network is still an ordinary one."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+}
+"""The nonlinearities that some method has a neuron for, by name."""
 
 
 class Activation(nn.Module, ABC):
@@ -54,3 +66,61 @@ class Rectifier(Activation):
 
     def extra_repr(self) -> str:
         return "" if self._bound is None else f"bound={self._bound:g}"
+
+
+class Smooth(Activation):
+    """A nonlinearity that is not a ReLU, by its name in `FUNCTIONS`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    @property
+    def bound(self) -> float | None:
+        return 1.0 if self.name == "sigmoid" else None
+
+    def forward(self, z: Tensor) -> Tensor:
+        return FUNCTIONS[self.name](z)
+
+    def extra_repr(self) -> str:
+        return self.name
+
+
+class RateNorm(Activation):
+    """The rate norm layer a = min(max(z, 0)/θ, 1) with θ = r·p + 10⁻⁶: a rate between 0 and 1.
+
+    r is a running maximum, r ← 0.9·r + 0.1·max(z, 0) over each training batch, taken in before it is used;
+    p = sigmoid(σ) with σ trained only where its gradient is switched on, which it is not at first.
+
+    J. Ding, Z. Yu, Y. Tian and T. Huang, "Optimal ANN-SNN conversion for fast and accurate inference in deep
+    spiking neural networks", IJCAI 2021.
+    """
+
+    largest: Tensor
+
+    def __init__(self, sigma: float = 10.0) -> None:
+        super().__init__()
+        self.sigma = nn.Parameter(torch.tensor(float(sigma)), requires_grad=False)
+        self.register_buffer("largest", torch.ones(()))
+
+    @property
+    def bound(self) -> float:
+        return 1.0
+
+    @property
+    def share(self) -> Tensor:
+        """p: the part of the running maximum that the threshold is."""
+        return torch.sigmoid(self.sigma)
+
+    def forward(self, z: Tensor) -> Tensor:
+        z = torch.relu(z)
+        if self.training:
+            self.largest.copy_(torch.lerp(self.largest, z.detach().amax().to(self.largest), 0.1))
+        return (z / self.find_threshold()).clamp(max=1)
+
+    def find_threshold(self) -> Tensor:
+        """θ."""
+        return self.largest * self.share + 1e-6
+
+    def extra_repr(self) -> str:
+        return f"threshold={self.find_threshold().item():.4g}, share={self.share.item():.4g}"

@@ -15,11 +15,12 @@ from rheobase.activations import Rectifier
 from rheobase.coding import Coding
 from rheobase.datasets import batches
 from rheobase.folding import fold_amplitudes
-from rheobase.graph import Network, Site, capture, replace_sites
+from rheobase.graph import Network, capture, replace_sites
 from rheobase.membrane import Initial
 from rheobase.methods import Method, Observer
 from rheobase.neurons import IntegrateFire
 from rheobase.snn import SNN, Provenance
+from rheobase.weights import run
 
 
 @dataclass
@@ -142,27 +143,16 @@ def _observe(
     network: Network, observers: dict[str, Observer | None], inputs: Callable[[], Iterator[Tensor]]
 ) -> None:
     """Show every observer its site's activations over the calibration data."""
-    handles = []
-    for site in network.sites:
-        if observer := observers[site.name]:
-            hook = _hook(observer, site)
-            handles.append(network.module.get_submodule(site.name).register_forward_hook(hook))
-    try:
-        with torch.no_grad():
-            for x in inputs():
-                network.module(x)
-    finally:
-        for handle in handles:
-            handle.remove()
 
+    def see(name: str, a: Tensor) -> None:
+        if observer := observers.get(name):
+            if not a.isfinite().all():
+                raise ValueError(f"site {name!r} gave NaN or infinite activations on the calibration data")
+            observer.update(a)
 
-def _hook(observer: Observer, site: Site) -> Callable[[nn.Module, Any, Tensor], None]:
-    def hook(module: nn.Module, arguments: Any, a: Tensor) -> None:
-        if not a.isfinite().all():
-            raise ValueError(f"site {site.name!r} gave NaN or infinite activations on the calibration data")
-        observer.update(a)
-
-    return hook
+    with torch.no_grad():
+        for x in inputs():
+            run(network.module, x, see)
 
 
 def _fold(snn: SNN, example: Tensor | None) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from rheobase.parallel import Ranks
@@ -47,12 +47,8 @@ class Descent:
         self.totals = torch.zeros(2, dtype=torch.float64, device=self.device)
         self.optimiser = self._build_optimiser()
         self.network: Callable[[Tensor], Tensor] = self.model
-        if ranks.count > 1:
-            self.network = DistributedDataParallel(self.model)
-        if recipe.compile:
-            self.network = torch.compile(self.network, dynamic=False)
         self.note = "eager steps"
-        self._capturable = self.device.type == "cuda" and ranks.count == 1
+        self._capturable = _can_capture(self.device, ranks)
         self._steps = 0
         self._replay: Callable[[Tensor, Tensor], None] | None = None
 
@@ -117,7 +113,11 @@ class Descent:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Set the device up for steps, and leave the random generators and settings as they were."""
+        """Make ready for steps, and leave the random generators and the device's settings as they were."""
+        if self.ranks.count > 1:
+            self.network = DistributedDataParallel(self.model)
+        if self.recipe.compile:
+            self.network = torch.compile(self.network, dynamic=False)
         if self.device.type != "cuda":
             with torch.random.fork_rng(devices=[]):
                 yield
@@ -166,8 +166,8 @@ class Descent:
     def _capture(self, images: Tensor, labels: Tensor) -> None:
         """Record a step, without running it, as a graph that later steps replay on inputs copied in."""
         images, labels = images.clone(), labels.clone()
-        graph = torch.cuda.CUDAGraph()
         try:
+            graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
                 self._learn(images, labels)
         except RuntimeError as error:
@@ -182,3 +182,7 @@ class Descent:
 
         self._replay = replay
         self.note = "steps replayed from a CUDA graph"
+
+
+def _can_capture(device: torch.device, ranks: Ranks) -> bool:
+    return device.type == "cuda" and ranks.count == 1

@@ -18,6 +18,7 @@ from rheobase.activations import Activation
 from rheobase.folding import fold_scales
 from rheobase.lowering import Lowering, NeedsExample, Row
 from rheobase.operations import Scale
+from rheobase.rules import RULES
 
 
 class CaptureError(ValueError):
@@ -58,10 +59,7 @@ def capture(model: nn.Module, example: Tensor | None = None) -> Network:
         CaptureError: If something in the model cannot become spikes. All such places are named at once.
     """
     traced, lowering = lower(model, example)
-    refused = [row for row in lowering.rows if row.refused]
-    if refused:
-        lines = [f"  {row.name} ({row.call}): {row.becomes}\n    -> {row.remedy}" for row in refused]
-        raise CaptureError("this model cannot be converted as it is:\n" + "\n".join(lines))
+    _raise_refusals(lowering.rows)
     network = _assemble(traced, lowering)
     if not network.sites:
         raise CaptureError(
@@ -69,8 +67,14 @@ def capture(model: nn.Module, example: Tensor | None = None) -> Network:
             "at least one ReLU (nn.ReLU, F.relu, clamp(min=0), ReLU6 …)"
         )
     if example is not None:
-        _check_equal(traced, network.module, example)
+        _check_equal(traced, network.module, lowering.left_out, example)
     return network
+
+
+def _raise_refusals(rows: list[Row]) -> None:
+    lines = [f"  {row.name} ({row.call}): {row.becomes}\n    -> {row.remedy}" for row in rows if row.refused]
+    if lines:
+        raise CaptureError("this model cannot be converted as it is:\n" + "\n".join(lines))
 
 
 def lower(model: nn.Module, example: Tensor | None = None) -> tuple[fx.GraphModule, Lowering]:
@@ -82,7 +86,7 @@ def lower(model: nn.Module, example: Tensor | None = None) -> tuple[fx.GraphModu
     if example is not None:
         example = example[:2]
         _propagate(traced, example)
-    lowering = Lowering(traced, shapes_known=example is not None)
+    lowering = Lowering(traced, RULES, shapes_known=example is not None)
     lowering.run()
     return traced, lowering
 
@@ -171,9 +175,12 @@ def _check_finite(model: nn.Module) -> None:
             )
 
 
-def _check_equal(traced: fx.GraphModule, captured: fx.GraphModule, example: Tensor) -> None:
+def _check_equal(
+    traced: fx.GraphModule, captured: fx.GraphModule, left_out: nn.Module | None, example: Tensor
+) -> None:
     with torch.no_grad():
         expected, got = traced(example), captured(example)
+        got = got if left_out is None else left_out(got)
     if expected.shape == got.shape:
         error = (expected - got).abs().max().item()
         if error <= 1e-3 * max(1.0, expected.abs().max().item()):
@@ -204,9 +211,7 @@ def replace_sites(
         CaptureError: If something in the model could not be converted later.
     """
     traced, lowering = lower(model)
-    refused = [r for r in lowering.rows if r.refused and r.remedy != NeedsExample("").remedy]
-    if refused:
-        capture(model)
+    _raise_refusals([row for row in lowering.rows if row.remedy != NeedsExample("").remedy])
     graph = traced.graph
     for node, (placed, bound, inplace) in lowering.sites.items():
         name = str(placed.target)

@@ -7,14 +7,28 @@ nor the order of batches changes a result.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from rheobase.conversion import Conversion
+
 
 class Initial(ABC):
     """The potential of every neuron before the first step."""
+
+    needs_calibration: ClassVar[bool] = False
+    """Whether `convert` must be given calibration data."""
+
+    def fit(self, conversion: "Conversion") -> None:  # noqa: B027 - most starts have nothing to find out
+        """What is left to do once the method has finished: by default nothing."""
+
+    def restart(self, start: "Initial") -> "Initial":
+        """The same with another start at its bottom: by default that start itself."""
+        return start
 
     @abstractmethod
     def potential(self, threshold: Tensor, shape: torch.Size, site: int, first_sample: int) -> Tensor:
@@ -99,6 +113,72 @@ class Potential(Initial):
     def potential(self, threshold: Tensor, shape: torch.Size, site: int, first_sample: int) -> Tensor:
         values = self.values.to(threshold)
         return values.view(-1, *[1] * (len(shape) - 2)) if values.dim() == 1 else values
+
+
+@dataclass(frozen=True, eq=False)
+class Corrected(Initial):
+    """Another start and a correction on top of it, given as a tensor like that of `Potential`."""
+
+    start: Initial
+    values: Tensor
+
+    def __str__(self) -> str:
+        return f"{self.start}, corrected"
+
+    def restart(self, start: Initial) -> Initial:
+        return replace(self, start=self.start.restart(start))
+
+    def potential(self, threshold: Tensor, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        base = self.start.potential(threshold, shape, site, first_sample)
+        return base + Potential(self.values).potential(threshold, shape, site, first_sample)
+
+
+Objective = Literal["absolute", "squared", "agreement"]
+
+
+@dataclass(frozen=True)
+class Searched(Initial):
+    """v(0) = fraction · θ with one fraction for each site, the best of a grid on the calibration data.
+
+    Layer by layer, with earlier ones fixed and later ones at zero, at a given number of steps. "absolute" and
+    "squared" look for the smallest mean |φ − a| or (φ − a)² between the mean output φ of the site and the
+    activation a of the ordinary network; "agreement" for the most inputs with the ordinary network's decision.
+    No labels are used; of equals the smallest fraction wins.
+
+    S. Hwang et al., "Low-latency spiking neural networks using pre-charged membrane potential and delayed
+    evaluation", Frontiers in Neuroscience 2021. That the search is layer-wise is known of it; grid and
+    objective are this package's reading.
+    """
+
+    needs_calibration = True
+
+    steps: int
+    """How many steps the network shall run."""
+    grid: tuple[float, ...] = tuple(i / 20 for i in range(20))
+    objective: Objective = "absolute"
+    passes: int = 1
+    """A second pass looks again with later sites where the first left them; it can only matter to "agreement"."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("steps", self.steps), ("passes", self.passes)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not self.grid:
+            raise ValueError("the grid of starts is empty: give fractions of the threshold, as (0.0, 0.5)")
+        if self.objective not in get_args(Objective):
+            known = ", ".join(get_args(Objective))
+            raise ValueError(f"unknown objective {self.objective!r}: give one of {known}")
+
+    def __str__(self) -> str:
+        return f"searched({self.steps})"
+
+    def fit(self, conversion: "Conversion") -> None:
+        from rheobase.search import search_starts
+
+        search_starts(self, conversion)
+
+    def potential(self, threshold: Tensor, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        return threshold * 0  # until the search has been
 
 
 NAMED: dict[str, Callable[[], Initial]] = {

@@ -8,11 +8,13 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from rheobase.activations import FUNCTIONS
 from rheobase.kernels import integrate_fire
 from rheobase.membrane import Initial, Zero
 from rheobase.operations import along_channels
@@ -35,6 +37,16 @@ class Neuron(nn.Module, ABC):
         self, threshold: Tensor, amplitude: Tensor | None = None, initial: Initial | None = None
     ) -> None:
         super().__init__()
+        self.retune(threshold, amplitude)
+        self.initial = Zero() if initial is None else initial
+
+    @property
+    def window(self) -> int | None:
+        """How many steps it must see before it can fire, if it must: a run has just these, in one chunk."""
+        return None
+
+    def retune(self, threshold: Tensor, amplitude: Tensor | None = None) -> None:
+        """Set the threshold, and the amplitude, which by default is the threshold."""
         threshold = threshold.detach().clone()
         if threshold.isnan().any():
             raise ValueError("a threshold is NaN; check the calibration data and the weights for NaN values")
@@ -42,7 +54,6 @@ class Neuron(nn.Module, ABC):
         alive = threshold > 0
         self.register_buffer("threshold", threshold.where(alive, torch.finfo(threshold.dtype).max))
         self.register_buffer("amplitude", (amplitude * alive).detach().clone())
-        self.initial = Zero() if initial is None else initial
 
     @property
     def dead(self) -> Tensor:
@@ -119,3 +130,121 @@ class IntegrateFire(Neuron):
         count = self.threshold.numel()
         threshold = f"{self.threshold.item():.4g}" if count == 1 else f"{count} values"
         return f"threshold={threshold}, initial={self.initial}, reset={self.reset}"
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """What makes a few-spikes neuron out of K steps, each a tuple of K numbers in units of the range.
+
+    Attributes:
+        thresholds: T_t, above which step t fires.
+        resets: h_t, what a spike takes from the membrane.
+        values: d_t, what a spike adds to the output.
+    """
+
+    thresholds: tuple[float, ...]
+    resets: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.thresholds) == len(self.resets) == len(self.values) > 0:
+            counts = len(self.thresholds), len(self.resets), len(self.values)
+            raise ValueError(f"a few-spikes neuron needs as many thresholds, resets and values, got {counts}")
+
+    @classmethod
+    def binary(cls, steps: int) -> "Coefficients":
+        """T_t = h_t = d_t = 2^−t: the binary digits of a number between 0 and 1."""
+        digits = tuple(2.0**-t for t in range(1, steps + 1))
+        return cls(digits, digits, digits)
+
+
+class FewSpikes(Neuron):
+    """K steps in which a spike counts by when it comes.
+
+    v(0) = z, the mean current; z(t) = 1 if v(t−1) ≥ α·T_t else 0 (with `strict`: >); v(t) = v(t−1) − α·h_t·z(t).
+    Step t gives K·α·d_t·z(t), so that the mean output over the K steps is α·Σ d_t·z(t). With
+    T_t = h_t = d_t = 2^−t that is z rounded down to a multiple of α·2^−K, between 0 and α·(1 − 2^−K).
+
+    A neuron needs its whole input before its first spike. So a run has K steps exactly, and what is read out
+    before the last is not an answer. On hardware layer l fires in steps (l − 1)·K + 1 … l·K of an input while
+    the layer before it works on the next one: K steps from input to input, K for each layer from an input to
+    its output.
+
+    An initial potential is taken in units of the smallest spike: with α·2^−K/2 the rule rounds to nearest.
+
+    Attributes:
+        threshold: α, the range: what T_t, h_t and d_t are given in units of.
+        amplitude: α·K, what a spike of d_t = 1 is worth at its step.
+    """
+
+    digits: Tensor
+
+    def __init__(
+        self,
+        threshold: Tensor,
+        coefficients: Coefficients,
+        function: str = "relu",
+        initial: Initial | None = None,
+        *,
+        strict: bool = False,
+    ) -> None:
+        """Build the neuron.
+
+        Args:
+            threshold: The range α: one number or one per channel.
+            coefficients: T_t, h_t and d_t.
+            function: What it stands for, one of `activations.FUNCTIONS`; `forward` computes the part of it
+                that lies between the smallest and the largest output.
+            initial: How the membrane starts, on top of the mean current.
+            strict: Whether it fires only above a threshold.
+        """
+        table = torch.tensor([coefficients.thresholds, coefficients.resets, coefficients.values])
+        super().__init__(threshold, threshold * table.shape[1], initial)
+        self.register_buffer("digits", table.to(threshold))
+        self.function = function
+        self.strict = strict
+
+    @property
+    def window(self) -> int:
+        return self.digits.shape[1]
+
+    def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        smallest = self.digits[2].abs().min() * self.threshold.where(~self.dead, 0)
+        potential = self.initial.potential(along_channels(smallest, len(shape)), shape, site, first_sample)
+        return potential.expand(shape).contiguous()
+
+    def forward(self, z: Tensor) -> Tensor:
+        scale = along_channels(self.threshold.where(~self.dead, 0), z.dim())
+        gain = along_channels(self.amplitude / (self.threshold * self.window), z.dim())
+        values = self.digits[2]
+        low, high = values.clamp(max=0).sum() * scale, values.clamp(min=0).sum() * scale
+        return FUNCTIONS[self.function](z).clamp(low, high) * gain
+
+    def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        if steps != self.window:
+            raise ValueError(
+                f"a few-spikes neuron of {self.window} steps runs all of them at once, got {steps}: "
+                f"simulate {self.window} steps in one chunk"
+            )
+        range_ = along_channels(self.threshold, membrane.dim())
+        amplitude = along_channels(self.amplitude, membrane.dim())
+        membrane += current if current.dim() == membrane.dim() else _mean(current)
+        spikes = current.new_empty(steps, *membrane.shape) if out is None else out
+        for t, (threshold, reset, value) in enumerate(self.digits.T):
+            fired = membrane > threshold * range_ if self.strict else membrane >= threshold * range_
+            membrane -= torch.where(fired, reset * range_, 0)
+            torch.mul(fired, value * amplitude, out=spikes[t])
+        return spikes
+
+    def extra_repr(self) -> str:
+        count = self.threshold.numel()
+        alpha = f"{self.threshold.item():.4g}" if count == 1 else f"{count} values"
+        return f"function={self.function}, range={alpha}, steps={self.window}, initial={self.initial}"
+
+
+def _mean(current_TB: Tensor) -> Tensor:
+    """The mean over time, in double and one by one, so that it does not depend on the batch."""
+    total = current_TB[0].double()
+    for current in current_TB[1:]:
+        total = total + current
+    return (total / len(current_TB)).to(current_TB.dtype)

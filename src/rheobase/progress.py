@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 
 @dataclass(frozen=True)
@@ -41,4 +42,5 @@ def display(title: str, total: int | None, done: int = 0, *, shown: bool = True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=total, completed=done)
-        yield Display(advance=lambda: bar.advance(task), say=bar.console.print)
+        show = partial(bar.console.out, highlight=False)
+        yield Display(advance=lambda: bar.advance(task), say=show)

@@ -21,12 +21,11 @@ from rheobase.operations import SYNAPTIC, Accumulating, Add
 from rheobase.schedule import Schedule, Step, schedule
 from rheobase.snn import SNN
 from rheobase.synapses import Synapses
+from rheobase.weights import weigh
 
 Probe = Callable[[str, Tensor, int], None]
 """Called with a node's name, its signal (T, B, ...) and how many steps went before. The signal is overwritten
 afterwards: take what is needed at once."""
-
-_ROWS = 32
 
 DEFAULT_MEMORY = {"cpu": 96 * 2**20, "cuda": 2**30}
 
@@ -265,25 +264,7 @@ class _Simulation:
 
 
 def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:
-    """Call an operation so that each row's bits do not depend on how many rows there are.
-
-    CPU libraries choose another summation order for a single row of a convolution and for few rows of a
-    matrix product, so the first gets a second row and the other always blocks of the same height. On a GPU
-    libraries choose by size too; there this holds for sums that are exact in the given precision only.
-    """
-    x = inputs[0]
-    if x.device.type != "cpu" or not isinstance(operation, SYNAPTIC):
-        return operation(*inputs)  # type: ignore[no-any-return]
-    if not isinstance(operation, nn.Linear):
-        alone = x.shape[0] == 1
-        y: Tensor = operation(x.expand(2, *x.shape[1:]) if alone else x)
-        return y[:1] if alone else y
-    rows = x.reshape(-1, x.shape[-1])
-    count, padding = rows.shape[0], -rows.shape[0] % _ROWS
-    if padding:
-        rows = torch.cat([rows, rows.new_zeros(padding, rows.shape[1])])
-    blocks = torch.cat([operation(block) for block in torch.split(rows, _ROWS)])[:count]
-    return blocks.reshape(*x.shape[:-1], -1)
+    return weigh(operation, *inputs) if isinstance(operation, SYNAPTIC) else operation(*inputs)
 
 
 def _unfold(x: Tensor, T: int) -> Tensor:

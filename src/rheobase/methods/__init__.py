@@ -7,11 +7,13 @@ is registered under its `name`.
 import difflib
 import importlib
 import pkgutil
+from dataclasses import MISSING, fields
 from functools import cache
+from typing import Any
 
 from rheobase.methods.base import Maximum, Method, Observer
 
-__all__ = ["Maximum", "Method", "Observer", "get", "names"]
+__all__ = ["Maximum", "Method", "Observer", "find", "get", "names"]
 
 
 @cache
@@ -31,16 +33,42 @@ def names() -> list[str]:
     return sorted(_registry())
 
 
-def get(method: "str | Method", **settings: object) -> Method:
-    """A method by its name, with its settings; a method object is given back as it is.
+def find(name: str) -> type[Method]:
+    """A method's class by its name.
 
     Raises:
         ValueError: If the name is unknown; the message suggests the nearest.
     """
+    if name not in _registry():
+        near = difflib.get_close_matches(name, names(), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"unknown method {name!r}.{hint} Known: {', '.join(names())}")
+    return _registry()[name]
+
+
+def get(method: str | Method, **settings: Any) -> Method:
+    """A method by its name, with its settings; a method object is given back as it is.
+
+    Raises:
+        ValueError: If the name is unknown.
+        TypeError: If it has no such setting, or lacks one it needs.
+    """
     if isinstance(method, Method):
+        if settings:
+            raise TypeError(
+                f"settings {sorted(settings)} belong in the method object, {type(method).__name__}(…)"
+            )
         return method
-    if method not in _registry():
-        near = difflib.get_close_matches(method, names(), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown method {method!r}{hint} Known: {', '.join(names())}")
-    return _registry()[method](**settings)
+    found = find(method)
+    known = {f.name: f for f in fields(found)}
+    for setting in settings:
+        if setting not in known:
+            near = difflib.get_close_matches(setting, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise TypeError(
+                f"{method} has no setting {setting!r}.{hint} It has: {', '.join(known) or 'none'}"
+            )
+    missing = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+    if absent := [n for n in missing if n not in settings]:
+        raise TypeError(f"{method} needs the setting {absent[0]!r}: pass {absent[0]}=…")
+    return found(**settings)

@@ -54,6 +54,14 @@ class Method(ABC):
     needs_calibration: ClassVar[bool] = False
     """Whether `convert` must be given calibration data."""
 
+    converges: ClassVar[bool] = True
+    """Whether a long run under a constant current approaches the rate twin."""
+
+    @classmethod
+    def example(cls) -> "Method":
+        """The method with settings to try it with: by default its own defaults."""
+        return cls()
+
     def activation(self, site: "Site") -> nn.Module:
         """What stands at the site while the network is trained: by default what is there already."""
         return Rectifier(site.bound) if site.bound is not None else nn.ReLU()

@@ -107,16 +107,16 @@ def conv_integrate_fire(
         out = torch.empty(T, B, Y, X, N, dtype=torch.uint8, device=spikes.device).permute(0, 1, 4, 2, 3)
     if out.numel() == 0:
         return out
-    vectors = [None if x is None else x.to(membrane.dtype) for x in (bias, threshold, residual_scale)]
-    options = {"stride": stride, "padding": padding, "strict": strict, "reset": reset, "totals": totals}
+    vectors = [None if x is None else x.to(membrane.dtype) for x in (residual_scale, bias, threshold)]
+    tensors = [spikes, weight, membrane, out, residual, *vectors]
+    options = {"strict": strict, "reset": reset, "totals": totals}
     if name == "reference":
-        options |= {"dilation": dilation, "groups": groups}
-        reference.run(spikes, weight, membrane, out, residual, *vectors, **options)
+        reference.run(*tensors, stride=stride, padding=padding, dilation=dilation, groups=groups, **options)
     else:
         from rheobase.kernels.conv_integrate_fire import triton
 
         options |= {"precision": "tf32" if allow_tf32 else "ieee", "tile": tile}
-        triton.run(spikes, weight, membrane, out, residual, *vectors, **options)
+        triton.run(*tensors, stride=stride, padding=padding, **options)
     return out
 
 

@@ -17,6 +17,8 @@ class Tile:
         depth: Input channels taken in one matrix product; a power of two.
         warps: Groups of 32 threads.
         stages: Loads in flight, plus one.
+        one_loop: Run one loop over steps and products, so that the loads of a step start while the step before
+            is being finished; else a loop in a loop.
     """
 
     pixels: int
@@ -24,6 +26,7 @@ class Tile:
     depth: int
     warps: int = 8
     stages: int = 3
+    one_loop: bool = True
 
 
 def candidate_tiles(weight: torch.dtype, C: int, N: int) -> list[Tile]:

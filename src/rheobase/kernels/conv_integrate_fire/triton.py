@@ -11,6 +11,7 @@ rows and columns. Tensors are channels-last.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 import os
+from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,100 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from rheobase.kernels.conv_integrate_fire.tiles import Tile, choose_tile, cut_pixels
+
+
+@triton.jit
+def _accumulate(
+    potential,
+    spikes,
+    weight,
+    image,
+    y0,
+    x0,
+    n0,
+    N,
+    step_round,
+    C: tl.constexpr,
+    KERNEL_X: tl.constexpr,
+    STRIDE_Y: tl.constexpr,
+    STRIDE_X: tl.constexpr,
+    PADDING_Y: tl.constexpr,
+    PADDING_X: tl.constexpr,
+    PRECISION: tl.constexpr,
+    VIA_FLOAT32: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """Add one matrix product to the potential: a tap of the kernel over a block of input channels."""
+    BLOCKS_C: tl.constexpr = (C + BLOCK_C - 1) // BLOCK_C
+    # Padding in whole strides, so that the divisions below never see a negative number.
+    SHIFT_Y: tl.constexpr = (PADDING_Y + STRIDE_Y - 1) // STRIDE_Y
+    SHIFT_X: tl.constexpr = (PADDING_X + STRIDE_X - 1) // STRIDE_X
+    tap = step_round // BLOCKS_C
+    c = step_round % BLOCKS_C * BLOCK_C
+    down = tap // KERNEL_X + (SHIFT_Y * STRIDE_Y - PADDING_Y)
+    right = tap % KERNEL_X + (SHIFT_X * STRIDE_X - PADDING_X)
+    y = y0 + down // STRIDE_Y - SHIFT_Y
+    x = x0 + right // STRIDE_X - SHIFT_X
+    # Pixels outside the image, and channels past the last, read as zero.
+    box = spikes.load([image, y, down % STRIDE_Y, x, right % STRIDE_X * C + c])
+    seen = box.reshape(potential.shape[0], BLOCK_C)
+    taken = weight.load([tap * N + n0, c])
+    if VIA_FLOAT32:
+        seen, taken = seen.to(tl.float32), taken.to(tl.float32)
+    elif seen.dtype != taken.dtype:
+        # A signed byte has a fast conversion.
+        seen = seen.to(tl.int8, bitcast=True).to(taken.dtype)
+    return tl.dot(seen, taken.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
+
+
+@triton.jit
+def _fire(
+    potential,
+    bias,
+    residual,
+    residual_scale,
+    residual_step,
+    threshold,
+    out,
+    totals,
+    t,
+    b0,
+    y0,
+    x0,
+    n0,
+    B,
+    Y,
+    X,
+    STRICT: tl.constexpr,
+    SUBTRACT: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+    TOTALS: tl.constexpr,
+    BLOCK_B: tl.constexpr,
+    BLOCK_Y: tl.constexpr,
+    BLOCK_X: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Finish a step: write the spikes and return the potential after the reset."""
+    PIXELS: tl.constexpr = BLOCK_B * BLOCK_Y * BLOCK_X
+    # Loaded every step: kept across the products they would cost as many registers as the potential.
+    n = n0 + tl.arange(0, BLOCK_N)
+    theta = tl.load(threshold + n)[None, :]
+    potential += tl.load(bias + n)[None, :]
+    if RESIDUAL:
+        extra = residual.load([t * residual_step, b0, y0, x0, n0]).reshape(PIXELS, BLOCK_N)
+        potential += extra.to(potential.dtype) * tl.load(residual_scale + n)[None, :]
+    fired = potential > theta if STRICT else potential >= theta
+    # By way of float32: the interpreter knows no other way to bfloat16.
+    emitted = fired.to(tl.float32).to(out.dtype)
+    out.store([t, b0, y0, x0, n0], emitted.reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
+    if TOTALS:
+        m = tl.arange(0, PIXELS)
+        inside = (x0 + m % BLOCK_X < X) & (y0 + m // BLOCK_X % BLOCK_Y < Y)
+        per_pixel = tl.sum(fired.to(tl.int32), 1) * inside.to(tl.int32)
+        per_sample = tl.sum(per_pixel.reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
+        b = b0 + tl.arange(0, BLOCK_B)
+        tl.atomic_add(totals + t * B + b, per_sample, mask=b < B)
+    return tl.where(fired, potential - theta if SUBTRACT else 0, potential)
 
 
 @triton.jit
@@ -57,8 +152,8 @@ def _kernel(
     BLOCK_X: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_C: tl.constexpr,
+    ONE_LOOP: tl.constexpr,
 ):
-    PIXELS: tl.constexpr = BLOCK_B * BLOCK_Y * BLOCK_X
     tiles_n = tl.cdiv(N, BLOCK_N)
     tiles_x = tl.cdiv(X, BLOCK_X)
     tiles_y = tl.cdiv(Y, BLOCK_Y)
@@ -68,56 +163,36 @@ def _kernel(
     x0 = tile % tiles_x * BLOCK_X
     y0 = tile // tiles_x % tiles_y * BLOCK_Y
     b0 = tile // (tiles_x * tiles_y) * BLOCK_B
-    n = n0 + tl.arange(0, BLOCK_N)
 
-    BLOCKS_C: tl.constexpr = (C + BLOCK_C - 1) // BLOCK_C
-    ROUNDS: tl.constexpr = KERNEL_Y * KERNEL_X * BLOCKS_C
-    # Padding in whole strides, so that the division below never sees a negative number.
-    SHIFT_Y: tl.constexpr = (PADDING_Y + STRIDE_Y - 1) // STRIDE_Y
-    SHIFT_X: tl.constexpr = (PADDING_X + STRIDE_X - 1) // STRIDE_X
-
-    potential = membrane.load([b0, y0, x0, n0]).reshape(PIXELS, BLOCK_N)
-    for i in range(0, steps * ROUNDS):
-        t = i // ROUNDS
-        tap = i % ROUNDS // BLOCKS_C
-        c = i % BLOCKS_C * BLOCK_C
-        y = tap // KERNEL_X + SHIFT_Y * STRIDE_Y - PADDING_Y
-        x = tap % KERNEL_X + SHIFT_X * STRIDE_X - PADDING_X
-        # Pixels outside the image, and channels past the last, read as zero.
-        seen = spikes.load(
-            [
-                t * B + b0,
-                y0 + y // STRIDE_Y - SHIFT_Y,
-                y % STRIDE_Y,
-                x0 + x // STRIDE_X - SHIFT_X,
-                x % STRIDE_X * C + c,
-            ]
-        ).reshape(PIXELS, BLOCK_C)
-        taken = weight.load([tap * N + n0, c])
-        if VIA_FLOAT32:
-            seen, taken = seen.to(tl.float32), taken.to(tl.float32)
-        elif seen.dtype != taken.dtype:
-            # A signed byte has a fast conversion.
-            seen = seen.to(tl.int8, bitcast=True).to(taken.dtype)
-        potential = tl.dot(seen, taken.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
-        if i % ROUNDS == ROUNDS - 1:
-            # Loaded here, not before the loop, where they would occupy registers during the products.
-            theta = tl.load(threshold + n)[None, :]
-            charged = potential + tl.load(bias + n)[None, :]
-            if RESIDUAL:
-                extra = residual.load([t * residual_step, b0, y0, x0, n0]).reshape(PIXELS, BLOCK_N)
-                charged += extra.to(charged.dtype) * tl.load(residual_scale + n)[None, :]
-            fired = charged > theta if STRICT else charged >= theta
-            emitted = fired.to(tl.float32).to(out.dtype)
-            out.store([t, b0, y0, x0, n0], emitted.reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
-            if TOTALS:
-                m = tl.arange(0, PIXELS)
-                inside = (x0 + m % BLOCK_X < X) & (y0 + m // BLOCK_X % BLOCK_Y < Y)
-                per_pixel = tl.sum(fired.to(tl.int32), 1) * inside.to(tl.int32)
-                per_sample = tl.sum(per_pixel.reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
-                b = b0 + tl.arange(0, BLOCK_B)
-                tl.atomic_add(totals + t * B + b, per_sample, mask=b < B)
-            potential = tl.where(fired, charged - theta if SUBTRACT else 0, charged)
+    ROUNDS: tl.constexpr = KERNEL_Y * KERNEL_X * ((C + BLOCK_C - 1) // BLOCK_C)
+    potential = membrane.load([b0, y0, x0, n0]).reshape(BLOCK_B * BLOCK_Y * BLOCK_X, BLOCK_N)
+    # fmt: off
+    if ONE_LOOP:
+        for i in range(0, steps * ROUNDS):
+            t = i // ROUNDS
+            potential = _accumulate(
+                potential, spikes, weight, t * B + b0, y0, x0, n0, N, i % ROUNDS,
+                C, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, PRECISION, VIA_FLOAT32, BLOCK_C,
+            )
+            if i % ROUNDS == ROUNDS - 1:
+                potential = _fire(
+                    potential, bias, residual, residual_scale, residual_step, threshold, out, totals,
+                    t, b0, y0, x0, n0, B, Y, X,
+                    STRICT, SUBTRACT, RESIDUAL, TOTALS, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
+                )
+    else:
+        for t in range(0, steps):
+            for i in range(0, ROUNDS):
+                potential = _accumulate(
+                    potential, spikes, weight, t * B + b0, y0, x0, n0, N, i,
+                    C, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, PRECISION, VIA_FLOAT32, BLOCK_C,
+                )
+            potential = _fire(
+                potential, bias, residual, residual_scale, residual_step, threshold, out, totals,
+                t, b0, y0, x0, n0, B, Y, X,
+                STRICT, SUBTRACT, RESIDUAL, TOTALS, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
+            )
+    # fmt: on
     membrane.store([b0, y0, x0, n0], potential.reshape(BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
 
 
@@ -144,26 +219,26 @@ def run(
     N, _, kernel_y, kernel_x = weight.shape
     _, _, Y, X = membrane.shape
     integer = membrane.dtype == torch.int32
-    images = _fold_stride(_align((spikes.view(torch.int8) if integer else spikes).movedim(2, -1)), stride)
-    C = images.shape[-1] // stride[1]
-    tile = tile or choose_tile(weight.dtype, C, N, B * Y * X, _count_processors(spikes.device))
-    block_b, block_y, block_x = cut_pixels(tile.pixels, B, Y, X)
-    programs = -(-B // block_b) * -(-Y // block_y) * -(-X // block_x) * -(-N // tile.channels)
-    box = [block_b, block_y, block_x, tile.channels]
-
+    images_TBHWC = _align((spikes.view(torch.int8) if integer else spikes).movedim(2, -1))
     membrane_BYXN, out_TBYXN = membrane.movedim(1, -1), out.movedim(2, -1)
     state, written = _align(membrane_BYXN), _align(out_TBYXN)
     extra = state[None]
     if residual is not None:
         extra = _align((residual if residual.dim() == 5 else residual[None]).movedim(2, -1))
+
+    C = images_TBHWC.shape[-1]
+    tile = tile or choose_tile(weight.dtype, C, N, B * Y * X, _count_processors(spikes.device))
+    block_b, block_y, block_x = cut_pixels(tile.pixels, B, Y, X)
+    box = [block_b, block_y, block_x, tile.channels]
+    programs = prod(-(-size // block) for size, block in zip((B, Y, X, N), box, strict=True))
     overhang = (0, -N % tile.channels)
     largest = torch.iinfo(torch.int32).max if integer else torch.finfo(torch.float32).max
     threshold_N = F.pad(threshold.expand(N, 1, 1).flatten(), overhang, value=largest)
-    bias_N = threshold_N.new_zeros(threshold_N.shape) if bias is None else F.pad(bias, overhang)
-    scale_N = threshold_N.new_ones(threshold_N.shape) if residual_scale is None else F.pad(residual_scale, overhang)
+    bias_N = torch.zeros_like(threshold_N) if bias is None else F.pad(bias, overhang)
+    scale_N = torch.ones_like(threshold_N) if residual_scale is None else F.pad(residual_scale, overhang)
     with torch.cuda.device_of(spikes):
         _kernel[(programs,)](
-            _describe(images, [block_b, block_y, 1, block_x, tile.depth]),
+            _describe(_fold_stride(images_TBHWC, stride), [block_b, block_y, 1, block_x, tile.depth]),
             _describe(_align(weight.permute(2, 3, 0, 1).flatten(0, 2)), [tile.channels, tile.depth]),
             bias_N,
             _describe(extra, [1, *box]),
@@ -196,8 +271,10 @@ def run(
             BLOCK_X=block_x,
             BLOCK_N=tile.channels,
             BLOCK_C=tile.depth,
+            ONE_LOOP=tile.one_loop,
             num_warps=tile.warps,
             num_stages=tile.stages,
+            maxnreg=tile.registers,
         )
     for result, aligned in ((membrane_BYXN, state), (out_TBYXN, written)):
         if aligned is not result:

@@ -1,0 +1,304 @@
+"""Measurements on one trained network: everything a paper's tables and figures need.
+
+Each function converts the network in the ways that its table or figure compares, runs them over the test
+images and gives one record for each, written as soon as it is measured. What the same commit has measured on
+the same network already is not measured again.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rheobase import methods, records
+from rheobase.conversion import convert
+from rheobase.datasets import Folder, Split, batches
+from rheobase.energy import ann_joules, count_operations, snn_joules
+from rheobase.evaluation import Evaluation, evaluate
+from rheobase.membrane import Constant, Gaussian, Half, Initial, Uniform, Zero
+from rheobase.methods import Method
+from rheobase.papers import Cell, Paper
+from rheobase.recipes import Recipe
+from rheobase.records import Record
+from rheobase.simulation import simulate
+from rheobase.snn import SNN
+
+# A GPU is idle with less; a CPU's caches overflow with more.
+_BATCH = {"cuda": 512}
+_MEMORY = {"cuda": 4 * 2**30}
+
+_STARTS_STEPS = 256
+_CONSTANTS_STEPS = 128
+_DELAYS_STEPS = 64
+_ENERGY_STEPS = 32
+_METHODS_STEPS = 128
+
+
+@dataclass
+class Study:
+    """A trained network, what to measure it on, and what its records say about where they come from.
+
+    Attributes:
+        paper: The paper reproduced.
+        cell: The network and dataset.
+        ann: The trained network, as its method's `prepare` made it.
+        ann_accuracy: Its percentage right on the test images.
+        calibration: Some training images, for methods that measure the network.
+        test: The test images.
+        recipe: How it was trained.
+        shortened: What was cut against the paper's own run.
+        folder: Where records go.
+        commit: Of this package's source.
+        command: What was run.
+        training: What is known of the training beside its recipe, kept with the table's record.
+        longest: A cap on the steps of every measurement.
+        progress: Whether to show progress.
+        measured: The records of this paper so far.
+    """
+
+    paper: Paper
+    cell: Cell
+    ann: nn.Module
+    ann_accuracy: float
+    calibration: Split
+    test: Split | Folder
+    recipe: Recipe
+    folder: Path
+    commit: str
+    command: str
+    shortened: tuple[str, ...] = ()
+    training: dict[str, Any] = field(default_factory=dict)
+    longest: int | None = None
+    progress: bool = True
+    measured: list[Record] = field(default_factory=list)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.ann.parameters()).device
+
+    @property
+    def batch_size(self) -> int:
+        """Images simulated together; changes no result."""
+        return _BATCH.get(self.device.type, 128)
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes a simulation may hold; changes no result."""
+        return _MEMORY.get(self.device.type)
+
+    def cap(self, steps: int) -> int:
+        """So many steps, or fewer where the study is capped."""
+        return steps if self.longest is None else min(steps, self.longest)
+
+    def find(self, method: Method, initial: Initial, steps: int) -> Record | None:
+        """A record of this very network, converted this way and run that long, if there is one."""
+        # A modified working tree has no name that could tell one modification from another.
+        if self.commit == "unknown" or self.commit.endswith("-modified"):
+            return None
+        settings = records.plain("settings", self._settings(asdict(method)))
+        wanted = (self.cell.model, self.cell.dataset, method.name, str(initial), self.commit, self.shortened)
+        for r in self.measured:
+            found = (r.model, r.dataset, r.method, r.initial, r.commit, r.shortened)
+            same_network = r.settings == settings and abs(r.ann_accuracy - self.ann_accuracy) < 1e-5
+            if found == wanted and same_network and max(r.accuracy, default=0) >= steps:
+                return r
+        return None
+
+    def evaluate(self, snn: SNN, steps: int, pooled_units: bool = False) -> Evaluation:
+        """Run a converted network over the test images."""
+        return evaluate(
+            snn,
+            self.test,
+            steps,
+            batch_size=self.batch_size,
+            memory=self.memory,
+            pooled_units=pooled_units,
+            progress=self.progress,
+        )
+
+    def keep(
+        self,
+        snn: SNN,
+        table: str,
+        result: Evaluation | None,
+        extra: dict[str, Any],
+        seconds: float | None = None,
+    ) -> Record:
+        """Write a result as a record; without an evaluation it is all in the extra, and took so long."""
+        steps = 0 if result is None else result.steps
+        moments = {t for t in range(1, steps + 1) if t & (t - 1) == 0 or t == steps}
+        record = Record(
+            paper=self.paper.name,
+            table=table,
+            dataset=self.cell.dataset,
+            model=self.cell.model,
+            method=snn.provenance.method,
+            initial=snn.provenance.initial,
+            coding=str(snn.coding),
+            seed=self.recipe.seed,
+            epochs=self.recipe.epochs,
+            images=len(self.test),
+            ann_accuracy=self.ann_accuracy,
+            accuracy=dict(enumerate(result.accuracy, 1)) if result else {},
+            spikes_per_image={t: result.spikes_per_image[t - 1] for t in moments} if result else {},
+            sop_per_image={t: result.sop[t - 1] for t in moments} if result else {},
+            seconds=(result.seconds if result else 0) if seconds is None else seconds,
+            device=describe_device(self.device),
+            versions=records.environment(),
+            commit=self.commit,
+            command=self.command,
+            date=datetime.now(UTC).date().isoformat(),
+            settings=self._settings(snn.provenance.settings),
+            shortened=self.shortened,
+            extra=extra,
+        )
+        records.write(record, self.folder)
+        self.measured.append(record)
+        return record
+
+    def _settings(self, method: dict[str, Any]) -> dict[str, Any]:
+        return {"recipe": asdict(self.recipe), "method": method}
+
+
+def measure_table(study: Study) -> Iterator[Record]:
+    """The paper's own line: its method, its start, all its columns."""
+    yield _measure(study, study.cell.table, study.paper.method, max(study.paper.steps), extra=study.training)
+
+
+def measure_starts(study: Study) -> Iterator[Record]:
+    """Zero, half, uniform and Gaussian starts over time, with both readings of the Gaussian."""
+    for initial in (Half(), Zero(), Uniform(), Gaussian(), Gaussian(0, 1)):
+        yield _measure(study, "figure 2", study.paper.method, _STARTS_STEPS, initial)
+
+
+def measure_constants(study: Study) -> Iterator[Record]:
+    """Constant starts from zero to the threshold; their first 75 steps are the appendix's heat map."""
+    for tenths in range(11):
+        yield _measure(study, "figure 3", study.paper.method, _CONSTANTS_STEPS, Constant(tenths / 10))
+
+
+def measure_delays(study: Study) -> Iterator[Record]:
+    """When each layer fires first, from zero and from half the threshold.
+
+    The extra has, for the sites in order: `first_spike`, the step at which the first neuron fires, a mean
+    over images in which one that stays silent counts as one step after the last; `silent`, the share of
+    images that stay so; and `fired`, the share of neurons that have fired by each step.
+    """
+    steps = study.cap(_DELAYS_STEPS)
+    for initial in (Zero(), Half()):
+        snn = convert(study.ann, study.paper.method, study.calibration, initial=initial)
+        yield _measure_delay(study, snn, steps)
+
+
+def measure_energy(study: Study) -> Iterator[Record]:
+    """Operations and joules of both networks, with synaptic operations counted in both ways."""
+    steps = study.cap(_ENERGY_STEPS)
+    operations = count_operations(study.ann, next(study.calibration.batches(1))[0])
+    snn = convert(study.ann, study.paper.method, study.calibration)
+    by_spikes, by_pooled = (study.evaluate(snn, steps, pooled_units=pooled) for pooled in (False, True))
+    extra = {
+        "steps": steps,
+        "flop": operations.flop,
+        "mac": operations.mac,
+        "ann_joules": ann_joules(operations.flop),
+        "snn_mac": by_spikes.mac[-1],
+        "sop": {"spikes": by_spikes.sop[-1], "pooled": by_pooled.sop[-1]},
+        "snn_joules": {"spikes": snn_joules(by_spikes.sop[-1]), "pooled": snn_joules(by_pooled.sop[-1])},
+    }
+    yield study.keep(snn, "energy", by_spikes, extra)
+
+
+def measure_methods(study: Study) -> Iterator[Record]:
+    """Every method of this package on the same trained network, from zero and from half the threshold.
+
+    A method that needs a network trained for it refuses this one; a warning says so.
+    """
+    for name in methods.names():
+        own = methods.get(name).initial
+        starts: dict[str, Initial] = {str(start): start for start in (Zero(), Half(), own)}
+        for initial in starts.values():
+            try:
+                yield _measure(study, "methods", name, _METHODS_STEPS, initial)
+            except ValueError as error:
+                warnings.warn(f"{name} is left out on this network: {error}", stacklevel=2)
+                break
+
+
+PARTS: dict[str, Callable[[Study], Iterator[Record]]] = {
+    "table": measure_table,
+    "starts": measure_starts,
+    "constants": measure_constants,
+    "delays": measure_delays,
+    "energy": measure_energy,
+    "methods": measure_methods,
+}
+"""What can be measured, by name."""
+
+
+def describe_device(device: torch.device) -> str:
+    """The device in words."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _measure(
+    study: Study,
+    table: str,
+    method: str,
+    steps: int,
+    initial: Initial | None = None,
+    extra: dict[str, Any] | None = None,
+) -> Record:
+    steps, chosen = study.cap(steps), methods.get(method)
+    if found := study.find(chosen, chosen.initial if initial is None else initial, steps):
+        return found
+    snn = convert(study.ann, chosen, study.calibration, initial=initial)
+    return study.keep(snn, table, study.evaluate(snn, steps), extra or {})
+
+
+def _measure_delay(study: Study, snn: SNN, steps: int) -> Record:
+    began, samples = perf_counter(), 0
+    firing = _Firing(snn.sites, steps, study.device)
+    for x, _ in batches(study.test, study.batch_size, what="test data"):
+        x = x.to(study.device)
+        simulate(snn, x, steps, at=[steps], memory=study.memory, first_sample=samples, probe=firing.see)
+        samples += len(x)
+    extra = {
+        "sites": list(snn.sites),
+        # An image's first spike comes one step after the last at whose end nothing had fired.
+        "first_spike": [1 + (firing.quiet[site].sum() / samples).item() for site in snn.sites],
+        "silent": [(firing.quiet[site][-1] / samples).item() for site in snn.sites],
+        "fired": [(firing.fired[site] / (samples * firing.neurons[site])).tolist() for site in snn.sites],
+    }
+    return study.keep(snn, "figure 1", None, extra, perf_counter() - began)
+
+
+class _Firing:
+    """A probe: after each step, how many neurons have fired so far and in how many images none has.
+
+    Shape letters: T steps of a chunk, B batch, N neurons of a site.
+    """
+
+    def __init__(self, sites: list[str], steps: int, device: torch.device) -> None:
+        self.fired = {site: torch.zeros(steps, dtype=torch.float64, device=device) for site in sites}
+        self.quiet = {site: torch.zeros(steps, dtype=torch.float64, device=device) for site in sites}
+        self.neurons: dict[str, int] = {}
+        self._has: dict[str, Tensor] = {}
+
+    def see(self, site: str, spikes_TB: Tensor, before: int) -> None:
+        """Take in a chunk of a site's spikes."""
+        active_TBN = (spikes_TB != 0).flatten(2)
+        if before == 0:  # other images
+            self._has[site] = torch.zeros_like(active_TBN[0])
+            self.neurons[site] = active_TBN.shape[2]
+        has_BN = self._has[site]
+        for t, active_BN in enumerate(active_TBN, before):
+            has_BN |= active_BN
+            self.fired[site][t] += has_BN.sum()
+            self.quiet[site][t] += (~has_BN.any(1)).sum()

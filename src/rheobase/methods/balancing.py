@@ -1,0 +1,90 @@
+"""Threshold balancing: thresholds measured on the spiking network itself, layer by layer.
+
+The papers that do this let every spike be worth one. The network then computes a scaled copy of the ordinary
+one: with c(l) the product of the thresholds θ(1) … θ(l), the rates of layer l stand for activations divided
+by c(l), and its bias must be divided by c(l−1) to keep its part in the sum. Here the same spikes come about
+in another way: a spike is worth its threshold Θ(l) = c(l), currents are c(l−1) times as large, and biases
+stay as they are. Where branches meet, each brings its own scale, so the sum of a residual block is right
+whatever the thresholds in its branches are.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rheobase.graph import Site
+from rheobase.methods.base import Maximum, Observer
+from rheobase.methods.observers import Quantile
+from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.simulation import simulate
+
+if TYPE_CHECKING:
+    from rheobase.conversion import Conversion
+
+
+def balance(
+    conversion: "Conversion", steps: int, *, factor: float = 1.0, percentile: float | None = None
+) -> None:
+    """Set each threshold to `factor` times the largest current of its site, with those before it set already.
+
+    The current is that of one step: the weighted sum of the spikes coming in, and the bias; not the membrane.
+    Where branches meet before a site, it is the sum of what all of them bring.
+
+    Args:
+        conversion: The conversion. Its calibration data are shown in its own coding and with its own start.
+        steps: How many steps to measure each site for.
+        factor: What to multiply by.
+        percentile: Take this percentile of the positive currents instead of the largest.
+    """
+    match_network(conversion)
+    for site in conversion.ann.sites:
+        observer = Maximum() if percentile is None else Quantile(percentile / 100)
+        _observe_currents(conversion, site, steps, observer)
+        assert observer.value is not None
+        set_threshold(conversion, site, factor * observer.value)
+
+
+def set_threshold(conversion: "Conversion", site: Site, threshold: Tensor) -> None:
+    """Give a site's neuron another threshold, and its spikes that amplitude; a bound of the site holds on."""
+    old = conversion.snn.neuron(site.name)
+    assert isinstance(old, IntegrateFire)
+    new = IntegrateFire(threshold, initial=old.initial, reset=old.reset, strict=old.strict)
+    if site.bound is not None:
+        new.limit(site.bound)
+    conversion.snn.module.set_submodule(site.name, new)
+
+
+def match_network(conversion: "Conversion") -> None:
+    """Bring neurons that were made without data to the device and precision of the network."""
+    like = next(conversion.ann.module.parameters(), torch.empty(()))
+    conversion.snn.to(like.device, like.dtype)
+
+
+def _observe_currents(conversion: "Conversion", site: Site, steps: int, observer: Observer) -> None:
+    """Show an observer the currents of a site at every step, over the calibration data."""
+    snn = conversion.snn
+    neuron = snn.neuron(site.name)
+    snn.module.set_submodule(site.name, _Meter(neuron, observer))
+    first_sample = 0
+    for x in conversion.calibration():
+        simulate(snn, x, steps, at=[steps], read=site.name, first_sample=first_sample)
+        first_sample += x.shape[0]
+    snn.module.set_submodule(site.name, neuron)
+
+
+class _Meter(Neuron):
+    """Stands in for a neuron, shows its currents to an observer and never fires."""
+
+    def __init__(self, neuron: Neuron, observer: Observer) -> None:
+        super().__init__(neuron.threshold, neuron.amplitude)
+        self.observer = observer
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.zeros_like(z)
+
+    def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        self.observer.update(current.expand(steps, *membrane.shape).flatten(0, 1))
+        return torch.zeros(steps, *membrane.shape, dtype=membrane.dtype, device=membrane.device)

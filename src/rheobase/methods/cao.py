@@ -1,0 +1,39 @@
+"""The plain conversion: weights as they are, every threshold one."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from rheobase.coding import Coding, Poisson
+from rheobase.graph import Site
+from rheobase.methods.balancing import match_network
+from rheobase.methods.base import Method, Observer
+from rheobase.neurons import IntegrateFire, Neuron
+
+if TYPE_CHECKING:
+    from rheobase.conversion import Conversion
+
+
+@dataclass(frozen=True)
+class Cao(Method):
+    """θ = 1 and spikes of 1 everywhere; reset to zero, v(0) = 0, Poisson input, nothing normalised.
+
+    Y. Cao, Y. Chen and D. Khosla, "Spiking deep convolutional neural networks for energy-efficient object
+    recognition", International Journal of Computer Vision 2015.
+
+    Activations above 1 saturate. The paper's neuron may also leak and have a lowest potential; neither is
+    here, as the plain neuron of its successors has neither.
+    """
+
+    name = "cao"
+
+    @property
+    def coding(self) -> Coding:
+        return Poisson()
+
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        return IntegrateFire(torch.ones(()), reset="zero")
+
+    def finish(self, conversion: "Conversion") -> None:
+        match_network(conversion)

@@ -1,0 +1,150 @@
+"""Weight normalisation by the largest activation, or by the largest that the weights allow."""
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.coding import Coding, Poisson
+from rheobase.graph import Network, Site
+from rheobase.methods.balancing import match_network, set_threshold
+from rheobase.methods.base import Maximum, Method, Observer
+from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.operations import SYNAPTIC, Product, Scale, along_channels
+
+if TYPE_CHECKING:
+    from rheobase.conversion import Conversion
+
+
+@dataclass(frozen=True)
+class Diehl(Method):
+    """W(l) ← W(l)·f(l−1)/f(l) and threshold 1; reset to zero, v(0) = 0, Poisson input.
+
+    P. U. Diehl et al., "Fast-classifying, high-accuracy spiking deep networks through weight and threshold
+    balancing", IJCNN 2015.
+
+    Based on data, f is the largest activation of the layer over the calibration data, or its largest weight
+    if that is more. Based on the model, W(l) is divided by the largest sum of positive weights that a neuron
+    of the layer has, so that no input whatever can drive it above one spike a step. Both are said here with
+    θ = f and spikes worth θ, which gives the same spikes; then the second f is the largest current that the
+    site can get while every neuron before it either fires or does not. The paper's networks have no biases:
+    these stay as they are, which is b/f(l) in its way of writing, and count in the sum.
+    """
+
+    name = "diehl"
+
+    basis: Literal["data", "model"] = "data"
+    """What f is taken from."""
+    reset: Literal["zero", "subtract"] = "zero"
+    """What a spike does to its neuron: to zero as in the paper, or less the threshold."""
+    low: float = 0.0
+    """The smallest input there can be, for a normalisation based on the model."""
+    high: float = 1.0
+    """The largest."""
+
+    def __post_init__(self) -> None:
+        if self.basis not in ("data", "model"):
+            raise ValueError(f"{self.name}: basis must be 'data' or 'model', got {self.basis!r}")
+        if self.reset not in ("zero", "subtract"):
+            raise ValueError(f"{self.name}: reset must be 'zero' or 'subtract', got {self.reset!r}")
+        if not self.low < self.high:
+            raise ValueError(f"{self.name}: inputs need low < high, got {self.low} and {self.high}")
+
+    @property
+    def needs_calibration(self) -> bool:  # type: ignore[override]
+        return self.basis == "data"
+
+    @property
+    def coding(self) -> Coding:
+        return Poisson()
+
+    def observe(self, site: Site) -> Observer | None:
+        return Maximum() if self.basis == "data" else None
+
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        largest = observer.value if isinstance(observer, Maximum) else None
+        return IntegrateFire(torch.ones(()) if largest is None else largest, reset=self.reset)
+
+    def finish(self, conversion: "Conversion") -> None:
+        match_network(conversion)
+        if self.basis == "model":
+            _bound(conversion, self.low, self.high)
+            return
+        for site in conversion.ann.sites:
+            neuron = conversion.snn.neuron(site.name)
+            activation = neuron.threshold.where(~neuron.dead, 0)
+            set_threshold(conversion, site, torch.maximum(activation, _largest_weight(conversion.ann, site)))
+
+
+def _largest_weight(network: Network, site: Site) -> Tensor:
+    """The largest of the weights that a site's current is summed with, in all branches that lead to it."""
+    node = next(n for n in network.module.graph.nodes if n.target == site.name)
+    waiting, weights = list(node.all_input_nodes), []
+    names = {s.name for s in network.sites}
+    while waiting:
+        node = waiting.pop()
+        if node.op != "call_module" or node.target in names:
+            continue
+        operation = network.operation(node)
+        if isinstance(operation, SYNAPTIC):
+            weights.append(operation.weight.max())
+        else:
+            waiting.extend(node.all_input_nodes)
+    return torch.stack(weights).max() if weights else torch.zeros(())
+
+
+def _bound(conversion: "Conversion", low: float, high: float) -> None:
+    """Set every threshold to the largest current its site can get from inputs between low and high."""
+    shape = conversion.snn.input_shape
+    if shape is None:
+        raise ValueError(
+            "diehl with basis='model' must know the shape of inputs: pass example=, one batch of inputs"
+        )
+    neuron = conversion.snn.neuron(conversion.snn.sites[0])
+    smallest, largest = (neuron.threshold.new_full((1, *shape), value) for value in (low, high))
+    with torch.no_grad():
+        _Bounds(conversion).run((smallest, largest))
+
+
+_Range = tuple[Tensor, Tensor]
+"""The smallest and the largest that each value of a signal can be."""
+
+
+class _Bounds(fx.Interpreter):
+    """Runs the network on ranges instead of values, and sets thresholds on its way."""
+
+    def __init__(self, conversion: "Conversion") -> None:
+        super().__init__(conversion.snn.module)
+        self.conversion = conversion
+        self.sites = {site.name: site for site in conversion.ann.sites}
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Range:
+        if target not in self.sites:
+            return _propagate(self.submodules[target], args)
+        (_, high) = args[0]
+        set_threshold(self.conversion, self.sites[target], high.max())
+        spike = self.conversion.snn.neuron(target).amplitude
+        return torch.zeros_like(high), spike.expand_as(high)
+
+
+def _propagate(operation: nn.Module, ranges: tuple[_Range, ...]) -> _Range:
+    """The range behind an operation."""
+    low, high = ranges[0]
+    if isinstance(operation, SYNAPTIC):
+        positive, negative = copy.deepcopy(operation), copy.deepcopy(operation)
+        positive.weight.clamp_(min=0)
+        negative.weight.clamp_(max=0)
+        negative.bias = None
+        return positive(low) + negative(high), positive(high) + negative(low)
+    if isinstance(operation, Scale):
+        scale = along_channels(operation.scale, low.dim())
+        low, high = low.where(scale >= 0, high), high.where(scale >= 0, low)
+        return operation(low), operation(high)
+    if isinstance(operation, Product):
+        corners = torch.stack([a * b for a in ranges[0] for b in ranges[-1]])
+        return corners.amin(0), corners.amax(0)
+    # What is left adds, averages, takes the maximum or moves values: no output falls where an input rises.
+    lows, highs = zip(*ranges, strict=True)
+    return operation(*lows), operation(*highs)

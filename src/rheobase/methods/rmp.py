@@ -1,0 +1,103 @@
+"""Residual membrane potential neurons."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from rheobase.coding import Coding, Poisson
+from rheobase.graph import Site
+from rheobase.methods.balancing import balance
+from rheobase.methods.base import Method, Observer
+from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.simulation import simulate
+
+if TYPE_CHECKING:
+    from rheobase.conversion import Conversion
+
+_FACTORS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
+
+
+@dataclass(frozen=True)
+class ResidualMembrane(Method):
+    """What methods with RMP neurons share: reset by subtraction, θ(l) = α·max of W(l)·s(l−1, t)."""
+
+    needs_calibration = True
+
+    factor: float | None = 0.7
+    """α; None chooses the one of 1.0, 0.9 … 0.5 with which most calibration inputs get the answer of the
+    ordinary network, the larger where several do equally well."""
+
+    percentile: float | None = None
+    """Instead of the maximum take this percentile of the positive weighted sums, such as 99.9."""
+
+    def __post_init__(self) -> None:
+        if self.factor is not None and not self.factor > 0:
+            raise ValueError(
+                f"{self.name}: factor must be above zero, or None to search it, got {self.factor}"
+            )
+        if self.percentile is not None and not 0 < self.percentile <= 100:
+            raise ValueError(f"{self.name}: percentile must lie in (0, 100], got {self.percentile}")
+        if self.duration < 1:
+            raise ValueError(f"{self.name} needs at least one step, got {self.duration}")
+
+    @property
+    @abstractmethod
+    def duration(self) -> int:
+        """For how many steps layers are measured, and after how many a searched factor is judged."""
+
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        return IntegrateFire(torch.ones(()))  # until it is measured
+
+    def finish(self, conversion: "Conversion") -> None:
+        factor = self._search(conversion) if self.factor is None else self.factor
+        self._balance(conversion, factor)
+
+    def _balance(self, conversion: "Conversion", factor: float) -> None:
+        balance(conversion, self.duration, factor=factor, percentile=self.percentile)
+
+    def _search(self, conversion: "Conversion") -> float:
+        agreements = []
+        for factor in _FACTORS:
+            self._balance(conversion, factor)
+            agreements.append(_count_agreements(conversion, self.duration))
+        return _FACTORS[agreements.index(max(agreements))]
+
+
+@dataclass(frozen=True)
+class RMP(ResidualMembrane):
+    """RMP-SNN: θ(l) = α·max of W(l)·s(l−1, t), measured with neurons that keep their residual potential.
+
+    B. Han, G. Srinivasan and K. Roy, "RMP-SNN: residual membrane potential neuron for enabling deeper
+    high-accuracy and low-latency spiking neural network", CVPR 2020.
+
+    Layers are measured one by one, with α already in the thresholds before. The paper has Poisson input and
+    v(0) = 0; what its α is cannot be told from it, and 0.7 is that of later code by the same group. `balancing`
+    says how biases are scaled, which the paper's networks do not have.
+    """
+
+    name = "rmp"
+
+    steps: int = 100
+    """How many steps each layer is measured for, and after how many a searched factor is judged."""
+
+    @property
+    def coding(self) -> Coding:
+        return Poisson()
+
+    @property
+    def duration(self) -> int:
+        return self.steps
+
+
+def _count_agreements(conversion: "Conversion", steps: int) -> int:
+    """For how many calibration inputs the spiking network gives the ordinary one's answer after these steps."""
+    same = first_sample = 0
+    for x in conversion.calibration():
+        run = simulate(conversion.snn, x, steps, at=[steps], first_sample=first_sample)
+        with torch.no_grad():
+            expected = conversion.ann.module(x).argmax(-1)
+        same += int((run.logits[0].argmax(-1) == expected).sum())
+        first_sample += x.shape[0]
+    return same

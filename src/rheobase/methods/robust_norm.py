@@ -1,0 +1,86 @@
+"""Robust normalisation by a percentile."""
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from torch import Tensor, nn
+
+from rheobase.graph import Site
+from rheobase.methods.base import Method, Observer
+from rheobase.methods.observers import Quantile
+from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.operations import MaxPool
+
+if TYPE_CHECKING:
+    from rheobase.conversion import Conversion
+
+
+@dataclass(frozen=True)
+class RobustNorm(Method):
+    """θ = the 99.9th percentile of the site's activations over the calibration data; soft reset, v(0) = 0.
+
+    B. Rueckauer, I.-A. Lungu, Y. Hu, M. Pfeiffer and S.-C. Liu, "Conversion of continuous-valued deep networks
+    to efficient event-driven networks for image classification", Frontiers in Neuroscience 2017.
+
+    A few outliers no longer decide the threshold, as with the maximum; what lies above it saturates.
+    """
+
+    name = "robust-norm"
+    needs_calibration = True
+
+    percentile: float = 99.9
+    over: Literal["nonzero", "all"] = "nonzero"
+    """Which activations count: those that are not zero, as in the authors' toolbox, or all."""
+    per_channel: bool = False
+    """One threshold for each channel instead of one for the layer."""
+    max_pool: Literal["accumulate", "gate"] = "accumulate"
+    """How max-pooling works in spikes: exactly on the sums, or as in the paper, by letting the current spike
+    of that neuron pass which has fired most."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.percentile <= 100:
+            raise ValueError(f"{self.name}: percentile must lie in (0, 100], got {self.percentile}")
+        if self.over not in ("nonzero", "all"):
+            raise ValueError(f"{self.name}: over must be 'nonzero' or 'all', got {self.over!r}")
+        if self.max_pool not in ("accumulate", "gate"):
+            raise ValueError(f"{self.name}: max_pool must be 'accumulate' or 'gate', got {self.max_pool!r}")
+
+    def observe(self, site: Site) -> Observer:
+        return Quantile(self.percentile / 100, zeros=self.over == "all", per_channel=self.per_channel)
+
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        assert isinstance(observer, Quantile)
+        return IntegrateFire(observer.value)
+
+    def finish(self, conversion: "Conversion") -> None:
+        if self.max_pool == "gate":
+            module = conversion.snn.module
+            for name, pool in list(module.named_modules()):
+                if isinstance(pool, MaxPool):
+                    module.set_submodule(name, GatedMaxPool(pool.pool))
+
+
+class GatedMaxPool(MaxPool):
+    """Max-pooling that lets the current spike of the neuron pass which has fired most so far.
+
+    The spikes of a neuron are lost while another one of its window leads, so that the summed output stays
+    below the maximum of the summed inputs wherever the lead changes.
+    """
+
+    def __init__(self, pool: nn.Module) -> None:
+        super().__init__(pool)
+        self.leader = copy.copy(pool)
+        self.leader.return_indices = True  # type: ignore[assignment]
+
+    def advance(self, inputs_TB: tuple[Tensor, ...], state: dict[str, Tensor], steps_before: int) -> Tensor:
+        (x_TB,) = inputs_TB
+        sum_TB = x_TB.clone()
+        if steps_before:
+            sum_TB[0] += state["sum"]
+        for t in range(1, len(x_TB)):  # one by one, so that chunks cannot change a sum
+            sum_TB[t] += sum_TB[t - 1]
+        state["sum"] = sum_TB[-1].clone()
+        _, leader = self.leader(sum_TB.flatten(0, 1))
+        passed = x_TB.flatten(0, 1).flatten(2).gather(2, leader.flatten(2))
+        return passed.view(*x_TB.shape[:2], *leader.shape[1:])

@@ -1,0 +1,86 @@
+"""Weighted connections whose bits do not depend on how many rows are computed together.
+
+Libraries choose the order of a sum by the size of the problem: PyTorch takes other convolution routines for
+small batches, matrix products other kernels for few rows. A spike decided by the last bit would then depend
+on the batch size. On a CPU that is avoided here: convolutions go to one library whatever the size, matrix
+products are computed in blocks of one height. On a GPU libraries choose by size too; there the promise holds
+only where the sums are exact, as for weights on a power-of-two grid.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.operations import SYNAPTIC
+
+_ROWS = 32
+_FEW = 16
+"""From this many rows on, PyTorch's choice of a convolution routine no longer depends on their number."""
+
+
+def run(module: fx.GraphModule, x: Tensor, see: Callable[[str, Tensor], None]) -> Tensor:
+    """Run a captured network on inputs, and show the result of every call under the call's name."""
+    result: Tensor = _Runner(module, see).run(x)
+    return result
+
+
+class _Runner(fx.Interpreter):
+    def __init__(self, module: fx.GraphModule, see: Callable[[str, Tensor], None]) -> None:
+        super().__init__(module)
+        self.see = see
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        operation = self.fetch_attr(target)
+        value = weigh(operation, *args) if isinstance(operation, SYNAPTIC) else operation(*args)
+        self.see(target, value)
+        return value
+
+
+def weigh(operation: nn.Module, x: Tensor) -> Tensor:
+    """Apply a convolution, transposed convolution or linear layer to (rows, ...)."""
+    if x.device.type != "cpu":
+        return operation(x)  # type: ignore[no-any-return]
+    if isinstance(operation, nn.Linear):
+        return _in_blocks(operation, x)
+    if isinstance(operation, (nn.Conv1d, nn.Conv2d)) and _direct(operation, x):
+        return _convolve(operation, x)
+    missing = _FEW - x.shape[0]
+    if missing <= 0:
+        return operation(x)  # type: ignore[no-any-return]
+    padded: Tensor = operation(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]))
+    return padded[: x.shape[0]]
+
+
+def _in_blocks(linear: nn.Linear, x: Tensor) -> Tensor:
+    rows = x.reshape(-1, x.shape[-1])
+    count, missing = rows.shape[0], -rows.shape[0] % _ROWS
+    if missing:
+        rows = torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
+    y = torch.cat([linear(block) for block in torch.split(rows, _ROWS)])[:count]
+    return y.reshape(*x.shape[:-1], -1)
+
+
+def _direct(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> bool:
+    plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
+    return plain and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+
+
+def _convolve(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
+    """Call oneDNN itself, past PyTorch's choice between routines."""
+    call = torch.ops.aten.mkldnn_convolution
+    padding, stride, dilation = (list(v) for v in (conv.padding, conv.stride, conv.dilation))
+    if isinstance(conv, nn.Conv2d):
+        y: Tensor = call(x.contiguous(), conv.weight, conv.bias, padding, stride, dilation, conv.groups)
+        return y
+    flat: Tensor = call(
+        x.unsqueeze(2).contiguous(),
+        conv.weight.unsqueeze(2),
+        conv.bias,
+        [0, *padding],
+        [1, *stride],
+        [1, *dilation],
+        conv.groups,
+    )
+    return flat.squeeze(2)

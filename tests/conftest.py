@@ -1,0 +1,49 @@
+"""Shared set-up: one thread for each worker, Triton's interpreter where there is no GPU."""
+
+import os
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # must be set before triton is first imported
+
+import pytest
+from torch import nn
+
+from rheobase import datasets, models, prepare
+
+torch.set_num_threads(1)
+
+
+def fit(model: nn.Module, split: datasets.Split, epochs: int = 6) -> nn.Module:
+    """Train a small network in a few seconds."""
+    torch.manual_seed(0)
+    x, y = split.normalise(split.images), split.labels
+    optimiser = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
+    model.train()
+    for epoch in range(epochs):
+        optimiser.param_groups[0]["lr"] = 0.1 * (1 - epoch / epochs)
+        for rows in torch.randperm(len(x)).split(64):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimiser.step()
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def digits() -> datasets.Dataset:
+    return datasets.load("digits")
+
+
+@pytest.fixture(scope="session")
+def trained(digits: datasets.Dataset) -> nn.Module:
+    """A plain ReLU network trained on the digits."""
+    torch.manual_seed(1)
+    return fit(models.build("small"), digits.train)
+
+
+@pytest.fixture(scope="session")
+def clipped(digits: datasets.Dataset) -> nn.Module:
+    """A network trained on the digits with the paper's clips."""
+    torch.manual_seed(1)
+    return fit(prepare(models.build("small"), "opi"), digits.train)

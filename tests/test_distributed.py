@@ -1,0 +1,191 @@
+"""Two processes over gloo do what one does, and neither waits forever for a dead one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed as dist
+from torch import nn
+
+from rheobase.activations import Clip
+from rheobase.checkpoints import load_weights, save_weights
+from rheobase.datasets import Split
+from rheobase.journal import Epoch
+from rheobase.recipes import Recipe
+from rheobase.training import Trained, accuracy, train
+
+RECIPE = Recipe(epochs=3, batch_size=16, learning_rate=0.05, augment="crop-flip", seed=3)
+
+
+def images(count: int = 101) -> Split:
+    draws = torch.Generator().manual_seed(1)
+    pixels = torch.randint(0, 256, (count, 1, 6, 6), generator=draws, dtype=torch.uint8)
+    return Split(pixels, torch.arange(count) % 4, (0.5,), (0.3,))
+
+
+def network() -> nn.Sequential:
+    """A network without batch norm, whose statistics processes do not join."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), Clip(), nn.Flatten(), nn.Linear(144, 16), Clip(), nn.Linear(16, 4)
+    )
+
+
+def run_together(job: str, folder: Path, count: int = 2) -> subprocess.CompletedProcess[str]:
+    """Run a job of this file in several processes and report their exit statuses, one line each."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    script = [sys.executable, __file__, job, str(folder), str(count)]
+    return subprocess.run(script, capture_output=True, text=True, timeout=100, env=environment, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes left behind that trained and evaluated together."""
+    folder = tmp_path_factory.mktemp("together")
+    done = run_together("learn", folder)
+    assert done.stdout.split() == ["0", "0"], done.stderr
+    return folder
+
+
+def alone(**options: Any) -> Trained:
+    return train(network(), images(), RECIPE, progress=False, **options)
+
+
+def close(left: nn.Module, right: nn.Module) -> None:
+    for name, tensor in left.state_dict().items():
+        torch.testing.assert_close(tensor, right.state_dict()[name], rtol=1e-5, atol=1e-5)
+
+
+def report(folder: Path, rank: int) -> dict[str, Any]:
+    return json.loads((folder / f"rank{rank}.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_the_weights_are_those_of_one_process_with_the_joint_batch(folder: Path) -> None:
+    expected = alone().model
+    for rank in range(2):
+        together = network()
+        load_weights(together, folder / f"rank{rank}.safetensors")
+        close(together, expected)
+        assert not torch.equal(together[0].weight, network()[0].weight)
+
+
+def test_the_history_is_joint(folder: Path) -> None:
+    expected = alone().history
+    for rank in range(2):
+        together = [Epoch(**epoch) for epoch in report(folder, rank)["history"]]
+        for ours, theirs in zip(together, expected, strict=True):
+            assert ours.accuracy == pytest.approx(theirs.accuracy, abs=1.5 / 96)  # one image may tip
+            assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)
+            assert ours.clips == pytest.approx(theirs.clips, rel=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [7, 100, 1000])
+def test_every_image_is_evaluated_once(folder: Path, batch_size: int) -> None:
+    model = network()
+    load_weights(model, folder / "rank0.safetensors")
+    right = accuracy(model, images(), batch_size)
+    assert [report(folder, rank)[f"accuracy {batch_size}"] for rank in range(2)] == [right, right]
+
+
+def test_only_the_first_process_writes_and_shows(folder: Path) -> None:
+    assert report(folder, 0)["wrote"] == 4 + 1  # after every fifth step of eighteen, and at the end
+    assert report(folder, 1)["wrote"] == 0
+    assert (folder / "shown").read_text().count("epoch ") == RECIPE.epochs
+
+
+def test_one_process_goes_on_where_two_stopped(folder: Path) -> None:
+    """The checkpoint is from the middle of an epoch, so its sums must be those of both processes."""
+    resumed = alone(checkpoint=folder / "middle.safetensors")
+    assert resumed.notes[0] == "resumed after epoch 1, step 4 of the next"
+    whole = alone()
+    close(resumed.model, whole.model)
+    for ours, theirs in zip(resumed.history, whole.history, strict=True):
+        assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)
+
+
+def test_when_one_is_killed_the_other_fails_and_the_checkpoint_stays(tmp_path: Path) -> None:
+    done = run_together("die", tmp_path)
+    survivor, dead = (int(status) for status in done.stdout.split())
+    assert dead == -signal.SIGKILL
+    assert survivor > 0, done.stderr
+    resumed = alone(checkpoint=tmp_path / "last.safetensors")
+    assert resumed.notes[0].startswith("resumed after epoch 1,")
+    close(resumed.model, alone().model)
+
+
+def test_different_checkpoints_are_refused(tmp_path: Path) -> None:
+    done = run_together("disagree", tmp_path)
+    assert done.stdout.split() == ["1", "1"], done.stderr
+    assert done.stderr.count("the processes found different checkpoints") == 2
+
+
+def learn(rank: int, folder: Path) -> None:
+    from rheobase import checkpoints
+
+    written, write = [], checkpoints.write
+    path = folder / "last.safetensors"
+
+    def count(*arguments: Any) -> None:
+        written.append(arguments)
+        write(*arguments)
+        if len(written) == 2:  # after ten steps: one epoch of six, and four of the next
+            (folder / "middle.safetensors").write_bytes(path.read_bytes())
+
+    checkpoints.write = count
+    sys.stderr = (folder / "shown").open("a")
+    trained = train(network(), images(), RECIPE, checkpoint=path, save_every=5)
+    sys.stderr.close()
+    sys.stderr = sys.__stderr__
+    rates = {f"accuracy {size}": accuracy(trained.model, images(), size) for size in (7, 100, 1000)}
+    history = [asdict(epoch) for epoch in trained.history]
+    (folder / f"rank{rank}.json").write_text(json.dumps({"history": history, "wrote": len(written), **rates}))
+    checkpoints.write = write
+    save_weights(trained.model, folder / f"rank{rank}.safetensors")
+
+
+def die(rank: int, folder: Path) -> None:
+    def end(epoch: Epoch, model: nn.Module) -> None:
+        if rank == 1 and epoch.number == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train(network(), images(), RECIPE, checkpoint=folder / "last.safetensors", on_epoch=end, progress=False)
+
+
+def disagree(rank: int, folder: Path) -> None:
+    path = folder / f"{rank}.safetensors"
+    if rank == 0:
+        path.write_bytes((folder / "finished.safetensors").read_bytes())
+    train(network(), images(), RECIPE, checkpoint=path, progress=False)
+
+
+def main(job: str, folder: Path, count: int) -> None:
+    """Fork the processes after the imports, which take longer than all they do."""
+    torch.set_num_threads(1)
+    checkpoint = folder / "finished.safetensors" if job == "disagree" else None
+    train(network(), images(), replace(RECIPE, epochs=3), checkpoint=checkpoint, progress=False)
+    children = []
+    for rank in range(count):
+        child = os.fork()
+        if child == 0:
+            try:
+                dist.init_process_group(
+                    "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=count
+                )
+                {"learn": learn, "die": die, "disagree": disagree}[job](rank, folder)
+                os._exit(0)
+            except BaseException as error:
+                print(f"rank {rank}: {error!r}", file=sys.stderr, flush=True)
+                os._exit(1)
+        children.append(child)
+    print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

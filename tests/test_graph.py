@@ -1,0 +1,235 @@
+"""Capture: every call accounted for, nothing changed, clear refusals."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from families import ACTIVATION_CALLS, FAMILIES, build, inputs
+from rheobase import convert, inspect, prepare
+from rheobase.graph import CaptureError, capture
+from rheobase.operations import Scale
+
+RELU_FUNCTIONS = {"relu", "relu_", "clamp", "hardtanh", "relu6", "hardtanh_"}
+
+
+class CountActivations(TorchFunctionMode):
+    """Counts activation calls while a model runs, without any knowledge of graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = self.depth = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        outer = name in RELU_FUNCTIONS and self.depth == 0
+        self.count += outer
+        self.depth += name in RELU_FUNCTIONS  # F.relu calls torch.relu inside: one activation
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.depth -= name in RELU_FUNCTIONS
+
+
+def snapshot(model: nn.Module) -> tuple[dict[str, Tensor], list[tuple[str, type]], bool]:
+    return copy.deepcopy(model.state_dict()), [(n, type(m)) for n, m in model.named_modules()], model.training
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_sites_are_the_activation_calls(name: str) -> None:
+    model, x = build(name), inputs()
+    with CountActivations() as counter, torch.no_grad():
+        model(x)
+    assert counter.count == ACTIVATION_CALLS[name]
+    assert len(capture(model, x).sites) == counter.count
+    assert len(convert(model, "max-norm", x).sites) == counter.count
+    assert len(inspect(model, x, show=False).sites) == counter.count
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_captured_network_computes_the_same(name: str) -> None:
+    model, x = build(name), inputs()
+    module = capture(model, x).module
+    with torch.no_grad():
+        expected, got = model(x), module(x)
+        if name == "MaxPooled":
+            got = F.log_softmax(got, 1)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+    assert not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("verb", ["inspect", "prepare", "convert"])
+def test_verbs_leave_the_model_alone(name: str, verb: str) -> None:
+    model, x = build(name).train(), inputs()
+    before = snapshot(model)
+    outputs = copy.deepcopy(model).eval()(x)
+    {
+        "inspect": lambda: inspect(model, x, show=False),
+        "prepare": lambda: prepare(model, "opi"),
+        "convert": lambda: convert(model, "max-norm", x, initial=None),
+    }[verb]()
+    after = snapshot(model)
+    assert before[1:] == after[1:]
+    assert all(torch.equal(before[0][k], after[0][k]) for k in before[0])
+    assert torch.equal(copy.deepcopy(model).eval()(x), outputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [("Plain", 0), ("SharedReLU", 0), ("NormFirst", 1), ("PreActivation", 1), ("DenseConcat", 1)],
+)
+def test_batch_norm_folds_where_that_is_exact(name: str, left: int) -> None:
+    """A norm before a padded convolution, or after a sum or concat, stays as an explicit scale."""
+    module = capture(build(name), inputs()).module
+    assert sum(isinstance(m, Scale) for m in module.modules()) == left
+
+
+def test_bounded_sites_keep_their_bound() -> None:
+    bounds = [site.bound for site in capture(build("Functional"), inputs()).sites]
+    assert bounds == [None] * 6 + [1.5, 6.0, 2.0]
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU6(), nn.Flatten(), nn.Linear(4 * 64, 5))
+    snn = convert(prepare(model, "opi", start=9.0), "opi", example=inputs())
+    assert snn.neuron(snn.sites[0]).threshold.item() <= 6
+
+
+def test_a_shared_module_gives_two_sites_with_two_thresholds() -> None:
+    snn = convert(build("SharedReLU"), "max-norm", inputs())
+    assert len(set(snn.sites)) == 3
+    assert len({n.threshold.item() for n in snn.neurons.values()}) == 3
+
+
+class Attributes(nn.Module):
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), *layers)
+
+
+class Branching(Attributes):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers(x)
+        return x if x.sum() > 0 else -x
+
+
+class TwoOutputs(Attributes):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.layers(x)
+        return x, x.mean((2, 3))
+
+
+class BatchMean(Attributes):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x) - self.layers(x).mean(0)
+
+
+@pytest.mark.parametrize(
+    ("model", "place", "remedy"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 4, 3)), "no activation", "at least one ReLU"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.GELU()), "2 (nn.GELU)", "replace it by nn.ReLU"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Sigmoid()), "2 (nn.Sigmoid)", "replace it"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.LeakyReLU()), "nn.LeakyReLU", "replace it"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.GroupNorm(2, 4)), "nn.GroupNorm", "use BatchNorm"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Hardtanh()), "1 (nn.Hardtanh)", "clamp(min=0)"),
+        (
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU()),
+            "1 (nn.BatchNorm2d)",
+            "track_running_stats=True",
+        ),
+        (
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Softmax(1), nn.Conv2d(4, 4, 1)),
+            "nn.Softmax",
+            "last",
+        ),
+        (Branching(), "test_graph.py", "must not depend on the values"),
+        (TwoOutputs(), "one tensor", "returns the tensor of logits alone"),
+        (BatchMean(), "mean", "later dimensions"),
+    ],
+)
+def test_refusals_name_the_place_and_the_remedy(model: nn.Module, place: str, remedy: str) -> None:
+    with pytest.raises(CaptureError) as error:
+        convert(model.eval(), "max-norm", inputs())
+    assert place in str(error.value)
+    assert remedy in str(error.value)
+
+
+def test_all_refusals_are_named_at_once() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU(), nn.Conv2d(4, 4, 1), nn.Tanh(), nn.ReLU())
+    coverage = inspect(model, inputs(), show=False)
+    assert [line.name for line in coverage.refused] == ["1", "3"]
+    assert not coverage.convertible
+    with pytest.raises(CaptureError, match=r"(?s)nn\.SiLU.*nn\.Tanh"):
+        capture(model, inputs())
+
+
+def test_an_in_place_write_through_a_view_is_noticed() -> None:
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(F.relu(x))
+            flat = x.view(x.shape[0], -1)
+            x.relu_()
+            return flat
+
+    with pytest.raises(CaptureError, match="does not compute what the model does"):
+        capture(Hidden().eval(), inputs())
+
+
+def test_bad_weights_and_examples() -> None:
+    model = build("Plain")
+    with torch.no_grad():
+        model[0].weight[0, 0, 0, 0] = float("nan")
+    with pytest.raises(ValueError, match=r"0\.weight holds NaN"):
+        convert(model, "max-norm", inputs())
+    with pytest.raises(CaptureError, match="could not run on an example input of shape"):
+        capture(build("Plain"), torch.randn(2, 4, 8, 8))
+    with pytest.raises(TypeError, match="floating point"):
+        capture(build("Plain"), torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
+        capture(lambda x: x, inputs())  # type: ignore[arg-type]
+
+
+def test_prepare_keeps_names_training_flag_and_shared_weights() -> None:
+    model = build("SharedReLU").train()
+    prepared = prepare(model, "opi")
+    assert set(model.state_dict()) <= set(prepared.state_dict())
+    assert prepared.training
+    clips = [k for k in prepared.state_dict() if k.endswith("threshold")]
+    assert len(clips) == 3
+    x = inputs()
+    for name in clips:
+        prepared.state_dict()[name].fill_(1e6)
+    torch.testing.assert_close(prepared.eval()(x), model.eval()(x))
+
+
+def test_prepare_replaces_max_pooling_and_keeps_dropout_alive() -> None:
+    prepared = prepare(build("MaxPooled"), "opi")
+    kinds = [type(m).__name__ for m in prepared.modules()]
+    assert kinds.count("AvgPool2d") == 2
+    assert "MaxPool2d" not in kinds
+    functional = prepare(build("Functional").train(), "opi")
+    assert any(isinstance(m, nn.Dropout) for m in functional.modules())
+    x = inputs()
+    assert not torch.equal(functional(x), functional(x))
+    functional.eval()
+    assert torch.equal(functional(x), functional(x))
+
+
+def test_prepare_keeps_what_an_in_place_relu_did() -> None:
+    """In PreActivation the shortcut reads a tensor after an in-place ReLU has changed it."""
+    model, x = build("PreActivation"), inputs()
+    prepared = prepare(model, "max-norm")
+    torch.testing.assert_close(prepared(x), model(x))
+
+
+def test_coverage_counts_neurons_and_operations() -> None:
+    coverage = inspect(build("Plain"), inputs(), show=False)
+    assert [line.neurons for line in coverage.sites] == [6 * 64, 8 * 4, 12]
+    assert sum(line.operations for line in coverage.lines) == 6 * 64 * 27 + 8 * 4 * 54 + 32 * 12 + 12 * 5
+    assert "3 sites" in str(coverage)
