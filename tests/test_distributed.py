@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +39,18 @@ def network() -> nn.Sequential:
     )
 
 
-def run_together(job: str, folder: Path, count: int = 2) -> subprocess.CompletedProcess[str]:
-    """Run a job of this file in several processes and report their exit statuses, one line each."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    script = [sys.executable, __file__, job, str(folder), str(count)]
-    return subprocess.run(script, capture_output=True, text=True, timeout=100, env=environment, check=False)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes left behind that trained and evaluated together."""
+    """What two processes left behind that did every job below together."""
     folder = tmp_path_factory.mktemp("together")
-    done = run_together("learn", folder)
-    assert done.stdout.split() == ["0", "0"], done.stderr
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    script = [sys.executable, __file__, str(folder)]
+    subprocess.run(script, timeout=100, env=environment, check=True)
     return folder
+
+
+def statuses(folder: Path, job: str) -> list[int]:
+    return json.loads((folder / f"{job}.json").read_text())  # type: ignore[no-any-return]
 
 
 def alone(**options: Any) -> Trained:
@@ -68,6 +67,7 @@ def report(folder: Path, rank: int) -> dict[str, Any]:
 
 
 def test_the_weights_are_those_of_one_process_with_the_joint_batch(folder: Path) -> None:
+    assert statuses(folder, "learn") == [0, 0]
     expected = alone().model
     for rank in range(2):
         together = network()
@@ -95,7 +95,7 @@ def test_every_image_is_evaluated_once(folder: Path, batch_size: int) -> None:
 
 
 def test_only_the_first_process_writes_and_shows(folder: Path) -> None:
-    assert report(folder, 0)["wrote"] == 4 + 1  # after every fifth step of eighteen, and at the end
+    assert report(folder, 0)["wrote"] == 4  # after every fifth step of eighteen, and at the end
     assert report(folder, 1)["wrote"] == 0
     assert (folder / "shown").read_text().count("epoch ") == RECIPE.epochs
 
@@ -110,20 +110,19 @@ def test_one_process_goes_on_where_two_stopped(folder: Path) -> None:
         assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)
 
 
-def test_when_one_is_killed_the_other_fails_and_the_checkpoint_stays(tmp_path: Path) -> None:
-    done = run_together("die", tmp_path)
-    survivor, dead = (int(status) for status in done.stdout.split())
+def test_when_one_is_killed_the_other_fails_and_the_checkpoint_stays(folder: Path) -> None:
+    survivor, dead = statuses(folder, "die")
     assert dead == -signal.SIGKILL
-    assert survivor > 0, done.stderr
-    resumed = alone(checkpoint=tmp_path / "last.safetensors")
-    assert resumed.notes[0].startswith("resumed after epoch 1,")
+    assert survivor > 0
+    resumed = alone(checkpoint=folder / "survivor.safetensors")
+    assert resumed.notes[0].startswith("resumed after epoch 2,")
     close(resumed.model, alone().model)
 
 
-def test_different_checkpoints_are_refused(tmp_path: Path) -> None:
-    done = run_together("disagree", tmp_path)
-    assert done.stdout.split() == ["1", "1"], done.stderr
-    assert done.stderr.count("the processes found different checkpoints") == 2
+def test_different_checkpoints_are_refused(folder: Path) -> None:
+    assert statuses(folder, "disagree") == [1, 1]
+    for rank in range(2):
+        assert "the processes found different checkpoints" in (folder / f"disagree{rank}").read_text()
 
 
 def learn(rank: int, folder: Path) -> None:
@@ -155,37 +154,39 @@ def die(rank: int, folder: Path) -> None:
         if rank == 1 and epoch.number == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    train(network(), images(), RECIPE, checkpoint=folder / "last.safetensors", on_epoch=end, progress=False)
+    train(
+        network(), images(), RECIPE, checkpoint=folder / "survivor.safetensors", on_epoch=end, progress=False
+    )
 
 
 def disagree(rank: int, folder: Path) -> None:
     path = folder / f"{rank}.safetensors"
     if rank == 0:
-        path.write_bytes((folder / "finished.safetensors").read_bytes())
+        path.write_bytes((folder / "middle.safetensors").read_bytes())
     train(network(), images(), RECIPE, checkpoint=path, progress=False)
 
 
-def main(job: str, folder: Path, count: int) -> None:
-    """Fork the processes after the imports, which take longer than all they do."""
-    torch.set_num_threads(1)
-    checkpoint = folder / "finished.safetensors" if job == "disagree" else None
-    train(network(), images(), replace(RECIPE, epochs=3), checkpoint=checkpoint, progress=False)
+def do_together(job: Callable[[int, Path], None], folder: Path, count: int = 2) -> None:
+    """Fork the processes after the imports, which take longer than all they do, and note how each ends."""
     children = []
     for rank in range(count):
         child = os.fork()
         if child == 0:
             try:
-                dist.init_process_group(
-                    "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=count
-                )
-                {"learn": learn, "die": die, "disagree": disagree}[job](rank, folder)
+                meeting = f"file://{folder}/meeting-to-{job.__name__}"
+                dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=count)
+                job(rank, folder)
                 os._exit(0)
             except BaseException as error:
-                print(f"rank {rank}: {error!r}", file=sys.stderr, flush=True)
+                (folder / f"{job.__name__}{rank}").write_text(repr(error))
                 os._exit(1)
         children.append(child)
-    print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    (folder / f"{job.__name__}.json").write_text(json.dumps(ends))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    torch.set_num_threads(1)
+    alone()
+    for job in (learn, die, disagree):
+        do_together(job, Path(sys.argv[1]))

@@ -96,12 +96,12 @@ class RateNorm(Activation):
     spiking neural networks", IJCAI 2021.
     """
 
-    largest: Tensor
+    running_max: Tensor
 
     def __init__(self, sigma: float = 10.0) -> None:
         super().__init__()
         self.sigma = nn.Parameter(torch.tensor(float(sigma)), requires_grad=False)
-        self.register_buffer("largest", torch.ones(()))
+        self.register_buffer("running_max", torch.ones(()))
 
     @property
     def bound(self) -> float:
@@ -112,15 +112,17 @@ class RateNorm(Activation):
         """p: the part of the running maximum that the threshold is."""
         return torch.sigmoid(self.sigma)
 
+    @property
+    def threshold(self) -> Tensor:
+        """θ."""
+        return self.running_max * self.share + 1e-6
+
     def forward(self, z: Tensor) -> Tensor:
         z = torch.relu(z)
         if self.training:
-            self.largest.copy_(torch.lerp(self.largest, z.detach().amax().to(self.largest), 0.1))
-        return (z / self.find_threshold()).clamp(max=1)
-
-    def find_threshold(self) -> Tensor:
-        """θ."""
-        return self.largest * self.share + 1e-6
+            largest = z.detach().amax().to(self.running_max)
+            self.running_max.copy_(torch.lerp(self.running_max, largest, 0.1))
+        return (z / self.threshold).clamp(max=1)
 
     def extra_repr(self) -> str:
-        return f"threshold={self.find_threshold().item():.4g}, share={self.share.item():.4g}"
+        return f"threshold={self.threshold.item():.4g}, share={self.share.item():.4g}"

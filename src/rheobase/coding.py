@@ -87,9 +87,9 @@ class TemporalSwitch(Coding):
 
     With p = |x|/scale in a window of N steps, the first comes at step 1 and the second at step
     p* = floor(p·(N − 1)) + 1; where p* = 1 none does. In between, the current of the first spike flows on,
-    and it is this sum of the spikes so far that `encode` gives: sgn(x)·scale for p* − 1 steps, then 0. Over a
-    window its mean is sgn(x)·scale·(p* − 1)/N, which lies below |x| by less than (scale + |x|)/N. A run longer
-    than the window repeats it; one that stops inside it has seen the inputs too large.
+    and it is this sum of the spikes so far that `encode` gives: sgn(x)·scale for p* − 1 steps, then 0. Over
+    a window its mean is sgn(x)·scale·(p* − 1)/N, closer to 0 than x by less than (scale + |x|)/N. A run that
+    is longer than the window repeats it; one that stops inside has seen the inputs too large.
 
     B. Han and K. Roy, "Deep spiking neural network: energy efficiency through time based coding", ECCV 2020.
     """
@@ -155,8 +155,8 @@ def _parts(x: Tensor, scale: float, name: str) -> tuple[Tensor, Tensor]:
     if max(-low, high) > scale:
         needed = math.ceil(100 * max(-low, high)) / 100
         raise ValueError(
-            f"the inputs run from {low:.4g} to {high:.4g}, but {name} coding can show −{scale:g} … {scale:g}: "
-            f"raise its scale, to scale={needed:g} for these inputs, or use constant current"
+            f"the inputs run from {low:.4g} to {high:.4g}, but {name} coding can show −{scale:g} … {scale:g} "
+            f"only: give it scale={needed:g} for these inputs, or use constant current"
         )
     return x_BN.abs() / scale, x_BN.sign() * scale
 
@@ -179,5 +179,6 @@ def _scramble(state: Tensor) -> Tensor:
 
 
 def _shift(z: Tensor, places: int) -> Tensor:
-    """z moved right with zeros coming in; torch's own shift repeats the sign."""
-    return (z >> places) & (2 ** (64 - places) - 1)
+    """Move bits right, with zeros coming in; torch's own shift repeats the sign."""
+    shifted: Tensor = (z >> places) & (2 ** (64 - places) - 1)
+    return shifted

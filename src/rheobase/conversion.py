@@ -54,7 +54,7 @@ def prepare(model: nn.Module, method: str | Method = "opi", **settings: Any) -> 
     """
     chosen = methods.get(method, **settings)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    prepared = replace_sites(model, chosen.activation, _average).to(device)
+    prepared = replace_sites(model, chosen.activation, _average, chosen.handles).to(device)
     if not any(True for _ in prepared.parameters()):
         raise ValueError("the model has no parameters to train")
     return prepared
@@ -90,9 +90,10 @@ def convert(
         ValueError: If the method lacks what it needs: calibration data, or its own training.
     """
     chosen = methods.get(method, **settings)
-    inputs = _calibration_inputs(chosen, calibration)
+    initial = chosen.initial if initial is None else initial
+    inputs = _calibration_inputs(chosen, initial, calibration)
     example = next(inputs()) if example is None and calibration is not None else example
-    network = capture(model, example)
+    network = capture(model, example, chosen.handles)
     observers = {site.name: chosen.observe(site) for site in network.sites}
     if any(observers.values()):
         _observe(network, observers, inputs)
@@ -101,7 +102,7 @@ def convert(
         neuron = chosen.neuron(site, observers[site.name])
         if isinstance(site.activation, Rectifier) and site.bound is not None:
             neuron.limit(site.bound)
-        neuron.initial = chosen.initial if initial is None else initial
+        neuron.initial = initial
         if strict is not None and isinstance(neuron, IntegrateFire):
             neuron.strict = strict
         module.set_submodule(site.name, neuron)
@@ -110,11 +111,11 @@ def convert(
         [site.name for site in network.sites],
         chosen.coding if coding is None else coding,
         None if example is None else tuple(example.shape[1:]),
-        Provenance(
-            chosen.name, dataclasses.asdict(chosen), str(chosen.initial if initial is None else initial)
-        ),
+        Provenance(chosen.name, dataclasses.asdict(chosen), str(initial)),
     )
-    chosen.finish(Conversion(network, snn, inputs))
+    conversion = Conversion(network, snn, inputs)
+    chosen.finish(conversion)
+    initial.fit(conversion)
     _fold(snn, example)
     for name, share in snn.dead.items():
         warnings.warn(
@@ -125,11 +126,13 @@ def convert(
     return snn
 
 
-def _calibration_inputs(method: Method, calibration: Any) -> Callable[[], Iterator[Tensor]]:
-    if calibration is None and method.needs_calibration:
+def _calibration_inputs(
+    method: Method, initial: Initial, calibration: Any
+) -> Callable[[], Iterator[Tensor]]:
+    if calibration is None and (method.needs_calibration or initial.needs_calibration):
+        who = f"method {method.name!r}" if method.needs_calibration else f"the initial potential {initial}"
         raise ValueError(
-            f"method {method.name!r} measures the network on data: pass calibration=, some hundred "
-            "training inputs"
+            f"{who} measures the network on data: pass calibration=, some hundred training inputs"
         )
 
     def inputs() -> Iterator[Tensor]:

@@ -23,7 +23,7 @@ class Evaluation:
     Attributes:
         steps: T.
         samples: How many images.
-        accuracy: Percent right after each step.
+        accuracy: Percent right after each step; zero before there is an answer, as during a delay.
         spikes: Mean spikes of an image up to each step, for each site.
         sop: Mean synaptic operations of an image up to each step: additions caused by spikes.
         mac: Mean multiplications of an image up to each step: by the analog input and other analog values.
@@ -65,6 +65,7 @@ def evaluate(
     data: Any,
     steps: int,
     *,
+    delay: int = 0,
     batch_size: int | None = None,
     memory: int | None = None,
     pooled_units: bool = False,
@@ -77,6 +78,7 @@ def evaluate(
         snn: The network.
         data: Inputs with labels: a `Split`, a pair of tensors, a DataLoader or a list of batches.
         steps: How many time steps; results are given for each of 1 … steps.
+        delay: How many steps pass before outputs count, as in `simulate`.
         batch_size: Samples simulated together, where the data does not come in batches; changes no result.
         memory: A cap in bytes on what a run holds at a time.
         pooled_units: Count synaptic operations behind average pooling by pooled units that are not zero,
@@ -96,8 +98,10 @@ def evaluate(
                 raise ValueError("evaluation data has no labels: pass (inputs, labels)")
             x = x.to(snn.device)
             synapses = synapses or count_synapses(schedule(snn, x), pooled_units)
-            run = simulate(snn, x, steps, memory=memory, first_sample=samples, synapses=synapses)
-            right += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
+            run = simulate(
+                snn, x, steps, delay=delay, memory=memory, first_sample=samples, synapses=synapses
+            )
+            right[run.at[0] - 1 :] += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
             sop += run.sop.cpu()
             for site, counts in run.spikes.items():
                 spikes[site] = spikes.get(site, 0) + counts.cpu()

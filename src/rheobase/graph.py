@@ -7,7 +7,7 @@ beside the original, and a difference is an error: there is no silent half-conve
 
 import copy
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from rheobase.activations import Activation
 from rheobase.folding import fold_scales
 from rheobase.lowering import Lowering, NeedsExample, Row
 from rheobase.operations import Scale
-from rheobase.rules import RULES
+from rheobase.rules import rules_with
 
 
 class CaptureError(ValueError):
@@ -47,18 +47,19 @@ class Network:
         return self.module.get_submodule(str(node.target))
 
 
-def capture(model: nn.Module, example: Tensor | None = None) -> Network:
+def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[str] = ()) -> Network:
     """Capture a copy of a model in evaluation mode.
 
     Args:
         model: Any network that `torch.fx` can trace. It is not changed.
         example: One batch of inputs. Needed where a call's meaning depends on shapes; and with it the
             result is checked against the model.
+        handles: Names of nonlinearities other than ReLU that shall be sites too.
 
     Raises:
         CaptureError: If something in the model cannot become spikes. All such places are named at once.
     """
-    traced, lowering = lower(model, example)
+    traced, lowering = lower(model, example, handles)
     _raise_refusals(lowering.rows)
     network = _assemble(traced, lowering)
     if not network.sites:
@@ -77,7 +78,9 @@ def _raise_refusals(rows: list[Row]) -> None:
         raise CaptureError("this model cannot be converted as it is:\n" + "\n".join(lines))
 
 
-def lower(model: nn.Module, example: Tensor | None = None) -> tuple[fx.GraphModule, Lowering]:
+def lower(
+    model: nn.Module, example: Tensor | None = None, handles: Sequence[str] = ()
+) -> tuple[fx.GraphModule, Lowering]:
     """Trace a copy of the model and lower it; refusals are rows of the lowering, not errors."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
@@ -86,7 +89,7 @@ def lower(model: nn.Module, example: Tensor | None = None) -> tuple[fx.GraphModu
     if example is not None:
         example = example[:2]
         _propagate(traced, example)
-    lowering = Lowering(traced, RULES, shapes_known=example is not None)
+    lowering = Lowering(traced, rules_with(handles), shapes_known=example is not None)
     lowering.run()
     return traced, lowering
 
@@ -201,7 +204,10 @@ def _user_line(error: BaseException) -> str:
 
 
 def replace_sites(
-    model: nn.Module, activation: Callable[[Site], nn.Module], pool: Callable[[nn.Module], nn.Module]
+    model: nn.Module,
+    activation: Callable[[Site], nn.Module],
+    pool: Callable[[nn.Module], nn.Module],
+    handles: Sequence[str] = (),
 ) -> fx.GraphModule:
     """A trainable copy of a model with another activation at each site and another module for each max-pool.
 
@@ -210,7 +216,7 @@ def replace_sites(
     Raises:
         CaptureError: If something in the model could not be converted later.
     """
-    traced, lowering = lower(model)
+    traced, lowering = lower(model, handles=handles)
     _raise_refusals([row for row in lowering.rows if row.remedy != NeedsExample("").remedy])
     graph = traced.graph
     for node, (placed, bound, inplace) in lowering.sites.items():

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.activations import Activation, Rectifier
+from rheobase.activations import Activation, Rectifier, Smooth
 from rheobase.lowering import Call, NeedsExample, Refusal, Rule
 from rheobase.operations import (
     POOLING,
@@ -102,6 +102,37 @@ def _clamp(call: Call, x: fx.Node, min: Any = None, max: Any = None, inplace: bo
             "a spiking neuron stands for clamp(min=0) or clamp(min=0, max=c) with c > 0",
         )
     return call.site(x, Rectifier(high), high, inplace or _in_place(call))
+
+
+def _smooth(name: str) -> dict[str, Rule]:
+    """The rules that make a site of a nonlinearity other than ReLU."""
+
+    def lower(call: Call, x: fx.Node, module: nn.Module | None = None, inplace: bool = False) -> fx.Node:
+        inplace = inplace or _in_place(call) or getattr(module, "inplace", False)
+        return call.site(x, Smooth(name), Smooth(name).bound, inplace)
+
+    module_name = {"silu": "SiLU"}.get(name, name.capitalize())
+    return {name: lower, f"{name}_": lower, module_name: lower}
+
+
+def _lower_gelu(
+    call: Call, x: fx.Node, module: nn.GELU | None = None, approximate: str = "none"
+) -> fx.Node:
+    approximate = approximate if module is None else module.approximate
+    return call.site(x, Smooth("gelu-tanh" if approximate == "tanh" else "gelu"), None, False)
+
+
+SMOOTH: dict[str, dict[str, Rule]] = {
+    "silu": _smooth("silu"),
+    "sigmoid": _smooth("sigmoid"),
+    "gelu": {"gelu": _lower_gelu, "GELU": _lower_gelu},
+}
+"""Nonlinearities that become sites only where a method has a neuron for them."""
+
+
+def rules_with(handles: Sequence[str]) -> dict[str, Rule]:
+    """All rules, and those of the named nonlinearities."""
+    return RULES | {name: rule for handled in handles for name, rule in SMOOTH[handled].items()}
 
 
 # Weights

@@ -72,6 +72,10 @@ class Schedule:
         room = memory - samples * self.fixed_bytes
         return samples, max(1, min(steps, room // max(1, samples * self.moving_bytes)))
 
+    def fit_whole(self, samples: int, steps: int, memory: int) -> int:
+        """The most samples whose steps all fit at once into so many bytes, and at least one."""
+        return max(1, min(samples, memory // (self.fixed_bytes + steps * self.moving_bytes)))
+
 
 def schedule(snn: SNN, x: Tensor, read: str | None = None) -> Schedule:
     """Order a network's calls for inputs like x.

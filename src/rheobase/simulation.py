@@ -35,7 +35,7 @@ class Run:
     """What a simulation gives.
 
     Attributes:
-        logits: (S, B, K): the mean output over the first t steps, for each t of `at`.
+        logits: (S, B, K): the mean output over the steps up to t, for each t of `at`; without those of a delay.
         at: The steps read out.
         spikes: For each site the number of spikes of the whole batch at every step, (steps,).
         sop: The synaptic operations of the whole batch at every step, (steps,); zero unless asked for.
@@ -59,6 +59,7 @@ def simulate(
     steps: int,
     *,
     at: Sequence[int] | None = None,
+    delay: int = 0,
     read: str | None = None,
     memory: int | None = None,
     chunk: int | None = None,
@@ -73,7 +74,9 @@ def simulate(
         snn: The network. It is not changed and keeps nothing of the run.
         x: Inputs (B, ...) on the network's device.
         steps: How many time steps.
-        at: The steps after which to read out; by default all of them.
+        at: The steps after which to read out; by default all that give an answer: those after the delay, or
+            the last alone where the network's neurons need all steps before they fire.
+        delay: How many steps pass before outputs count: the read-out is their mean over the steps after it.
         read: The name of a node to read out instead of the output; what lies behind it is not run.
         memory: A cap in bytes on what the run holds at a time; the default suits the device.
         chunk: Steps simulated at a time, where the cap shall not decide. Changes no result.
@@ -85,11 +88,13 @@ def simulate(
     Raises:
         ValueError: If steps, inputs or cap do not fit; nothing is run.
     """
-    moments = _check(snn, x, steps, at)
+    moments = _check(snn, x, steps, at, delay, chunk)
     x = x.to(snn.dtype)
     plan = schedule(snn, x, read)
     cap = DEFAULT_MEMORY.get(x.device.type, 2**30) if memory is None else memory
     samples, fitting = plan.fit(x.shape[0], steps, cap)
+    if _window(snn) is not None:
+        chunk, samples = steps, plan.fit_whole(samples, steps, cap)
     chunk = fitting if chunk is None else min(chunk, steps)
     watched = {} if probe is None else dict.fromkeys(snn.sites if watch is None else watch, probe)
     tally = _Tally(
@@ -100,7 +105,7 @@ def simulate(
     with torch.inference_mode(), _full_precision(x.device):
         parts = [
             _Simulation(snn, plan, part, first_sample + i * samples, tally, watched).run(
-                steps, chunk, moments
+                steps, chunk, moments, delay
             )
             for i, part in enumerate(torch.split(x, samples))
         ]
@@ -108,12 +113,24 @@ def simulate(
     return Run(logits, moments, tally.spikes, tally.sop, choose_backend(x.device), "exact", (samples, chunk))
 
 
-def _check(snn: SNN, x: Tensor, steps: int, at: Sequence[int] | None) -> tuple[int, ...]:
+def _check(
+    snn: SNN, x: Tensor, steps: int, at: Sequence[int] | None, delay: int, chunk: int | None
+) -> tuple[int, ...]:
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
-    moments = tuple(range(1, steps + 1)) if at is None else tuple(sorted(set(at)))
-    if not moments or moments[0] < 1 or moments[-1] > steps:
-        raise ValueError(f"the steps to read out must lie in 1…{steps}, got {list(moments)}")
+    if not isinstance(delay, int) or not 0 <= delay < steps:
+        raise ValueError(f"the delay must leave steps to read out, 0…{steps - 1} of {steps}, got {delay!r}")
+    first, window = delay + 1, _window(snn)
+    if window is not None:
+        if (steps, chunk or steps, delay) != (window, window, 0):
+            raise ValueError(
+                f"this network's neurons need all of their {window} steps before they fire: simulate "
+                f"steps={window} in one chunk and without delay, got steps={steps}, chunk={chunk}, delay={delay}"
+            )
+        first = steps
+    moments = tuple(range(first, steps + 1)) if at is None else tuple(sorted(set(at)))
+    if not moments or moments[0] < first or moments[-1] > steps:
+        raise ValueError(f"the steps to read out must lie in {first}…{steps}, got {list(moments)}")
     if not isinstance(x, Tensor) or not x.is_floating_point():
         found = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"inputs must be a tensor of floating point, got {found}: normalise images first")
@@ -128,6 +145,14 @@ def _check(snn: SNN, x: Tensor, steps: int, at: Sequence[int] | None) -> tuple[i
     if not x.isfinite().all():
         raise ValueError("the inputs have NaN or infinite values")
     return moments
+
+
+def _window(snn: SNN) -> int | None:
+    """How many steps a run must have, where neurons need all of them before they fire."""
+    windows = {neuron.window for neuron in snn.neurons.values()} - {None}
+    if len(windows) > 1:
+        raise ValueError(f"the network's neurons need runs of different lengths: {windows} steps")
+    return windows.pop() if windows else None
 
 
 @contextmanager
@@ -174,8 +199,8 @@ class _Simulation:
         self.buffers: dict[fx.Node, Tensor] = {}
         self.number = {site: i for i, site in enumerate(snn.sites)}
 
-    def run(self, steps: int, chunk: int, moments: tuple[int, ...]) -> Tensor:
-        """Mean outputs (S, B, K) after the steps of `moments`."""
+    def run(self, steps: int, chunk: int, moments: tuple[int, ...], delay: int) -> Tensor:
+        """Mean outputs (S, B, K) after the steps of `moments`, of the steps after the delay."""
         wanted = set(moments)
         total: Tensor | None = None
         means = []
@@ -183,10 +208,12 @@ class _Simulation:
             T = min(chunk, steps - before)
             outputs_TB = self._chunk(before, T)
             for t, output in enumerate(outputs_TB, start=before + 1):
+                if t <= delay:
+                    continue
                 # Added one by one and in double, so that chunks cannot change a sum.
                 total = output.double() if total is None else total + output
                 if t in wanted:
-                    means.append((total / t).to(output.dtype))
+                    means.append((total / (t - delay)).to(output.dtype))
         return torch.stack(means)
 
     def _chunk(self, before: int, T: int) -> Tensor:

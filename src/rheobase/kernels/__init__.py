@@ -5,6 +5,8 @@ function made fast, and equal it spike for spike.
 """
 
 from rheobase.kernels.backends import choose_backend
+from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.integrate_fire import integrate_fire
+from rheobase.kernels.linear_integrate_fire import linear_integrate_fire
 
-__all__ = ["choose_backend", "integrate_fire"]
+__all__ = ["choose_backend", "conv_integrate_fire", "integrate_fire", "linear_integrate_fire"]

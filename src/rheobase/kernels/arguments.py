@@ -27,7 +27,8 @@ def check_threshold(threshold: Tensor, sample: tuple[int, ...]) -> None:
     )
     if not fits:
         raise ValueError(
-            f"threshold has shape {tuple(threshold.shape)}: expected one that broadcasts to a sample's {sample}"
+            f"threshold has shape {tuple(threshold.shape)}: "
+            f"expected one that broadcasts to a sample's {sample}"
         )
 
 

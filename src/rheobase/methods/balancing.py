@@ -18,7 +18,7 @@ from torch import Tensor
 from rheobase.graph import Site
 from rheobase.methods.base import Maximum, Observer
 from rheobase.methods.observers import Quantile
-from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.neurons import Neuron
 from rheobase.simulation import simulate
 
 if TYPE_CHECKING:
@@ -49,12 +49,10 @@ def balance(
 
 def set_threshold(conversion: "Conversion", site: Site, threshold: Tensor) -> None:
     """Give a site's neuron another threshold, and its spikes that amplitude; a bound of the site holds on."""
-    old = conversion.snn.neuron(site.name)
-    assert isinstance(old, IntegrateFire)
-    new = IntegrateFire(threshold, initial=old.initial, reset=old.reset, strict=old.strict)
+    neuron = conversion.snn.neuron(site.name)
+    neuron.retune(threshold)
     if site.bound is not None:
-        new.limit(site.bound)
-    conversion.snn.module.set_submodule(site.name, new)
+        neuron.limit(site.bound)
 
 
 def match_network(conversion: "Conversion") -> None:

@@ -27,6 +27,7 @@ class Cao(Method):
     """
 
     name = "cao"
+    converges = False
 
     @property
     def coding(self) -> Coding:

@@ -34,6 +34,7 @@ class Diehl(Method):
     """
 
     name = "diehl"
+    converges = False
 
     basis: Literal["data", "model"] = "data"
     """What f is taken from."""
@@ -89,7 +90,7 @@ def _largest_weight(network: Network, site: Site) -> Tensor:
             continue
         operation = network.operation(node)
         if isinstance(operation, SYNAPTIC):
-            weights.append(operation.weight.max())
+            weights.append(operation.get_parameter("weight").max())
         else:
             waiting.extend(node.all_input_nodes)
     return torch.stack(weights).max() if weights else torch.zeros(())
@@ -134,9 +135,9 @@ def _propagate(operation: nn.Module, ranges: tuple[_Range, ...]) -> _Range:
     low, high = ranges[0]
     if isinstance(operation, SYNAPTIC):
         positive, negative = copy.deepcopy(operation), copy.deepcopy(operation)
-        positive.weight.clamp_(min=0)
-        negative.weight.clamp_(max=0)
-        negative.bias = None
+        positive.get_parameter("weight").clamp_(min=0)
+        negative.get_parameter("weight").clamp_(max=0)
+        negative.register_parameter("bias", None)
         return positive(low) + negative(high), positive(high) + negative(low)
     if isinstance(operation, Scale):
         scale = along_channels(operation.scale, low.dim())
@@ -145,6 +146,8 @@ def _propagate(operation: nn.Module, ranges: tuple[_Range, ...]) -> _Range:
     if isinstance(operation, Product):
         corners = torch.stack([a * b for a in ranges[0] for b in ranges[-1]])
         return corners.amin(0), corners.amax(0)
+    if isinstance(operation, nn.Upsample) and operation.mode == "bicubic":
+        raise ValueError("diehl with basis='model' cannot bound a bicubic resizing: use mode='bilinear'")
     # What is left adds, averages, takes the maximum or moves values: no output falls where an input rises.
     lows, highs = zip(*ranges, strict=True)
     return operation(*lows), operation(*highs)

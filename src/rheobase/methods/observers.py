@@ -13,10 +13,10 @@ _BINS = 2 ** (31 - _DROPPED)
 class Quantile(Observer):
     """A quantile of the positive values; or of all, those below zero taken as zero.
 
-    Values are counted in bins [2^e·(1 + m/256), 2^e·(1 + (m+1)/256)) for whole e and m. These do not depend on
-    the data, so neither the order nor the size of batches changes a bit of the result. It is the linearly
-    interpolated quantile of numpy and torch with every value moved to the middle of its bin, and so off by at
-    most 1/512 of itself. (What is below 2^−126 counts as zero.)
+    Values are counted in bins [2^e·(1 + m/256), 2^e·(1 + (m+1)/256)) for whole e and m. These do not depend
+    on the data, so neither the order nor the size of batches changes a bit of the result. It is the linearly
+    interpolated quantile of numpy and torch with every value moved to the middle of its bin, and so off by
+    at most 1/512 of itself. (What is below 2^−126 counts as zero.)
     """
 
     def __init__(self, share: float, *, zeros: bool = False, per_channel: bool = False) -> None:
@@ -53,7 +53,7 @@ class Quantile(Observer):
         return value if self.per_channel else value.reshape(())
 
     def _value_at(self, place: Tensor, positive: Tensor) -> Tensor:
-        """The middle of the bin where each row has its positive value of that place; 0 for a place below 0."""
+        """The middle of the bin of each row's positive value of that place; 0 for a place below 0."""
         before = positive.cumsum(0) - positive
         found = torch.searchsorted(self.counts.cumsum(0), before + place, right=True)
         middles = ((self.bins % _BINS << _DROPPED) + 2 ** (_DROPPED - 1)).int().view(torch.float32).double()

@@ -73,8 +73,8 @@ class RMP(ResidualMembrane):
     high-accuracy and low-latency spiking neural network", CVPR 2020.
 
     Layers are measured one by one, with α already in the thresholds before. The paper has Poisson input and
-    v(0) = 0; what its α is cannot be told from it, and 0.7 is that of later code by the same group. `balancing`
-    says how biases are scaled, which the paper's networks do not have.
+    v(0) = 0; what its α is cannot be told from it, and 0.7 is that of later code by the same group. Its
+    networks have no biases; `balancing` says how they are scaled here.
     """
 
     name = "rmp"
@@ -92,7 +92,7 @@ class RMP(ResidualMembrane):
 
 
 def _count_agreements(conversion: "Conversion", steps: int) -> int:
-    """For how many calibration inputs the spiking network gives the ordinary one's answer after these steps."""
+    """For how many calibration inputs the spiking network answers like the ordinary one after these steps."""
     same = first_sample = 0
     for x in conversion.calibration():
         run = simulate(conversion.snn, x, steps, at=[steps], first_sample=first_sample)

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 class RobustNorm(Method):
     """θ = the 99.9th percentile of the site's activations over the calibration data; soft reset, v(0) = 0.
 
-    B. Rueckauer, I.-A. Lungu, Y. Hu, M. Pfeiffer and S.-C. Liu, "Conversion of continuous-valued deep networks
-    to efficient event-driven networks for image classification", Frontiers in Neuroscience 2017.
+    B. Rueckauer, I.-A. Lungu, Y. Hu, M. Pfeiffer and S.-C. Liu, "Conversion of continuous-valued deep
+    networks to efficient event-driven networks for image classification", Frontiers in Neuroscience 2017.
 
-    A few outliers no longer decide the threshold, as with the maximum; what lies above it saturates.
+    Unlike the maximum it does not hang on a few outliers; what lies above it saturates. Average pooling stays
+    what it is, where the authors' toolbox gives it neurons of its own.
     """
 
     name = "robust-norm"

@@ -29,9 +29,10 @@ class SpikeNorm(Method):
 
     name = "spike-norm"
     needs_calibration = True
+    converges = False
 
     steps: int = 100
-    """How many steps each layer is measured for. The paper's runs have 2500; the maximum hardly grows by then."""
+    """How many steps each layer is measured for; the paper's runs have 2500."""
 
     def __post_init__(self) -> None:
         if self.steps < 1:

@@ -14,6 +14,8 @@ from rheobase.neurons import IntegrateFire, Neuron
 class TrainedClip(Method):
     """What methods with a trained clip share: a = clip(z, 0, θ) in training, and θ is the threshold."""
 
+    needs_training = True
+
     start: float = 4.0
     """θ before training."""
 

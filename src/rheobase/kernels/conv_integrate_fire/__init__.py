@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from rheobase.kernels import backends
-from rheobase.kernels.arguments import check_device, check_dtype, check_reset, check_shape, check_threshold
 from rheobase.kernels.conv_integrate_fire import reference
+from rheobase.kernels.conv_integrate_fire.problem import Problem, check_problem, infer_shape
 from rheobase.kernels.conv_integrate_fire.tiles import Tile
 
 __all__ = ["choose_backend", "conv_integrate_fire"]
@@ -97,26 +97,22 @@ def conv_integrate_fire(
         TypeError: A dtype is not one of those named above.
         ValueError: A shape, device, memory format, reset or backend does not fit; nothing has been changed.
     """
-    stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
+    pairs = _pair(stride), _pair(padding), _pair(dilation)
     name = choose_backend(spikes.device, threshold, dilation=dilation, groups=groups, backend=backend)
-    check_reset(reset)
-    shape = _infer_shape(spikes, weight, stride, padding, dilation, groups)
-    _check(shape, spikes, weight, bias, membrane, threshold, residual, residual_scale, out, totals)
     if out is None:
-        T, B, N, Y, X = shape
+        T, B, N, Y, X = infer_shape(spikes, weight, *pairs, groups)
         out = torch.empty(T, B, Y, X, N, dtype=torch.uint8, device=spikes.device).permute(0, 1, 4, 2, 3)
+    layer = (spikes, weight, bias, membrane, threshold, out, *pairs, groups)
+    problem = Problem(*layer, residual, residual_scale, totals, strict, reset)
+    check_problem(problem)
     if out.numel() == 0:
         return out
-    vectors = [None if x is None else x.to(membrane.dtype) for x in (residual_scale, bias, threshold)]
-    tensors = [spikes, weight, membrane, out, residual, *vectors]
-    options = {"strict": strict, "reset": reset, "totals": totals}
     if name == "reference":
-        reference.run(*tensors, stride=stride, padding=padding, dilation=dilation, groups=groups, **options)
+        reference.run(problem)
     else:
         from rheobase.kernels.conv_integrate_fire import triton
 
-        options |= {"precision": "tf32" if allow_tf32 else "ieee", "tile": tile}
-        triton.run(*tensors, stride=stride, padding=padding, **options)
+        triton.run(problem, "tf32" if allow_tf32 else "ieee", tile)
     return out
 
 
@@ -133,81 +129,3 @@ def _explain_no_fusion(threshold: Tensor, dilation: tuple[int, int], groups: int
     if any(size != 1 for size in threshold.shape[-2:]):
         return f"the threshold has shape {tuple(threshold.shape)}, which is not one value per channel"
     return None
-
-
-def _infer_shape(
-    spikes: Tensor,
-    weight: Tensor,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-    groups: int,
-) -> tuple[int, int, int, int, int]:
-    """Work out the (T, B, N, Y, X) of the result, and raise ValueError where there is none."""
-    if spikes.dim() != 5 or weight.dim() != 4:
-        raise ValueError(
-            f"spikes has shape {tuple(spikes.shape)} and weight {tuple(weight.shape)}: "
-            "expected (T, B, C, H, W) and (N, C / groups, kernel rows, kernel columns)"
-        )
-    T, B, C, H, W = spikes.shape
-    N, _, *kernel = weight.shape
-    check_shape("weight", weight, (N, C // groups, *kernel))
-    Y, X = (
-        (size + 2 * padding[axis] - dilation[axis] * (kernel[axis] - 1) - 1) // stride[axis] + 1
-        for axis, size in enumerate((H, W))
-    )
-    if Y < 1 or X < 1:
-        raise ValueError(
-            f"a {H} × {W} image is smaller than the {kernel[0]} × {kernel[1]} kernel: add padding"
-        )
-    return T, B, N, Y, X
-
-
-def _check(
-    shape: tuple[int, int, int, int, int],
-    spikes: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    membrane: Tensor,
-    threshold: Tensor,
-    residual: Tensor | None,
-    residual_scale: Tensor | None,
-    out: Tensor | None,
-    totals: Tensor | None,
-) -> None:
-    T, B, N, Y, X = shape
-    halves = (torch.bfloat16, torch.float16)
-    check_dtype("weight", weight, (*halves, torch.float32, torch.int8))
-    integer = weight.dtype == torch.int8
-    numbers = (torch.int32,) if integer else (*halves, torch.float32, torch.float64)
-    check_dtype("spikes", spikes, (torch.uint8,) if integer else (torch.uint8, weight.dtype))
-    check_dtype("membrane", membrane, (torch.int32 if integer else torch.float32,))
-    check_shape("membrane", membrane, (B, N, Y, X))
-    check_dtype("threshold", threshold, numbers)
-    check_threshold(threshold, (N, Y, X))
-    for label, vector in (("bias", bias), ("residual_scale", residual_scale)):
-        if vector is not None:
-            check_dtype(label, vector, numbers)
-            check_shape(label, vector, (N,))
-    if residual is not None:
-        check_dtype("residual", residual, (torch.uint8, *numbers[:3]))
-        check_shape("residual", residual, shape, (B, N, Y, X))
-    elif residual_scale is not None:
-        raise ValueError("residual_scale is given without a residual to scale")
-    if out is not None:
-        check_dtype("out", out, (torch.uint8, *halves, torch.float32))
-        check_shape("out", out, shape)
-    if totals is not None:
-        check_dtype("totals", totals, (torch.int32,))
-        check_shape("totals", totals, (T, B))
-    check_device(
-        membrane.device,
-        spikes=spikes,
-        weight=weight,
-        bias=bias,
-        threshold=threshold,
-        residual=residual,
-        residual_scale=residual_scale,
-        out=out,
-        totals=totals,
-    )

@@ -6,31 +6,62 @@ every four pixels.
 Letters: C input channels, N output channels, H and W input rows and columns, Y and X output rows and columns.
 """
 
+from dataclasses import replace
+from math import prod
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rheobase.kernels.conv_integrate_fire.problem import Problem
 
-def flatten_image(maps: Tensor) -> Tensor:
-    """Turn (..., C, H, W) maps into (..., H·W·C, 1, 1) features; a view of channels-last maps."""
-    return maps.movedim(-3, -1).flatten(-3)[..., None, None]
+
+def flatten_small_image(problem: Problem) -> Problem:
+    """Return the same problem, over one pixel of many channels where that takes fewer products."""
+    p = problem
+    written = (p.membrane.movedim(1, -1), p.out.movedim(2, -1))
+    if prod(p.spikes.shape[-2:]) >= prod(p.weight.shape[-2:]) or not all(x.is_contiguous() for x in written):
+        return p
+    pixels = prod(p.membrane.shape[-2:])
+
+    def repeat(vector: Tensor | None) -> Tensor | None:
+        return None if vector is None else vector.repeat(pixels)
+
+    return replace(
+        p,
+        spikes=_flatten(p.spikes),
+        weight=spread_weight(p.weight, p.spikes.shape[-2], p.spikes.shape[-1], p.stride, p.padding),
+        bias=repeat(p.bias),
+        membrane=_flatten(p.membrane),
+        threshold=p.threshold.expand(len(p.weight), 1, 1).repeat(pixels, 1, 1),
+        out=_flatten(p.out),
+        stride=(1, 1),
+        padding=(0, 0),
+        residual=None if p.residual is None else _flatten(p.residual),
+        residual_scale=repeat(p.residual_scale),
+    )
 
 
 def spread_weight(
-    weight: Tensor, image: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
+    weight: Tensor, H: int, W: int, stride: tuple[int, int], padding: tuple[int, int]
 ) -> Tensor:
     """Spread a kernel over an image: (N, C, kernel rows, kernel columns) to (Y·X·N, H·W·C, 1, 1)."""
-    (H, W), (rows, columns) = image, weight.shape[2:]
-    row_YH = _taps(H, rows, stride[0], padding[0], weight.device)
-    column_XW = _taps(W, columns, stride[1], padding[1], weight.device)
-    seen_YXHW = (row_YH >= 0)[:, None, :, None] & (column_XW >= 0)[None, :, None, :]
-    tap_YXHW = (row_YH[:, None, :, None] * columns + column_XW[None, :, None, :]).where(seen_YXHW, rows * columns)
-    with_zero = F.pad(weight.flatten(2), (0, 1))
-    spread = with_zero.permute(2, 0, 1)[tap_YXHW]  # (Y, X, H, W, N, C)
-    return spread.permute(0, 1, 4, 2, 3, 5).reshape(-1, H * W * weight.shape[1], 1, 1)
+    _, C, rows, columns = weight.shape
+    row_YH = _find_taps(H, rows, stride[0], padding[0], weight.device)
+    column_XW = _find_taps(W, columns, stride[1], padding[1], weight.device)
+    seen_YXHW = (row_YH >= 0)[:, None, :, None] & (column_XW >= 0)[:, None, :]
+    tap_YXHW = row_YH[:, None, :, None] * columns + column_XW[:, None, :]
+    taps_and_zero = F.pad(weight.flatten(2), (0, 1)).movedim(2, 0)
+    spread_YXHWNC = taps_and_zero[tap_YXHW.where(seen_YXHW, rows * columns)]
+    return spread_YXHWNC.movedim(4, 2).reshape(-1, H * W * C, 1, 1)
 
 
-def _taps(size: int, kernel: int, stride: int, padding: int, device: torch.device) -> Tensor:
+def _flatten(maps: Tensor) -> Tensor:
+    """Turn (..., C, H, W) into (..., H·W·C, 1, 1): a view of maps that are channels-last."""
+    return maps.movedim(-3, -1).flatten(-3)[..., None, None]
+
+
+def _find_taps(size: int, kernel: int, stride: int, padding: int, device: torch.device) -> Tensor:
     """Return (outputs, inputs): the tap through which an output sees an input along one axis, or -1."""
     outputs = (size + 2 * padding - kernel) // stride + 1
     first = torch.arange(outputs, device=device) * stride - padding

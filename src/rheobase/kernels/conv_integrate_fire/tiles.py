@@ -1,6 +1,6 @@
 """How the work of the fused kernel is cut: the block a program owns, and the choice of one for a layer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 
@@ -12,13 +12,15 @@ class Tile:
     """What one program owns and how it is pipelined.
 
     Attributes:
-        pixels: Output pixels, over samples, rows and columns; a power of two.
-        channels: Output channels; a power of two.
-        depth: Input channels taken in one matrix product; a power of two.
+        pixels: Output pixels, over samples, rows and columns; a power of two, at least 16.
+        channels: Output channels; a power of two, at least 16.
+        depth: Input channels of one matrix product; a power of two of at least 16, or 32 for int8 weights.
         warps: Groups of 32 threads.
         stages: Loads in flight, plus one.
+        registers: The most a thread may use. With 128, two programs of eight warps share a processor, and one
+            computes while the other finishes a step.
         one_loop: Run one loop over steps and products, so that the loads of a step start while the step before
-            is being finished; else a loop in a loop.
+            it is being finished; else a loop in a loop.
     """
 
     pixels: int
@@ -26,33 +28,47 @@ class Tile:
     depth: int
     warps: int = 8
     stages: int = 3
+    registers: int | None = None
     one_loop: bool = True
 
 
-def candidate_tiles(weight: torch.dtype, C: int, N: int) -> list[Tile]:
-    """List the tiles worth trying for a layer, the one that suits large layers first."""
-    depth = min(power_of_two(C), 128 // weight.itemsize)
-    depth = max(depth, 32 // weight.itemsize)
-    widest = max(16, power_of_two(N))
-    shapes = [(256, 128, 8, 3), (128, 128, 8, 3), (128, 256, 8, 3), (128, 128, 4, 3), (256, 64, 8, 4)]
-    shapes += [(128, 64, 4, 4), (64, 128, 4, 4), (64, 64, 4, 4)]
-    tiles = [
-        Tile(pixels, min(channels, widest), depth, warps, stages)
-        for pixels, channels, warps, stages in shapes
-    ]
-    return list(dict.fromkeys(tiles))
+def list_tiles(weight: torch.dtype, C: int, N: int, residual: bool = False) -> list[Tile]:
+    """List the tiles worth trying for a layer.
+
+    Rows of 128 bytes suit the loads. A residual, and the integer accumulator, keep the compiler from running the
+    products of one loop asynchronously or without spilling registers, so they get two loops.
+    """
+    item = weight.itemsize
+    depth = min(max(_round_up(C), 32 // item), 128 // item)
+    if weight == torch.float32:
+        tiles = [Tile(128, 64, depth, 4), Tile(64, 64, depth, 4)]
+    else:
+        tiles = [
+            Tile(256, 128, depth),
+            Tile(128, 128, depth, registers=None if residual else 128),
+            Tile(128, 256, depth),
+            Tile(256, 64, depth, registers=None if residual else 128),
+            Tile(128, 64, depth, 4, stages=4),
+            Tile(64, 64, depth, 4, stages=4),
+        ]
+    widest = max(16, _round_up(N))
+    one_loop = not residual and weight != torch.int8
+    fitted = [replace(tile, channels=min(tile.channels, widest), one_loop=one_loop) for tile in tiles]
+    return list(dict.fromkeys(fitted))
 
 
-def choose_tile(weight: torch.dtype, C: int, N: int, pixels: int, processors: int) -> Tile:
-    """Choose the tile whose rounds over all processors add up to the least work."""
+def choose_tile(
+    weight: torch.dtype, C: int, N: int, pixels: int, processors: int, residual: bool = False
+) -> Tile:
+    """Choose the tile for a layer: the one with the least work for the busiest processor."""
 
     def work(tile: Tile) -> float:
         programs = ceil(pixels / tile.pixels) * ceil(N / tile.channels)
-        rounds = ceil(programs / processors)
-        # Small tiles load more per product: the overhead that made 128 × 128 the smallest efficient block.
-        return rounds * tile.pixels * tile.channels * (1 + 32 / tile.pixels + 32 / tile.channels)
+        # A tile loads in proportion to its edges and multiplies in proportion to its area.
+        loads = 1 + 32 / tile.pixels + 32 / tile.channels
+        return ceil(programs / processors) * tile.pixels * tile.channels * loads
 
-    return min(candidate_tiles(weight, C, N), key=work)
+    return min(list_tiles(weight, C, N, residual), key=work)
 
 
 def cut_pixels(pixels: int, B: int, Y: int, X: int) -> tuple[int, int, int]:
@@ -67,6 +83,5 @@ def cut_pixels(pixels: int, B: int, Y: int, X: int) -> tuple[int, int, int]:
     return min(blocks, key=overhang)
 
 
-def power_of_two(size: int) -> int:
-    """Round up to a power of two."""
+def _round_up(size: int) -> int:
     return 1 << (size - 1).bit_length()

@@ -1,9 +1,8 @@
 """Convolution and integrate-and-fire in one Triton kernel: the matrix accumulator is the membrane.
 
-A program owns a box of output pixels and a block of output channels. It loads their membrane once, lets every
-step's matrix products accumulate on top of it, thresholds it in place, writes the spikes and goes on to the next
-step; the currents never exist in memory. One loop runs over steps, taps and input channels together, so that the
-loads of a step start while the step before it is still being finished.
+A program owns a box of output pixels and a block of output channels. It loads their membrane once, lets
+every step's matrix products accumulate on top of it, thresholds it in place, writes the spikes and goes on to
+the next step; the currents never exist in memory.
 
 Letters: T steps, B batch, C input channels, N output channels, Y and X output rows and columns; H and W input
 rows and columns. Tensors are channels-last.
@@ -20,6 +19,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
+from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.conv_integrate_fire.tiles import Tile, choose_tile, cut_pixels
 
 
@@ -168,7 +169,7 @@ def _kernel(
     potential = membrane.load([b0, y0, x0, n0]).reshape(BLOCK_B * BLOCK_Y * BLOCK_X, BLOCK_N)
     # fmt: off
     if ONE_LOOP:
-        for i in range(0, steps * ROUNDS):
+        for i in range(steps * ROUNDS):
             t = i // ROUNDS
             potential = _accumulate(
                 potential, spikes, weight, t * B + b0, y0, x0, n0, N, i % ROUNDS,
@@ -181,8 +182,8 @@ def _kernel(
                     STRICT, SUBTRACT, RESIDUAL, TOTALS, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
                 )
     else:
-        for t in range(0, steps):
-            for i in range(0, ROUNDS):
+        for t in range(steps):
+            for i in range(ROUNDS):
                 potential = _accumulate(
                     potential, spikes, weight, t * B + b0, y0, x0, n0, N, i,
                     C, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, PRECISION, VIA_FLOAT32, BLOCK_C,
@@ -196,58 +197,50 @@ def _kernel(
     membrane.store([b0, y0, x0, n0], potential.reshape(BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
 
 
-def run(
-    spikes: Tensor,
-    weight: Tensor,
-    membrane: Tensor,
-    out: Tensor,
-    residual: Tensor | None,
-    bias: Tensor | None,
-    threshold: Tensor,
-    residual_scale: Tensor | None,
-    *,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    totals: Tensor | None,
-    strict: bool,
-    reset: str,
-    precision: str,
-    tile: Tile | None,
-) -> None:
-    """Fill `out` (T, B, N, Y, X) in one launch, updating `membrane` and `totals` in place."""
-    T, B, _, _, _ = spikes.shape
-    N, _, kernel_y, kernel_x = weight.shape
-    _, _, Y, X = membrane.shape
-    integer = membrane.dtype == torch.int32
-    images_TBHWC = _align((spikes.view(torch.int8) if integer else spikes).movedim(2, -1))
-    membrane_BYXN, out_TBYXN = membrane.movedim(1, -1), out.movedim(2, -1)
-    state, written = _align(membrane_BYXN), _align(out_TBYXN)
-    extra = state[None]
-    if residual is not None:
-        extra = _align((residual if residual.dim() == 5 else residual[None]).movedim(2, -1))
+def run(problem: Problem, precision: str, tile: Tile | None) -> None:
+    """Fill `out` in one launch, updating `membrane` and `totals` in place.
 
-    C = images_TBHWC.shape[-1]
-    tile = tile or choose_tile(weight.dtype, C, N, B * Y * X, _count_processors(spikes.device))
-    block_b, block_y, block_x = cut_pixels(tile.pixels, B, Y, X)
-    box = [block_b, block_y, block_x, tile.channels]
+    Args:
+        problem: What to do; groups and dilation must be 1, the threshold one value per channel.
+        precision: How float32 weights are multiplied: `"ieee"` or `"tf32"`.
+        tile: What a program owns; chosen for the layer when not given.
+    """
+    p = flatten_small_image(problem)
+    T, B, _, _, _ = p.spikes.shape
+    N, _, kernel_y, kernel_x = p.weight.shape
+    _, _, Y, X = p.membrane.shape
+    integer = p.membrane.dtype == torch.int32
+    images = _align((p.spikes.view(torch.int8) if integer else p.spikes).movedim(2, -1))
+    membrane, out = p.membrane.movedim(1, -1), p.out.movedim(2, -1)
+    state, written = _align(membrane), _align(out)
+    extra = state[None]
+    if p.residual is not None:
+        extra = _align((p.residual if p.residual.dim() == 5 else p.residual[None]).movedim(2, -1))
+
+    C = images.shape[-1]
+    cut = tile or choose_tile(
+        p.weight.dtype, C, N, B * Y * X, _count_processors(images.device), p.residual is not None
+    )
+    block_b, block_y, block_x = cut_pixels(cut.pixels, B, Y, X)
+    box = [block_b, block_y, block_x, cut.channels]
     programs = prod(-(-size // block) for size, block in zip((B, Y, X, N), box, strict=True))
-    overhang = (0, -N % tile.channels)
+
+    def vector(values: Tensor, beyond: float) -> Tensor:
+        return F.pad(values.to(membrane.dtype).flatten(), (0, -N % cut.channels), value=beyond)
+
     largest = torch.iinfo(torch.int32).max if integer else torch.finfo(torch.float32).max
-    threshold_N = F.pad(threshold.expand(N, 1, 1).flatten(), overhang, value=largest)
-    bias_N = torch.zeros_like(threshold_N) if bias is None else F.pad(bias, overhang)
-    scale_N = torch.ones_like(threshold_N) if residual_scale is None else F.pad(residual_scale, overhang)
-    with torch.cuda.device_of(spikes):
+    with torch.cuda.device_of(images):
         _kernel[(programs,)](
-            _describe(_fold_stride(images_TBHWC, stride), [block_b, block_y, 1, block_x, tile.depth]),
-            _describe(_align(weight.permute(2, 3, 0, 1).flatten(0, 2)), [tile.channels, tile.depth]),
-            bias_N,
+            _describe(_fold_stride(images, p.stride), [block_b, block_y, 1, block_x, cut.depth]),
+            _describe(_align(p.weight.permute(2, 3, 0, 1).flatten(0, 2)), [cut.channels, cut.depth]),
+            vector(images.new_zeros(N) if p.bias is None else p.bias, 0),
             _describe(extra, [1, *box]),
-            scale_N,
+            vector(images.new_ones(N) if p.residual_scale is None else p.residual_scale, 0),
             int(len(extra) > 1),
             _describe(state, box),
-            threshold_N,
+            vector(p.threshold.expand(N, 1, 1), largest),
             _describe(written, [1, *box]),
-            bias_N if totals is None else totals,
+            state if p.totals is None else p.totals,
             T,
             B,
             N,
@@ -256,27 +249,27 @@ def run(
             C=C,
             KERNEL_Y=kernel_y,
             KERNEL_X=kernel_x,
-            STRIDE_Y=stride[0],
-            STRIDE_X=stride[1],
-            PADDING_Y=padding[0],
-            PADDING_X=padding[1],
-            STRICT=strict,
-            SUBTRACT=reset == "subtract",
-            RESIDUAL=residual is not None,
-            TOTALS=totals is not None,
+            STRIDE_Y=p.stride[0],
+            STRIDE_X=p.stride[1],
+            PADDING_Y=p.padding[0],
+            PADDING_X=p.padding[1],
+            STRICT=p.strict,
+            SUBTRACT=p.reset == "subtract",
+            RESIDUAL=p.residual is not None,
+            TOTALS=p.totals is not None,
             PRECISION=precision,
             VIA_FLOAT32=not integer and os.environ.get("TRITON_INTERPRET") == "1",
             BLOCK_B=block_b,
             BLOCK_Y=block_y,
             BLOCK_X=block_x,
-            BLOCK_N=tile.channels,
-            BLOCK_C=tile.depth,
-            ONE_LOOP=tile.one_loop,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-            maxnreg=tile.registers,
+            BLOCK_N=cut.channels,
+            BLOCK_C=cut.depth,
+            ONE_LOOP=cut.one_loop,
+            num_warps=cut.warps,
+            num_stages=cut.stages,
+            maxnreg=cut.registers,
         )
-    for result, aligned in ((membrane_BYXN, state), (out_TBYXN, written)):
+    for result, aligned in ((membrane, state), (out, written)):
         if aligned is not result:
             result.copy_(aligned[..., :N])
 
@@ -302,7 +295,7 @@ def _fold_stride(spikes: Tensor, stride: tuple[int, int]) -> Tensor:
 
 
 def _describe(tensor: Tensor, block: list[int]) -> TensorDescriptor:
-    # The strides of a contiguous tensor's dimensions of size 1 are arbitrary: viewing it anew makes them aligned.
+    # Dimensions of size 1 have arbitrary strides, even in a contiguous tensor: a new view makes them aligned.
     return TensorDescriptor.from_tensor(tensor.view(-1).view(tensor.shape), block)
 
 

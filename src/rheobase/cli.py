@@ -1,0 +1,297 @@
+"""The command line: each command is one verb of the package.
+
+torch is imported inside the commands, so that help is there at once.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from rheobase.datasets import Dataset
+    from rheobase.evaluation import Evaluation
+
+app = typer.Typer(
+    help="Turn a trained ReLU network into a spiking one that answers in a few time steps.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Model = Annotated[
+    str, typer.Argument(help="A built-in name (vgg16, resnet20, small …) or `package.module:callable`.")
+]
+Data = Annotated[str, typer.Option(help="`digits`, `cifar10`, `cifar100`, or a folder of images.")]
+Root = Annotated[Path | None, typer.Option(help="Where CIFAR lies; by default $RHEOBASE_DATA.")]
+Weights = Annotated[Path | None, typer.Option(help="A safetensors file, as `rheobase train` writes it.")]
+MethodName = Annotated[str, typer.Option(help="A conversion method; `rheobase methods` lists them.")]
+Start = Annotated[
+    str | None, typer.Option(help="zero, half, uniform, gaussian, or a fraction of the threshold.")
+]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+
+SHOWN = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+def main() -> None:
+    """Run the command line; what a user can mend is said in words, without a traceback."""
+    try:
+        app()
+    except (ValueError, TypeError, OSError, RuntimeError) as error:
+        from rich.console import Console
+
+        Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {_escaped(str(error))}")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(130)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("demo"),
+    dataset: Annotated[str, typer.Option(help="`digits`, or `cifar10` where the data is.")] = "digits",
+    root: Root = None,
+) -> None:
+    """Train a network, convert it, and watch it answer in spikes: under a minute.
+
+    Example: `rheobase demo`
+    """
+    from rheobase.demo import run
+
+    run(out, dataset, root)
+
+
+@app.command()
+def inspect(
+    model: Model,
+    shape: Annotated[str, typer.Option(help="One input's shape, such as 3,32,32.")] = "3,32,32",
+    classes: Annotated[int, typer.Option(help="Classes of a built-in network.")] = 10,
+) -> None:
+    """Show what each call of a model becomes, and what refuses.
+
+    Example: `rheobase inspect resnet20`, `rheobase inspect mymodels:build --shape 1,28,28`
+    """
+    import torch
+
+    import rheobase
+    from rheobase import models
+
+    coverage = rheobase.inspect(models.build(model, classes), torch.randn(2, *_shape(shape)))
+    if not coverage.convertible:
+        raise typer.Exit(1)
+
+
+@app.command()
+def methods() -> None:
+    """List the conversion methods.
+
+    Example: `rheobase methods`
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from rheobase import methods as registry
+
+    table = Table("name", "needs", "what it is", box=None, header_style="bold", pad_edge=False)
+    for name in registry.names():
+        method = registry.find(name).example()
+        needs = {"its own training": method.needs_training, "calibration data": method.needs_calibration}
+        table.add_row(name, ", ".join(n for n, so in needs.items() if so), (type(method).__doc__ or "").split("\n")[0])
+    Console().print(table)
+
+
+@app.command()
+def train(
+    model: Model,
+    data: Data = "digits",
+    method: MethodName = "opi",
+    recipe: Annotated[
+        str | None, typer.Option(help="A recipe's name; by default the one for MODEL and DATA.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the weights.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+    root: Root = None,
+    device: Device = "cpu",
+) -> None:
+    """Train a network with the method's activations; an interrupted training resumes.
+
+    Example: `rheobase train small --data digits --out runs/digits.safetensors`
+    """
+    from dataclasses import replace
+
+    import torch
+
+    import rheobase
+    from rheobase import datasets
+    from rheobase.checkpoints import save_weights
+    from rheobase.recipes import RECIPES, find_recipe
+    from rheobase.training import accuracy
+    from rheobase.training import train as fit
+
+    dataset = datasets.load(data, root)
+    default = f"{model}-{data}" if f"{model}-{data}" in RECIPES else data
+    chosen = find_recipe(recipe or default)
+    chosen = replace(chosen, epochs=epochs or chosen.epochs, seed=chosen.seed if seed is None else seed)
+    if device == "cpu":
+        chosen = replace(chosen, precision="float32", compile=False)
+    torch.manual_seed(chosen.seed)
+    prepared = rheobase.prepare(_build(model, dataset), method).to(device)
+    out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}.safetensors"
+    trained = fit(prepared, dataset.train, chosen, checkpoint=out.with_suffix(".checkpoint"))
+    share = accuracy(trained.model, dataset.test.to(device))
+    save_weights(
+        trained.model,
+        out,
+        {"model": model, "classes": len(dataset.classes), "dataset": dataset.name, "method": method},
+    )
+    typer.echo(f"test accuracy {100 * share:.2f} %; weights in {out}")
+
+
+@app.command()
+def convert(
+    model: Model,
+    weights: Weights = None,
+    data: Data = "digits",
+    method: MethodName = "opi",
+    initial: Start = None,
+    out: Annotated[Path, typer.Option(help="Where to write the spiking network.")] = Path("snn.safetensors"),
+    samples: Annotated[int, typer.Option(help="Training images to calibrate on.")] = 512,
+    setting: Annotated[
+        list[str] | None, typer.Option(help="A setting of the method, as name=value; repeatable.")
+    ] = None,
+    root: Root = None,
+) -> None:
+    """Convert a trained network and write the spiking one to a file.
+
+    Example: `rheobase convert small --weights runs/digits.safetensors --data digits --initial half`
+    """
+    import rheobase
+    from rheobase import datasets, membrane
+
+    dataset = datasets.load(data, root)
+    network = _load(model, weights, dataset)
+    calibration = dataset.train.take(min(samples, len(dataset.train)))
+    start = None if initial is None else membrane.parse(initial)
+    snn = rheobase.convert(network, method, calibration, initial=start, **_settings(setting or []))
+    snn.save(out)
+    typer.echo(f"{len(snn.sites)} sites, method {method}, start {snn.provenance.initial}: written to {out}")
+
+
+@app.command()
+def evaluate(
+    network: Annotated[Path, typer.Argument(help="A spiking network, as `rheobase convert` writes it.")],
+    data: Data = "digits",
+    steps: Annotated[int, typer.Option(help="Time steps.")] = 32,
+    batch_size: Annotated[int, typer.Option(help="Images at a time; changes no result.")] = 100,
+    limit: Annotated[int | None, typer.Option(help="Only so many test images.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the results here as JSON.")] = None,
+    root: Root = None,
+    device: Device = "cpu",
+) -> None:
+    """Run a spiking network over the test images: accuracy, spikes and energy at every step.
+
+    Example: `rheobase evaluate snn.safetensors --data digits --steps 32`
+    """
+    import rheobase
+    from rheobase import datasets
+
+    snn = rheobase.load(network).to(device)
+    split = datasets.load(data, root).test
+    split = split if limit is None else split.take(limit)
+    result = rheobase.evaluate(snn, split.to(device), steps, batch_size=batch_size)
+    show({str(snn.provenance.initial): result})
+    if json is not None:
+        import dataclasses
+        import json as writer
+
+        json.write_text(writer.dumps(dataclasses.asdict(result), indent=1, sort_keys=True) + "\n")
+        typer.echo(f"written to {json}")
+
+
+def show(results: "dict[str, Evaluation]", ann: float | None = None) -> None:
+    """Print accuracy over steps, one row for each result, and what the last step cost."""
+    from rich.console import Console
+    from rich.table import Table
+
+    longest = max(result.steps for result in results.values())
+    steps = [t for t in SHOWN if t <= longest]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("accuracy, %")
+    for column in (*(f"T={t}" for t in steps), "spikes/image", "operations", "energy"):
+        table.add_column(column, justify="right")
+    if ann is not None:
+        table.add_row("the network itself", *[""] * (len(steps) - 1), f"{ann:.2f}", "", "", "")
+    for name, r in results.items():
+        accuracy = [f"{r.accuracy[t - 1]:.2f}" if t <= r.steps else "" for t in steps]
+        joules = f"{r.joules[-1] * 1e6:.3g} µJ"
+        table.add_row(
+            f"start {name}", *accuracy, f"{r.spikes_per_image[-1]:,.0f}", f"{r.sop[-1]:,.0f}", joules
+        )
+    Console().print(table)
+
+
+def _build(model: str, dataset: "Dataset") -> "nn.Module":
+    from rheobase import models
+
+    return models.build(model, len(dataset.classes))
+
+
+def _load(model: str, weights: Path | None, dataset: "Dataset") -> "nn.Module":
+    """A trained network: built, given the activations it was trained with, and its weights."""
+    import rheobase
+    from rheobase import checkpoints
+
+    network = _build(model, dataset)
+    if weights is None:
+        if ":" not in model:
+            raise ValueError(
+                f"{model} has fresh weights: pass --weights, as `rheobase train {model}` writes them"
+            )
+        return network.eval()
+    _, metadata = checkpoints.read(weights)
+    if "method" in metadata:
+        network = rheobase.prepare(network, metadata["method"])
+    checkpoints.load_weights(network, weights)
+    return network.eval()
+
+
+def _shape(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{text!r} is not a shape: give whole numbers such as 3,32,32") from None
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, found, value = pair.partition("=")
+        if not found:
+            raise ValueError(f"{pair!r} is not a setting: write name=value")
+        settings[name] = _value(value)
+    return settings
+
+
+def _value(text: str) -> Any:
+    for known, value in (("true", True), ("false", False), ("none", None)):
+        if text.lower() == known:
+            return value
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

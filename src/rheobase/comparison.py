@@ -1,0 +1,150 @@
+"""The ordinary network and the spiking one side by side, on the data a conversion is calibrated with.
+
+Sums over data are kept in whole numbers, so that neither the size nor the order of batches changes a bit.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, fx
+
+from rheobase.graph import Network
+from rheobase.neurons import Neuron
+from rheobase.operations import SYNAPTIC
+from rheobase.simulation import simulate
+from rheobase.snn import SNN
+from rheobase.weights import weigh
+
+if TYPE_CHECKING:
+    from rheobase.conversion import Conversion
+
+# Of a sum's unit: fine enough for any mean, and 2^35 units can be added before 63 bits are full.
+_FRACTION = 2.0**28
+
+# Whose currents are held at a time.
+_SAMPLES = 32
+
+
+class ExactSum:
+    """A sum of tensors, each value rounded to 2^−28 of a unit: the order of adding changes nothing."""
+
+    def __init__(self, unit: float) -> None:
+        self.unit = unit
+        self.total: Tensor | None = None
+
+    def add(self, values: Tensor, dims: Sequence[int]) -> None:
+        """Add the values, summed over some dimensions."""
+        summed = (values.double() * (_FRACTION / self.unit)).round().sum(tuple(dims), dtype=torch.int64)
+        self.total = summed if self.total is None else self.total + summed
+
+    @property
+    def value(self) -> Tensor:
+        """The sum, in double."""
+        assert self.total is not None
+        return self.total.double() * (self.unit / _FRACTION)
+
+
+def unit_of(neuron: Neuron) -> float:
+    """A number of the size of a neuron's outputs."""
+    alive = neuron.threshold[~neuron.dead]
+    return alive.max().item() if alive.numel() else 1.0
+
+
+def activations(network: Network, x: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+    """The outputs of named nodes of a captured network, each sample's the same in every batch."""
+    wanted, found = set(names), {}
+    values: dict[fx.Node, Tensor] = {}
+    with torch.no_grad():
+        for node in network.module.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = x
+            elif node.op == "call_module":
+                operation, inputs = network.operation(node), [values[i] for i in node.args]
+                values[node] = (
+                    weigh(operation, *inputs) if isinstance(operation, SYNAPTIC) else operation(*inputs)
+                )
+                if str(node.target) in wanted:
+                    found[str(node.target)] = values[node]
+                if len(found) == len(wanted):
+                    break
+    return found
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Some calibration inputs, and a site's current while the spiking network runs on them.
+
+    Attributes:
+        inputs: (B, ...).
+        current: (T, B, ...), or (B, ...) where it is the same at every step.
+        first_sample: The number of the first input.
+    """
+
+    inputs: Tensor
+    current: Tensor
+    first_sample: int
+
+
+def currents(snn: SNN, site: str, inputs: Iterable[Tensor], steps: int) -> Iterator[Excerpt]:
+    """A site's currents over a whole run, some samples at a time."""
+    neuron, first = snn.neuron(site), 0
+    for batch in inputs:
+        for x in torch.split(batch, _SAMPLES):
+            recorder = _Recorder(neuron, steps)
+            snn.module.set_submodule(site, recorder)
+            try:
+                simulate(snn, x, steps, at=[steps], read=site, first_sample=first)
+            finally:
+                snn.module.set_submodule(site, neuron)
+            seen = recorder.seen
+            yield Excerpt(x, torch.cat(seen, 1 if seen[0].dim() > recorder.dims else 0), first)
+            first += len(x)
+
+
+class _Recorder(Neuron):
+    """Stands in for a neuron and keeps its currents over a whole run; it never fires."""
+
+    def __init__(self, neuron: Neuron, steps: int) -> None:
+        super().__init__(neuron.threshold, neuron.amplitude)
+        self.steps, self.dims = steps, 0
+        self.seen: list[Tensor] = []
+
+    @property
+    def window(self) -> int:
+        return self.steps
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.zeros_like(z)
+
+    def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        self.dims = membrane.dim()
+        self.seen.append(current.clone())
+        return membrane.new_zeros(steps, *membrane.shape)
+
+
+def mean_output(neuron: Neuron, current: Tensor, membrane: Tensor, steps: int) -> Tensor:
+    """A neuron's mean output (B, ...) over a whole run; the membrane is moved on."""
+    outputs_TB = neuron.advance(current, membrane, steps)
+    total = outputs_TB[0].double()
+    for output in outputs_TB[1:]:  # one by one, as in a simulation
+        total = total + output
+    return (total / steps).to(outputs_TB.dtype)
+
+
+def shortfall(conversion: "Conversion", site: str, steps: int) -> Tensor:
+    """By how much a site's mean output over some steps lies below its activation, on average over the data.
+
+    Returns:
+        One number for each neuron, in double, in the shape of a sample.
+    """
+    total, count = ExactSum(unit_of(conversion.snn.neuron(site))), 0
+    for x in conversion.calibration():
+        a = activations(conversion.ann, x, [site])[site]
+        run = simulate(conversion.snn, x, steps, at=[steps], read=site, first_sample=count)
+        total.add(a - run.logits[0], [0])
+        count += len(x)
+    return total.value / count

@@ -1,0 +1,45 @@
+"""The demonstration: a network trained, converted and run in spikes, with a page to look at."""
+
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from rich.console import Console
+
+from rheobase import datasets, models
+from rheobase.cli import show
+from rheobase.conversion import convert, prepare
+from rheobase.energy import ann_joules, count_operations
+from rheobase.evaluation import evaluate
+from rheobase.membrane import Half, Zero
+from rheobase.recipes import find_recipe
+from rheobase.reports import accuracy_page
+from rheobase.training import accuracy, train
+
+STEPS = 32
+
+
+def run(out: Path, dataset: str, root: Path | None) -> None:
+    """Train the small network on a dataset, convert it with a zero and a half start, and show both."""
+    console = Console(highlight=False)
+    began = perf_counter()
+    data = datasets.load(dataset, root)
+    recipe = find_recipe(dataset)
+    torch.manual_seed(recipe.seed)
+    network = prepare(models.build("small", len(data.classes)), "opi")
+    console.print(f"[bold]1[/] training a small network with clips on {len(data.train):,} {data.name} images")
+    trained = train(network, data.train, recipe).model
+    ann = 100 * accuracy(trained, data.test)
+    console.print("[bold]2[/] converting it twice: membranes start at zero, and at half the threshold")
+    networks = {str(start): convert(trained, "opi", initial=start) for start in (Zero(), Half())}
+    console.print(f"[bold]3[/] running both in spikes for {STEPS} steps on {len(data.test):,} test images")
+    results = {name: evaluate(snn, data.test, STEPS) for name, snn in networks.items()}
+    console.print()
+    show(results, ann)
+    operations = count_operations(trained, data.test.normalise(data.test.images[:1]))
+    console.print(
+        f"\nThe network itself: {ann:.2f} %, {operations.flop:,} operations, "
+        f"{ann_joules(operations.flop) * 1e6:.3g} µJ an image."
+    )
+    page = accuracy_page(f"rheobase on {data.name}", results, ann, out)
+    console.print(f"A page with the curves: {page}\n{perf_counter() - began:.0f} s in all.")

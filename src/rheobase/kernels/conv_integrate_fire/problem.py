@@ -1,0 +1,91 @@
+"""What a fused convolution is asked to do, checked.
+
+Letters: T steps, B batch, C input channels, N output channels, H and W input rows and columns, Y and X output
+rows and columns.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rheobase.kernels.arguments import check_device, check_dtype, check_reset, check_shape, check_threshold
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The arguments of `conv_integrate_fire`, with sizes as pairs and `out` present."""
+
+    spikes: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    membrane: Tensor
+    threshold: Tensor
+    out: Tensor
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    residual: Tensor | None
+    residual_scale: Tensor | None
+    totals: Tensor | None
+    strict: bool
+    reset: str
+
+
+def infer_shape(
+    spikes: Tensor,
+    weight: Tensor,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> tuple[int, int, int, int, int]:
+    """Work out the (T, B, N, Y, X) of the result, and raise ValueError where there is none."""
+    if spikes.dim() != 5 or weight.dim() != 4:
+        raise ValueError(
+            f"spikes has shape {tuple(spikes.shape)} and weight {tuple(weight.shape)}: "
+            "expected (T, B, C, H, W) and (N, C / groups, kernel rows, kernel columns)"
+        )
+    T, B, C, H, W = spikes.shape
+    N, _, rows, columns = weight.shape
+    check_shape("weight", weight, (N, C // groups, rows, columns))
+    Y = (H + 2 * padding[0] - dilation[0] * (rows - 1) - 1) // stride[0] + 1
+    X = (W + 2 * padding[1] - dilation[1] * (columns - 1) - 1) // stride[1] + 1
+    if Y < 1 or X < 1:
+        raise ValueError(f"a {H} × {W} image is smaller than the {rows} × {columns} kernel: add padding")
+    return T, B, N, Y, X
+
+
+def check_problem(problem: Problem) -> None:
+    """Raise TypeError or ValueError for the first argument that does not fit the others."""
+    spikes, weight, membrane = problem.spikes, problem.weight, problem.membrane
+    shape = T, B, N, Y, X = infer_shape(
+        spikes, weight, problem.stride, problem.padding, problem.dilation, problem.groups
+    )
+    check_reset(problem.reset)
+    halves = (torch.bfloat16, torch.float16)
+    check_dtype("weight", weight, (*halves, torch.float32, torch.int8))
+    integer = weight.dtype == torch.int8
+    numbers = (torch.int32,) if integer else (*halves, torch.float32, torch.float64)
+    check_dtype("spikes", spikes, (torch.uint8,) if integer else (torch.uint8, weight.dtype))
+    check_dtype("membrane", membrane, (torch.int32 if integer else torch.float32,))
+    check_shape("membrane", membrane, (B, N, Y, X))
+    check_dtype("threshold", problem.threshold, numbers)
+    check_threshold(problem.threshold, (N, Y, X))
+    for label, vector in (("bias", problem.bias), ("residual_scale", problem.residual_scale)):
+        if vector is not None:
+            check_dtype(label, vector, numbers)
+            check_shape(label, vector, (N,))
+    if problem.residual is not None:
+        check_dtype("residual", problem.residual, (torch.uint8, *numbers[:3]))
+        check_shape("residual", problem.residual, shape, (B, N, Y, X))
+    elif problem.residual_scale is not None:
+        raise ValueError("residual_scale is given without a residual to scale")
+    check_dtype("out", problem.out, (torch.uint8, *halves, torch.float32))
+    check_shape("out", problem.out, shape)
+    if problem.totals is not None:
+        check_dtype("totals", problem.totals, (torch.int32,))
+        check_shape("totals", problem.totals, (T, B))
+    tensors = {label: value for label, value in vars(problem).items() if isinstance(value, Tensor)}
+    check_device(membrane.device, **tensors)

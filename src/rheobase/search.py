@@ -1,0 +1,85 @@
+"""Searches on calibration data: where membranes start, and how long to wait before outputs count."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from rheobase.comparison import ExactSum, activations, currents, mean_output, unit_of
+from rheobase.datasets import Data, batches
+from rheobase.membrane import Constant, Searched, Zero
+from rheobase.progress import display
+from rheobase.simulation import simulate
+from rheobase.snn import SNN
+
+if TYPE_CHECKING:
+    from rheobase.conversion import Conversion
+
+
+def search_starts(search: Searched, conversion: "Conversion") -> None:
+    """Give every neuron of a conversion the constant start that a search finds for its site."""
+    snn = conversion.snn
+    for neuron in snn.neurons.values():
+        neuron.initial = neuron.initial.restart(Zero())
+    rate = _count_disagreements if search.objective == "agreement" else _measure_errors
+    with display("searching starts", search.passes * len(snn.sites)) as bar:
+        for _ in range(search.passes):
+            for site in snn.sites:
+                faults = rate(search, conversion, site)
+                best = min(zip(faults, search.grid, strict=True))[1]
+                neuron = snn.neuron(site)
+                neuron.initial = neuron.initial.restart(Constant(best))
+                bar.advance()
+
+
+def _measure_errors(search: Searched, conversion: "Conversion", site: str) -> list[float]:
+    """The error of a site's mean output for each start of the grid."""
+    snn, neuron = conversion.snn, conversion.snn.neuron(site)
+    number, power = snn.sites.index(site), 2 if search.objective == "squared" else 1
+    unit = unit_of(neuron)
+    errors = [ExactSum(unit**power) for _ in search.grid]
+    for excerpt in currents(snn, site, conversion.calibration(), search.steps):
+        a = activations(conversion.ann, excerpt.inputs, [site])[site]
+        for fraction, error in zip(search.grid, errors, strict=True):
+            neuron.initial = neuron.initial.restart(Constant(fraction))
+            membrane = neuron.start(a.shape, number, excerpt.first_sample)
+            with torch.inference_mode():
+                output = mean_output(neuron, excerpt.current, membrane, search.steps)
+            error.add((output - a).abs() ** power, range(a.dim()))
+    return [error.value.item() for error in errors]
+
+
+def _count_disagreements(search: Searched, conversion: "Conversion", site: str) -> list[float]:
+    """For how many inputs the spiking network decides otherwise, for each start of the grid."""
+    neuron, counts = conversion.snn.neuron(site), []
+    for fraction in search.grid:
+        neuron.initial = neuron.initial.restart(Constant(fraction))
+        count = first = 0
+        for x in conversion.calibration():
+            run = simulate(conversion.snn, x, search.steps, at=[search.steps], first_sample=first)
+            with torch.no_grad():
+                expected = conversion.ann.module(x).argmax(-1)
+            count += int((run.logits[0].argmax(-1) != expected).sum())
+            first += len(x)
+        counts.append(float(count))
+    return counts
+
+
+def search_delay(snn: SNN, data: Data, steps: int, batch_size: int | None = None) -> int:
+    """The delay with which a network is right most often after so many steps; of equals the shortest.
+
+    Args:
+        snn: The network.
+        data: Training images with labels. Never test data: the delay would be fitted to it.
+        steps: How many steps the network shall run.
+        batch_size: Images at a time, for data that does not come in batches of its own.
+    """
+    right, first = torch.zeros(steps, dtype=torch.int64), 0
+    for x, y in batches(data, batch_size, what="data to search the delay on"):
+        if y is None:
+            raise ValueError("the search for a delay compares with labels: pass (inputs, labels)")
+        run = simulate(snn, x.to(snn.device), steps, first_sample=first)
+        sums = torch.arange(1, steps + 1).view(-1, 1, 1) * run.logits.double().cpu()
+        late = sums[-1] - torch.cat([torch.zeros_like(sums[:1]), sums[:-1]])  # without the first 0 … T−1 steps
+        right += (late.argmax(-1) == y.cpu()).sum(1)
+        first += len(x)
+    return int(right.argmax())
