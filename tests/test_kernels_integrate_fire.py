@@ -235,7 +235,7 @@ def test_choose_backend(monkeypatch):
     [
         ({"steps": 0}, ValueError, "at least 1"),
         ({"reset": "soft"}, ValueError, "expected 'subtract' or 'zero'"),
-        ({"current": torch.ones(3, 2, 5)}, ValueError, r"expected \(3, 2, 4\), or \(2, 4\)"),
+        ({"current": torch.ones(3, 2, 5)}, ValueError, r"expected \(3, 2, 4\) or \(2, 4\)"),
         ({"current": torch.ones(2, 4).double()}, TypeError, "current is torch.float64"),
         ({"current": torch.ones(2, 4).int()}, TypeError, "current is torch.int32"),
         ({"membrane": torch.zeros(2, 4).half()}, TypeError, "membrane is torch.float16"),

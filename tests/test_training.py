@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,6 @@ from rheobase.training import CollapseError, Trained, accuracy, train
 
 CPU = torch.device("cpu")
 QUICK = Recipe(epochs=3, batch_size=16, learning_rate=0.05, augment="crop-flip", seed=5)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def textures(count: int = 70, seed: int = 0) -> Split:
@@ -388,20 +379,20 @@ class TestResuming:
             script, capture_output=True, text=True, timeout=120, env=environment, check=False
         )
         assert done.returncode == 0, done.stderr
-        assert int(done.stdout) >= 5, "too few kills to mean anything"
+        assert int(done.stdout) >= 3, "too few kills to mean anything"
         whole = quietly(network(), textures(), LONG)
         resumed = quietly(network(), textures(), LONG, checkpoint=tmp_path / "last.safetensors")
         assert equal(whole.model, resumed.model)
         assert without_seconds(whole) == without_seconds(resumed)
 
 
-LONG = replace(QUICK, epochs=40)
+LONG = replace(QUICK, epochs=20)
 
 
 def kill_until_done(path: Path) -> int:
     """Train in child processes, each killed after a random while, until one gets to the end."""
     quietly(network(), textures(), QUICK)  # so that no child spends its life on first imports
-    for kills in range(1000):
+    for kills in range(40):
         child = os.fork()
         if child == 0:
             try:
@@ -410,7 +401,7 @@ def kill_until_done(path: Path) -> int:
             except BaseException as error:
                 print(repr(error), file=sys.stderr)
                 os._exit(1)
-        time.sleep(random.uniform(0, 0.01 * (kills + 1)))
+        time.sleep(random.uniform(0, 0.03 * 1.5**kills))
         os.kill(child, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status == 0:

@@ -30,7 +30,7 @@ _SAMPLES = 32
 
 
 class ExactSum:
-    """A sum of tensors, each value rounded to 2^−28 of a unit: the order of adding changes nothing."""
+    """A sum of tensors, each value cut to a multiple of 2^−28 of a unit: no order changes it."""
 
     def __init__(self, unit: float) -> None:
         self.unit = unit
@@ -38,7 +38,7 @@ class ExactSum:
 
     def add(self, values: Tensor, dims: Sequence[int]) -> None:
         """Add the values, summed over some dimensions."""
-        summed = (values.double() * (_FRACTION / self.unit)).round().sum(tuple(dims), dtype=torch.int64)
+        summed = (values.double() * (_FRACTION / self.unit)).sum(tuple(dims), dtype=torch.int64)
         self.total = summed if self.total is None else self.total + summed
 
     @property

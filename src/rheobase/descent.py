@@ -118,10 +118,20 @@ class Descent:
             self.network = DistributedDataParallel(self.model)
         if self.recipe.compile:
             self.network = torch.compile(self.network, dynamic=False)
-        if self.device.type != "cuda":
-            with torch.random.fork_rng(devices=[]):
-                yield
-            return
+        try:
+            if self.device.type == "cuda":
+                with self._running_on_cuda():
+                    yield
+            else:
+                with torch.random.fork_rng(devices=[]):
+                    yield
+        finally:
+            if self.recipe.compile:
+                # Else torch would quietly stop compiling after some networks of one kind.
+                torch.compiler.reset()
+
+    @contextmanager
+    def _running_on_cuda(self) -> Iterator[None]:
         benchmark = torch.backends.cudnn.benchmark
         with torch.cuda.device(self.device), torch.random.fork_rng(devices=[torch.cuda.current_device()]):
             outside, stream = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rheobase.datasets import Split, batches
 from rheobase.energy import PAPER, Convention, snn_joules
+from rheobase.exit import Exit
 from rheobase.progress import display
 from rheobase.schedule import schedule
 from rheobase.simulation import simulate
@@ -33,6 +34,7 @@ class Evaluation:
         seconds: How long the evaluation took.
         backend: The kernel that ran.
         profile: The arithmetic.
+        exits: How many images left after each step; those that stayed to the end count at the last.
     """
 
     steps: int
@@ -47,6 +49,12 @@ class Evaluation:
     seconds: float = field(compare=False)
     backend: str
     profile: str
+    exits: list[int] = field(default_factory=list)
+
+    @property
+    def latency(self) -> list[float]:
+        """Mean steps that an image has taken up to each step: less than its number where some left early."""
+        return _latency(self.exits or [0] * self.steps, self.samples)
 
     @property
     def spikes_per_image(self) -> list[float]:
@@ -57,7 +65,7 @@ class Evaluation:
     def rate(self) -> list[float]:
         """Mean spikes of a neuron for each step, up to each step."""
         neurons = sum(self.neurons.values())
-        return [count / neurons / (t + 1) for t, count in enumerate(self.spikes_per_image)]
+        return [n / neurons / steps for n, steps in zip(self.spikes_per_image, self.latency, strict=True)]
 
 
 def evaluate(
@@ -70,6 +78,7 @@ def evaluate(
     memory: int | None = None,
     pooled_units: bool = False,
     convention: Convention = PAPER,
+    exit: Exit | None = None,
     progress: bool = True,
 ) -> Evaluation:
     """Run a converted network over a dataset.
@@ -84,10 +93,12 @@ def evaluate(
         pooled_units: Count synaptic operations behind average pooling by pooled units that are not zero,
             instead of by the spikes that went in.
         convention: What an operation costs.
+        exit: When an image leaves because its answer is safe. It keeps that answer and costs nothing more, and
+            accuracy after a step belongs to the mean `latency` up to it.
         progress: Whether to show a progress bar.
     """
     began = perf_counter()
-    right = torch.zeros(steps, dtype=torch.int64)
+    right, exits = (torch.zeros(steps, dtype=torch.int64) for _ in range(2))
     spikes: dict[str, Tensor] = {}
     sop = torch.zeros(steps, dtype=torch.float64)
     synapses: Synapses | None = None
@@ -99,8 +110,9 @@ def evaluate(
             x = x.to(snn.device)
             synapses = synapses or count_synapses(schedule(snn, x), pooled_units)
             run = simulate(
-                snn, x, steps, delay=delay, memory=memory, first_sample=samples, synapses=synapses
+                snn, x, steps, delay=delay, memory=memory, first_sample=samples, synapses=synapses, exit=exit
             )
+            exits += torch.bincount(run.left.cpu() - 1, minlength=steps)
             right[run.at[0] - 1 :] += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
             sop += run.sop.cpu()
             for site, counts in run.spikes.items():
@@ -110,7 +122,8 @@ def evaluate(
     assert run is not None
     assert synapses is not None
     sop_per_image = (sop.cumsum(0) / samples).tolist()
-    mac = [synapses.mac_once + synapses.mac_per_step * (t + 1.0) for t in range(steps)]
+    latency = _latency(exits.tolist(), samples)
+    mac = [synapses.mac_once + synapses.mac_per_step * t for t in latency]
     return Evaluation(
         steps=steps,
         samples=samples,
@@ -124,7 +137,18 @@ def evaluate(
         seconds=perf_counter() - began,
         backend=run.backend,
         profile=run.profile,
+        exits=exits.tolist(),
     )
+
+
+def _latency(exits: list[int], samples: int) -> list[float]:
+    """Mean steps taken up to each step, when so many samples leave after each."""
+    taken, here, latency = 0, samples, []
+    for leaving in exits:
+        taken += here
+        here -= leaving
+        latency.append(taken / samples)
+    return latency
 
 
 def _count(data: Any, batch_size: int | None) -> int | None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from rheobase.augmentation import Augmentation, Flip, Normalise, RandomCrop
+from rheobase.augmentation.jitter import ColourJitter
 from rheobase.datasets import Folder, Split
 from rheobase.parallel import Ranks
 from rheobase.recipes import Recipe
@@ -28,6 +29,7 @@ AUGMENTATIONS: dict[str, Callable[[Split | Folder], Augment]] = {
     "cifar10": lambda data: Augmentation.cifar10(),
     "cifar100": lambda data: Augmentation.cifar100(),
     "crop-flip": lambda data: Augmentation((RandomCrop(), Flip(), Normalise(data.mean, data.std))),
+    "imagenet": lambda data: Augmentation((ColourJitter(), Normalise(data.mean, data.std))),  # `Folder` crops
 }
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rheobase import methods, records
+from rheobase.coding import Coding, ConstantCurrent
 from rheobase.conversion import convert
 from rheobase.datasets import Folder, Split, batches
 from rheobase.energy import ann_joules, count_operations, snn_joules
@@ -97,17 +98,19 @@ class Study:
         """So many steps, or fewer where the study is capped."""
         return steps if self.longest is None else min(steps, self.longest)
 
-    def find(self, method: Method, initial: Initial, steps: int) -> Record | None:
+    def find(self, method: Method, initial: Initial, coding: Coding, steps: int) -> Record | None:
         """A record of this very network, converted this way and run that long, if there is one."""
         # A modified working tree has no name that could tell one modification from another.
         if self.commit == "unknown" or self.commit.endswith("-modified"):
             return None
         settings = records.plain("settings", self._settings(asdict(method)))
-        wanted = (self.cell.model, self.cell.dataset, method.name, str(initial), self.commit, self.shortened)
+        network = (self.cell.model, self.cell.dataset, self.shortened, self.commit)
+        way = (method.name, str(initial), str(coding))
         for r in self.measured:
-            found = (r.model, r.dataset, r.method, r.initial, r.commit, r.shortened)
-            same_network = r.settings == settings and abs(r.ann_accuracy - self.ann_accuracy) < 1e-5
-            if found == wanted and same_network and max(r.accuracy, default=0) >= steps:
+            same_network = (r.model, r.dataset, r.shortened, r.commit) == network
+            same_training = r.settings == settings and abs(r.ann_accuracy - self.ann_accuracy) < 1e-5
+            same_way = (r.method, r.initial, r.coding) == way
+            if same_network and same_training and same_way and max(r.accuracy, default=0) >= steps:
                 return r
         return None
 
@@ -218,14 +221,15 @@ def measure_energy(study: Study) -> Iterator[Record]:
 def measure_methods(study: Study) -> Iterator[Record]:
     """Every method of this package on the same trained network, from zero and from half the threshold.
 
-    A method that needs a network trained for it refuses this one; a warning says so.
+    Inputs are constant currents for all, so that only method and start differ. A method that needs a network
+    trained for it refuses this one; a warning says so.
     """
     for name in methods.names():
         own = methods.get(name).initial
         starts: dict[str, Initial] = {str(start): start for start in (Zero(), Half(), own)}
         for initial in starts.values():
             try:
-                yield _measure(study, "methods", name, _METHODS_STEPS, initial)
+                yield _measure(study, "methods", name, _METHODS_STEPS, initial, ConstantCurrent())
             except ValueError as error:
                 warnings.warn(f"{name} is left out on this network: {error}", stacklevel=2)
                 break
@@ -253,12 +257,14 @@ def _measure(
     method: str,
     steps: int,
     initial: Initial | None = None,
+    coding: Coding | None = None,
     extra: dict[str, Any] | None = None,
 ) -> Record:
     steps, chosen = study.cap(steps), methods.get(method)
-    if found := study.find(chosen, chosen.initial if initial is None else initial, steps):
+    initial, coding = initial or chosen.initial, coding or chosen.coding
+    if found := study.find(chosen, initial, coding, steps):
         return found
-    snn = convert(study.ann, chosen, study.calibration, initial=initial)
+    snn = convert(study.ann, chosen, study.calibration, initial=initial, coding=coding)
     return study.keep(snn, table, study.evaluate(snn, steps), extra or {})
 
 

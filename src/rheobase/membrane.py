@@ -142,8 +142,8 @@ class Searched(Initial):
 
     Layer by layer, with earlier ones fixed and later ones at zero, at a given number of steps. "absolute" and
     "squared" look for the smallest mean |φ − a| or (φ − a)² between the mean output φ of the site and the
-    activation a of the ordinary network; "agreement" for the most inputs with the ordinary network's decision.
-    No labels are used; of equals the smallest fraction wins.
+    activation a of the ordinary network; "agreement" for the most inputs that both networks decide alike. No
+    labels are used; of equals the smallest fraction wins.
 
     S. Hwang et al., "Low-latency spiking neural networks using pre-charged membrane potential and delayed
     evaluation", Frontiers in Neuroscience 2021. That the search is layer-wise is known of it; grid and
@@ -157,7 +157,7 @@ class Searched(Initial):
     grid: tuple[float, ...] = tuple(i / 20 for i in range(20))
     objective: Objective = "absolute"
     passes: int = 1
-    """A second pass looks again with later sites where the first left them; it can only matter to "agreement"."""
+    """A second pass looks again with later sites where the first left them; only "agreement" sees those."""
 
     def __post_init__(self) -> None:
         for name, value in (("steps", self.steps), ("passes", self.passes)):

@@ -161,9 +161,10 @@ class Coefficients:
 class FewSpikes(Neuron):
     """K steps in which a spike counts by when it comes.
 
-    v(0) = z, the mean current; z(t) = 1 if v(t−1) ≥ α·T_t else 0 (with `strict`: >); v(t) = v(t−1) − α·h_t·z(t).
-    Step t gives K·α·d_t·z(t), so that the mean output over the K steps is α·Σ d_t·z(t). With
-    T_t = h_t = d_t = 2^−t that is z rounded down to a multiple of α·2^−K, between 0 and α·(1 − 2^−K).
+    v(0) = x, the mean current; z(t) = 1 if v(t−1) ≥ α·T_t else 0; v(t) = v(t−1) − α·h_t·z(t). With `strict`
+    it fires at v > α·T_t only, as the paper has it. Step t gives K·α·d_t·z(t), so that the mean output over
+    the K steps is α·Σ d_t·z(t). With T_t = h_t = d_t = 2^−t that is x rounded down to a multiple of α·2^−K,
+    between 0 and α·(1 − 2^−K).
 
     A neuron needs its whole input before its first spike. So a run has K steps exactly, and what is read out
     before the last is not an answer. On hardware layer l fires in steps (l − 1)·K + 1 … l·K of an input while

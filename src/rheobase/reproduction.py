@@ -105,6 +105,7 @@ def train_cell(
 ) -> Study:
     """Train a cell's network, or take it from its finished checkpoint; see `reproduce` for the arguments."""
     records.ensure_writable(Path(folder) / paper.name)
+    measured = records.load_all(Path(folder) / paper.name)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     full = find_recipe(cell.recipe)
     data, cuts = _load(cell, data_root, limit, device)
@@ -142,7 +143,7 @@ def train_cell(
             "training_seconds": sum(epoch.seconds for epoch in trained.history),
         },
         progress=progress,
-        measured=records.load_all(Path(folder) / paper.name),
+        measured=measured,
     )
 
 

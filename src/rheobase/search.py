@@ -78,8 +78,10 @@ def search_delay(snn: SNN, data: Data, steps: int, batch_size: int | None = None
         if y is None:
             raise ValueError("the search for a delay compares with labels: pass (inputs, labels)")
         run = simulate(snn, x.to(snn.device), steps, first_sample=first)
+        if run.at[0] == steps:
+            return 0  # there is one answer, at the end, and nothing to wait for
         sums = torch.arange(1, steps + 1).view(-1, 1, 1) * run.logits.double().cpu()
-        late = sums[-1] - torch.cat([torch.zeros_like(sums[:1]), sums[:-1]])  # without the first 0 … T−1 steps
+        late = sums[-1] - torch.cat([torch.zeros_like(sums[:1]), sums[:-1]])
         right += (late.argmax(-1) == y.cpu()).sum(1)
         first += len(x)
     return int(right.argmax())

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.exit import Attendance, Exit
 from rheobase.kernels import choose_backend
 from rheobase.neurons import Neuron
 from rheobase.operations import SYNAPTIC, Accumulating, Add
@@ -35,13 +36,14 @@ class Run:
     """What a simulation gives.
 
     Attributes:
-        logits: (S, B, K): the mean output over the steps up to t, for each t of `at`; without those of a delay.
+        logits: (S, B, K): the mean output over the steps up to t, less those of a delay, for each t of `at`.
         at: The steps read out.
         spikes: For each site the number of spikes of the whole batch at every step, (steps,).
         sop: The synaptic operations of the whole batch at every step, (steps,); zero unless asked for.
         backend: The kernel that really ran.
         profile: The arithmetic: `exact` is single precision throughout, without TF32.
         chunk: How many (samples, steps) were simulated at a time.
+        left: The step after which each sample left, (B,); the last one where it stayed to the end.
     """
 
     logits: Tensor
@@ -51,6 +53,7 @@ class Run:
     backend: str
     profile: str
     chunk: tuple[int, int]
+    left: Tensor
 
 
 def simulate(
@@ -65,6 +68,7 @@ def simulate(
     chunk: int | None = None,
     first_sample: int = 0,
     synapses: Synapses | None = None,
+    exit: Exit | None = None,
     probe: Probe | None = None,
     watch: Sequence[str] | None = None,
 ) -> Run:
@@ -82,6 +86,8 @@ def simulate(
         chunk: Steps simulated at a time, where the cap shall not decide. Changes no result.
         first_sample: The number of the first input in its dataset; random starts and codings are drawn by it.
         synapses: The network's synapses, if the operations that spikes cause shall be counted.
+        exit: When a sample's answer is safe: it then leaves the batch, keeps its answer and costs no more.
+            Steps are simulated one at a time unless `chunk` says otherwise, which changes no result.
         probe: Sees the signals of the nodes in `watch`, chunk by chunk.
         watch: Names of nodes that depend on time; by default all sites.
 
@@ -94,8 +100,12 @@ def simulate(
     cap = DEFAULT_MEMORY.get(x.device.type, 2**30) if memory is None else memory
     samples, fitting = plan.fit(x.shape[0], steps, cap)
     if _window(snn) is not None:
+        if exit is not None:
+            raise ValueError("this network's neurons answer at the last step only: no sample can leave early")
         chunk, samples = steps, plan.fit_whole(samples, steps, cap)
-    chunk = fitting if chunk is None else min(chunk, steps)
+    if chunk is None:
+        chunk = fitting if exit is None else 1
+    chunk = min(chunk, steps)
     watched = {} if probe is None else dict.fromkeys(snn.sites if watch is None else watch, probe)
     tally = _Tally(
         {site: torch.zeros(steps, dtype=torch.int64, device=x.device) for site in snn.sites},
@@ -104,13 +114,15 @@ def simulate(
     )
     with torch.inference_mode(), _full_precision(x.device):
         parts = [
-            _Simulation(snn, plan, part, first_sample + i * samples, tally, watched).run(
-                steps, chunk, moments, delay
-            )
+            _Simulation(
+                snn, plan, part, first_sample + i * samples, tally, watched, Attendance(exit, part, steps)
+            ).run(steps, chunk, moments, delay)
             for i, part in enumerate(torch.split(x, samples))
         ]
-        logits = torch.cat(parts, dim=1)
-    return Run(logits, moments, tally.spikes, tally.sop, choose_backend(x.device), "exact", (samples, chunk))
+        logits = torch.cat([means for means, _ in parts], dim=1)
+        left = torch.cat([left_B for _, left_B in parts])
+    backend = choose_backend(x.device)
+    return Run(logits, moments, tally.spikes, tally.sop, backend, "exact", (samples, chunk), left)
 
 
 def _check(
@@ -124,8 +136,8 @@ def _check(
     if window is not None:
         if (steps, chunk or steps, delay) != (window, window, 0):
             raise ValueError(
-                f"this network's neurons need all of their {window} steps before they fire: simulate "
-                f"steps={window} in one chunk and without delay, got steps={steps}, chunk={chunk}, delay={delay}"
+                f"this network's neurons fire after all {window} steps of their input: simulate {window} steps "
+                f"in one chunk and without delay, got steps={steps}, chunk={chunk}, delay={delay}"
             )
         first = steps
     moments = tuple(range(first, steps + 1)) if at is None else tuple(sorted(set(at)))
@@ -190,20 +202,23 @@ class _Simulation:
         first_sample: int,
         tally: _Tally,
         watched: dict[str, Probe],
+        attendance: Attendance,
     ) -> None:
         self.snn, self.plan, self.x, self.first_sample = snn, plan, x, first_sample
-        self.tally, self.watched = tally, watched
+        self.tally, self.watched, self.attendance = tally, watched, attendance
+        self.everyone = x
+        self.untallied: list[tuple[str, Tensor]] = []
         self.still: dict[fx.Node, Tensor] = {}
         self.membranes: dict[fx.Node, Tensor] = {}
         self.sums: dict[fx.Node, dict[str, Tensor]] = {}
         self.buffers: dict[fx.Node, Tensor] = {}
         self.number = {site: i for i, site in enumerate(snn.sites)}
 
-    def run(self, steps: int, chunk: int, moments: tuple[int, ...], delay: int) -> Tensor:
-        """Mean outputs (S, B, K) after the steps of `moments`, of the steps after the delay."""
+    def run(self, steps: int, chunk: int, moments: tuple[int, ...], delay: int) -> tuple[Tensor, Tensor]:
+        """Mean outputs (S, B, K) after the steps of `moments`, without those of the delay, and who left when."""
         wanted = set(moments)
         total: Tensor | None = None
-        means = []
+        means: list[Tensor] = []
         for before in range(0, steps, chunk):
             T = min(chunk, steps - before)
             outputs_TB = self._chunk(before, T)
@@ -212,17 +227,40 @@ class _Simulation:
                     continue
                 # Added one by one and in double, so that chunks cannot change a sum.
                 total = output.double() if total is None else total + output
+                if t in wanted or self.attendance.rule is not None:
+                    answers = self.attendance.take((total / (t - delay)).to(output.dtype), t)
                 if t in wanted:
-                    means.append((total / (t - delay)).to(output.dtype))
-        return torch.stack(means)
+                    means.append(answers)
+            if self.attendance.rule is not None:
+                total = self._shrink(before, T, total)
+                if not self.attendance.rows.numel():
+                    break
+        means += [answers] * (len(moments) - len(means))
+        return torch.stack(means), self.attendance.left
+
+    def _shrink(self, before: int, T: int, total: Tensor | None) -> Tensor | None:
+        """Count what was done by those present in a chunk, and go on without those that left in it."""
+        present_TB = self.attendance.present(before, T)
+        for name, active_TB in self.untallied:
+            self._tally(name, active_TB & present_TB.view(T, -1, *[1] * (active_TB.dim() - 2)), before)
+        self.untallied.clear()
+        stay = self.attendance.dismiss(before + T)
+        if stay is None:
+            return total
+        self.x = self.x[stay]
+        self.still = {node: x[stay] for node, x in self.still.items()}
+        self.membranes = {node: v[stay] for node, v in self.membranes.items()}
+        self.sums = {node: {k: v[stay] for k, v in state.items()} for node, state in self.sums.items()}
+        self.buffers.clear()
+        return None if total is None else total[stay]
 
     def _chunk(self, before: int, T: int) -> Tensor:
         moving: dict[fx.Node, Tensor] = {}
-        coded = self.snn.coding.encode(self.x, before, T, self.first_sample)
         if self.snn.coding.constant:
-            self.still[self.plan.source] = coded
+            self.still[self.plan.source] = self.snn.coding.encode(self.x, before, T, self.first_sample)
         else:
-            moving[self.plan.source] = coded.flatten(0, 1)
+            coded_TB = self.snn.coding.encode(self.everyone, before, T, self.first_sample)
+            moving[self.plan.source] = self.attendance.pick(coded_TB).flatten(0, 1)
         for step in self.plan.steps:
             if step.still:
                 if step.node not in self.still:
@@ -231,7 +269,11 @@ class _Simulation:
             moving[step.node] = signal = self._call(step, moving, before, T)
             name = str(step.node.target)
             if name in self.tally.spikes or name in self.tally.fan_out:
-                self._tally(name, _unfold(signal, T), before)
+                active_TB = _unfold(signal, T) != 0
+                if self.attendance.rule is None:
+                    self._tally(name, active_TB, before)
+                else:  # who is still here at each step is known at the end of the chunk only
+                    self.untallied.append((name, active_TB))
             if probe := self.watched.get(name):
                 probe(name, _unfold(signal, T), before)
             for node in step.last_reads:
@@ -265,11 +307,11 @@ class _Simulation:
         spikes_TB = neuron.advance(current, membrane, T, self._room(step, moving, T))
         return spikes_TB.flatten(0, 1)
 
-    def _tally(self, name: str, signal_TB: Tensor, before: int) -> None:
+    def _tally(self, name: str, active_TB: Tensor, before: int) -> None:
         """Count what a source of spikes sent in this chunk, and what that cost."""
-        after = before + signal_TB.shape[0]
+        after = before + active_TB.shape[0]
         # Whole numbers up to the batch size: exact in single precision.
-        active_TN = (signal_TB != 0).sum(1, dtype=signal_TB.dtype).flatten(1).double()
+        active_TN = active_TB.sum(1, dtype=self.snn.dtype).flatten(1).double()
         if name in self.tally.spikes:
             self.tally.spikes[name][before:after] += active_TN.sum(1).long()
         if name in self.tally.fan_out:

@@ -1,6 +1,7 @@
 """The converted network."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, fx, nn
@@ -83,6 +84,12 @@ class SNN(nn.Module):
     def dtype(self) -> torch.dtype:
         """What its membranes are computed in."""
         return self.neuron(self.sites[0]).threshold.dtype
+
+    def save(self, path: Path | str) -> None:
+        """Write the network to one file, which `rheobase.load` reads back; see `storage.save`."""
+        from rheobase import storage
+
+        storage.save(self, path)
 
     def extra_repr(self) -> str:
         return f"method={self.provenance.method}, initial={self.provenance.initial}, coding={self.coding}"

@@ -114,7 +114,7 @@ def train(
                     raise KeyboardInterrupt
                 if journal.step < steps and journal.done % save_every == 0:
                     _save(journal, descent, ranks)
-            epoch = _measure(journal, descent, recipe, chance, time.perf_counter() - began)
+            epoch = _measure(journal, descent, recipe, chance, began)
             journal.close(epoch)
             if journal.done % save_every == 0 or journal.epoch == recipe.epochs:
                 _save(journal, descent, ranks)
@@ -169,7 +169,7 @@ def _save(journal: Journal, descent: Descent, ranks: Ranks) -> None:
         journal.save()
 
 
-def _measure(journal: Journal, descent: Descent, recipe: Recipe, chance: float, seconds: float) -> Epoch:
+def _measure(journal: Journal, descent: Descent, recipe: Recipe, chance: float, began: float) -> Epoch:
     """Sum an epoch up, and refuse to go on where it has taught nothing."""
     loss, right, clips = _require_health(journal, descent)
     descent.totals.zero_()
@@ -179,7 +179,7 @@ def _measure(journal: Journal, descent: Descent, recipe: Recipe, chance: float, 
         loss=loss / journal.steps_per_epoch,
         accuracy=right / seen,
         learning_rate=recipe.rate(journal.done - 1, journal.steps_per_epoch),
-        seconds=seconds,
+        seconds=time.perf_counter() - began,
         clips=clips,
     )
     standard_error = math.sqrt(chance * (1 - chance) / seen)
@@ -187,7 +187,7 @@ def _measure(journal: Journal, descent: Descent, recipe: Recipe, chance: float, 
     if late and epoch.accuracy <= chance + 2 * standard_error:
         raise CollapseError(
             f"after epoch {epoch.number} accuracy in training is {epoch.accuracy:.2%}, and always naming the "
-            f"commonest class would give {chance:.2%}{_name_smallest(clips, journal.starts)}; "
+            f"commonest class would give {chance:.2%}{_name_lowest(clips, journal.starts)}; "
             "lower learning_rate or clip_decay, or start the clips higher"
         )
     return epoch
@@ -207,23 +207,23 @@ def _require_health(journal: Journal, descent: Descent) -> tuple[float, float, d
         )
     if not math.isfinite(loss):
         raise CollapseError(
-            f"{where}, the loss is not finite ({loss}){_name_smallest(clips, journal.starts)}; "
+            f"{where}, the loss is not finite ({loss}){_name_lowest(clips, journal.starts)}; "
             "lower learning_rate, or give it warmup_epochs"
         )
     broken = descent.find_broken()
     if broken:
         raise CollapseError(
-            f"{where}, {broken} is not finite{_name_smallest(clips, journal.starts)}; "
+            f"{where}, {broken} is not finite{_name_lowest(clips, journal.starts)}; "
             "lower learning_rate, or give it warmup_epochs"
         )
     return loss, right, clips
 
 
-def _name_smallest(clips: dict[str, float], starts: dict[str, float]) -> str:
+def _name_lowest(clips: dict[str, float], starts: dict[str, float]) -> str:
     if not clips:
         return ""
-    name = min(clips, key=lambda name: clips[name] / starts[name])
-    return f" (the clip fallen furthest is {name}, at {clips[name]:.4g} from {starts[name]:.4g})"
+    name = min(clips, key=lambda name: clips[name])
+    return f" (the lowest clip is {name}, at {clips[name]:.4g} from {starts[name]:.4g})"
 
 
 def _find_chance(descent: Descent, data: Split | Folder) -> float:

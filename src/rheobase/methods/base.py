@@ -60,17 +60,12 @@ class Method(ABC):
     converges: ClassVar[bool] = True
     """Whether a long run under a constant current approaches the rate twin."""
 
+    handles: ClassVar[tuple[str, ...]] = ()
+    """The nonlinearities other than ReLU that it has neurons for: names that `rules.SMOOTH` knows."""
+
     @classmethod
     def example(cls) -> "Method":
         """The method with settings to try it with: by default its own defaults."""
-        return cls()
-
-    handles: ClassVar[tuple[str, ...]] = ()
-    """The nonlinearities other than ReLU that it has neurons for, by their names in `activations.FUNCTIONS`."""
-
-    @classmethod
-    def example(cls) -> "Method":
-        """The method with settings that work, where its own must be given."""
         return cls()
 
     def activation(self, site: "Site") -> nn.Module:

@@ -27,7 +27,7 @@ class Cao(Method):
     """
 
     name = "cao"
-    converges = False
+    converges = False  # a reset to zero loses what lies above the threshold, and how much hangs on the timing
 
     @property
     def coding(self) -> Coding:

@@ -34,7 +34,7 @@ class Diehl(Method):
     """
 
     name = "diehl"
-    converges = False
+    converges = False  # a reset to zero loses what lies above the threshold, and how much hangs on the timing
 
     basis: Literal["data", "model"] = "data"
     """What f is taken from."""

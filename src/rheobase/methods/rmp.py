@@ -16,7 +16,7 @@ from rheobase.simulation import simulate
 if TYPE_CHECKING:
     from rheobase.conversion import Conversion
 
-_FACTORS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
+_FACTORS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class ResidualMembrane(Method):
     needs_calibration = True
 
     factor: float | None = 0.7
-    """α; None chooses the one of 1.0, 0.9 … 0.5 with which most calibration inputs get the answer of the
-    ordinary network, the larger where several do equally well."""
+    """α; None chooses the one of 0.5, 0.6 … 1.0 with which most calibration inputs get the answer of the
+    ordinary network; among equals that whose outputs are closest to its outputs, by their squares."""
 
     percentile: float | None = None
     """Instead of the maximum take this percentile of the positive weighted sums, such as 99.9."""
@@ -58,11 +58,11 @@ class ResidualMembrane(Method):
         balance(conversion, self.duration, factor=factor, percentile=self.percentile)
 
     def _search(self, conversion: "Conversion") -> float:
-        agreements = []
+        scores = []
         for factor in _FACTORS:
             self._balance(conversion, factor)
-            agreements.append(_count_agreements(conversion, self.duration))
-        return _FACTORS[agreements.index(max(agreements))]
+            scores.append(_score(conversion, self.duration))
+        return _FACTORS[scores.index(max(scores))]
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,14 @@ class RMP(ResidualMembrane):
         return self.steps
 
 
-def _count_agreements(conversion: "Conversion", steps: int) -> int:
-    """For how many calibration inputs the spiking network answers like the ordinary one after these steps."""
-    same = first_sample = 0
+def _score(conversion: "Conversion", steps: int) -> tuple[int, float]:
+    """How like the ordinary network the spiking one answers after these steps; more is better."""
+    same, error, first_sample = 0, 0.0, 0
     for x in conversion.calibration():
-        run = simulate(conversion.snn, x, steps, at=[steps], first_sample=first_sample)
+        output = simulate(conversion.snn, x, steps, at=[steps], first_sample=first_sample).logits[0]
         with torch.no_grad():
-            expected = conversion.ann.module(x).argmax(-1)
-        same += int((run.logits[0].argmax(-1) == expected).sum())
+            expected = conversion.ann.module(x)
+        same += int((output.argmax(-1) == expected.argmax(-1)).sum())
+        error += (output - expected).double().square().sum().item()
         first_sample += x.shape[0]
-    return same
+    return same, -error

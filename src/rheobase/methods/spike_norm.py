@@ -29,7 +29,7 @@ class SpikeNorm(Method):
 
     name = "spike-norm"
     needs_calibration = True
-    converges = False
+    converges = False  # a reset to zero loses what lies above the threshold, and how much hangs on the timing
 
     steps: int = 100
     """How many steps each layer is measured for; the paper's runs have 2500."""

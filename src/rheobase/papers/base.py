@@ -108,7 +108,9 @@ class Paper:
         title: Full title.
         citation: Authors, venue and year.
         method: Its own method's name in this package.
+        initial: How membranes start in it.
         steps: The columns of its tables.
+        columns: How they are headed.
         cells: The blocks of its tables.
         energy: The columns of its energy table.
         claims: What it says about other methods.
@@ -120,7 +122,9 @@ class Paper:
     title: str
     citation: str
     method: str
+    initial: str
     steps: tuple[int, ...]
+    columns: tuple[str, ...]
     cells: tuple[Cell, ...]
     energy: tuple[Energy, ...] = ()
     claims: tuple[Claim, ...] = ()

@@ -9,13 +9,12 @@ from rheobase.kernels.conv_integrate_fire.problem import Problem
 def run(problem: Problem) -> None:
     """Fill `out` step by step, updating `membrane` and `totals` in place."""
     p = problem
-    # Integers are convolved as float64, which holds every product and sum of them.
-    working = torch.float32 if p.membrane.is_floating_point() else torch.float64
+    # In float64: it holds integers, and no device rounds it to fewer bits behind the caller's back.
+    weight = p.weight.double()
     threshold = p.threshold.to(p.membrane.dtype)
     potential = p.membrane.clone()
     for t in range(len(p.spikes)):
-        seen, weight = p.spikes[t].to(working), p.weight.to(working)
-        current = F.conv2d(seen, weight, None, p.stride, p.padding, p.dilation, p.groups)
+        current = F.conv2d(p.spikes[t].double(), weight, None, p.stride, p.padding, p.dilation, p.groups)
         potential = potential + current.to(potential.dtype)
         if p.bias is not None:
             potential = potential + p.bias.to(potential.dtype)[:, None, None]

@@ -17,10 +17,10 @@ class Tile:
         depth: Input channels of one matrix product; a power of two of at least 16, or 32 for int8 weights.
         warps: Groups of 32 threads.
         stages: Loads in flight, plus one.
-        registers: The most a thread may use. With 128, two programs of eight warps share a processor, and one
-            computes while the other finishes a step.
-        one_loop: Run one loop over steps and products, so that the loads of a step start while the step before
-            it is being finished; else a loop in a loop.
+        registers: The most a thread may use. With 128, two programs of eight warps share a processor, and
+            one computes while the other finishes a step.
+        one_loop: Run one loop over steps and products, so that the loads of a step start while the step
+            before it is being finished; else a loop in a loop.
     """
 
     pixels: int
@@ -35,11 +35,10 @@ class Tile:
 def list_tiles(weight: torch.dtype, C: int, N: int, residual: bool = False) -> list[Tile]:
     """List the tiles worth trying for a layer.
 
-    Rows of 128 bytes suit the loads. A residual, and the integer accumulator, keep the compiler from running the
-    products of one loop asynchronously or without spilling registers, so they get two loops.
+    Rows of 128 bytes suit the loads. With a residual or an integer accumulator the compiler makes worse code
+    of one loop, waiting for each product or spilling registers, so these get two.
     """
-    item = weight.itemsize
-    depth = min(max(_round_up(C), 32 // item), 128 // item)
+    depth = max(min(_round_up(C), 128 // weight.itemsize), 32 if weight == torch.int8 else 16)
     if weight == torch.float32:
         tiles = [Tile(128, 64, depth, 4), Tile(64, 64, depth, 4)]
     else:
@@ -53,14 +52,17 @@ def list_tiles(weight: torch.dtype, C: int, N: int, residual: bool = False) -> l
         ]
     widest = max(16, _round_up(N))
     one_loop = not residual and weight != torch.int8
-    fitted = [replace(tile, channels=min(tile.channels, widest), one_loop=one_loop) for tile in tiles]
-    return list(dict.fromkeys(fitted))
+    return [
+        replace(tile, channels=min(tile.channels, widest), one_loop=one_loop)
+        for tile in tiles
+        if tile.channels <= max(64, widest)
+    ]
 
 
-def choose_tile(
+def rank_tiles(
     weight: torch.dtype, C: int, N: int, pixels: int, processors: int, residual: bool = False
-) -> Tile:
-    """Choose the tile for a layer: the one with the least work for the busiest processor."""
+) -> list[Tile]:
+    """Order the tiles for a layer: the one that gives the busiest processor the least work first."""
 
     def work(tile: Tile) -> float:
         programs = ceil(pixels / tile.pixels) * ceil(N / tile.channels)
@@ -68,7 +70,7 @@ def choose_tile(
         loads = 1 + 32 / tile.pixels + 32 / tile.channels
         return ceil(programs / processors) * tile.pixels * tile.channels * loads
 
-    return min(list_tiles(weight, C, N, residual), key=work)
+    return sorted(list_tiles(weight, C, N, residual), key=work)
 
 
 def cut_pixels(pixels: int, B: int, Y: int, X: int) -> tuple[int, int, int]:

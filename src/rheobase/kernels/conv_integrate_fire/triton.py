@@ -21,7 +21,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
 from rheobase.kernels.conv_integrate_fire.problem import Problem
-from rheobase.kernels.conv_integrate_fire.tiles import Tile, choose_tile, cut_pixels
+from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles
 
 
 @triton.jit
@@ -218,9 +218,8 @@ def run(problem: Problem, precision: str, tile: Tile | None) -> None:
         extra = _align((p.residual if p.residual.dim() == 5 else p.residual[None]).movedim(2, -1))
 
     C = images.shape[-1]
-    cut = tile or choose_tile(
-        p.weight.dtype, C, N, B * Y * X, _count_processors(images.device), p.residual is not None
-    )
+    processors = _count_processors(images.device)
+    cut = tile or rank_tiles(p.weight.dtype, C, N, B * Y * X, processors, p.residual is not None)[0]
     block_b, block_y, block_x = cut_pixels(cut.pixels, B, Y, X)
     box = [block_b, block_y, block_x, cut.channels]
     programs = prod(-(-size // block) for size, block in zip((B, Y, X, N), box, strict=True))

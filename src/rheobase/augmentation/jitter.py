@@ -1,0 +1,75 @@
+"""Random changes of colour, each image with its own.
+
+Shape letters: B batch, C channels (red, green, blue), H height, W width.
+"""
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Generator, Tensor
+
+_LUMA = (0.299, 0.587, 0.114)  # ITU-R 601
+
+
+@dataclass(frozen=True)
+class ColourJitter:
+    """Change brightness, contrast, saturation and hue of each image, in this order.
+
+    The first three are blends, x' = p + f·(x − p), of the image with black, with its mean grey and with
+    itself in grey, with f drawn from [1−s, 1+s] for each strength s. The hue is turned by a share of the
+    colour circle drawn from [−s, s].
+    """
+
+    brightness: float = 0.2
+    contrast: float = 0.2
+    saturation: float = 0.2
+    hue: float = 0.1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            most = 0.5 if field.name == "hue" else 1.0
+            if not 0 <= getattr(self, field.name) <= most:
+                raise ValueError(f"{field.name} lies between 0 and {most}, got {getattr(self, field.name)}")
+
+    def __call__(self, images: Tensor, generator: Generator) -> Tensor:
+        """Jitter RGB images (B, 3, H, W) of uint8."""
+        if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
+            raise ValueError(
+                f"ColourJitter takes RGB images as uint8 of shape (B, 3, H, W), before they are normalised; "
+                f"got {images.dtype} of shape {tuple(images.shape)}"
+            )
+        strengths = torch.tensor(
+            [self.brightness, self.contrast, self.saturation, self.hue], device=images.device
+        )
+        draws = 2 * torch.rand(len(images), 4, generator=generator, device=images.device) - 1
+        brighter, starker, richer, turn = (draws * strengths)[..., None, None, None].unbind(1)
+        x_BCHW = images.float()
+        x_BCHW = _blend(x_BCHW, torch.zeros_like(brighter), brighter)
+        x_BCHW = _blend(x_BCHW, _to_grey(x_BCHW).mean((1, 2, 3), keepdim=True), starker)
+        x_BCHW = _blend(x_BCHW, _to_grey(x_BCHW), richer)
+        return _turn_hue(x_BCHW, turn).round_().to(torch.uint8)
+
+
+def _blend(x_BCHW: Tensor, poorer: Tensor, more_B111: Tensor) -> Tensor:
+    return (x_BCHW + more_B111 * (x_BCHW - poorer)).clamp_(0, 255)
+
+
+def _to_grey(x_BCHW: Tensor) -> Tensor:
+    weights_C11 = torch.tensor(_LUMA, device=x_BCHW.device)[:, None, None]
+    return (x_BCHW * weights_C11).sum(1, keepdim=True)
+
+
+def _turn_hue(x_BCHW: Tensor, turn_B111: Tensor) -> Tensor:
+    """Turn every colour along the circle, keeping its largest and its smallest channel."""
+    red, green, blue = (x_BCHW[:, channel, None] for channel in range(3))
+    low_B1HW, high_B1HW = x_BCHW.aminmax(dim=1, keepdim=True)
+    range_B1HW = high_B1HW - low_B1HW
+    unit_B1HW = range_B1HW.clamp(min=1e-6)  # a grey has no hue, and needs none
+    hue_B1HW = torch.where(high_B1HW == blue, (red - green) / unit_B1HW + 4, 0)
+    hue_B1HW = torch.where(high_B1HW == green, (blue - red) / unit_B1HW + 2, hue_B1HW)
+    hue_B1HW = torch.where(high_B1HW == red, (green - blue) / unit_B1HW, hue_B1HW)
+    hue_B1HW = hue_B1HW + 6 * turn_B111
+    # How far each channel's own peak lies along the circle, whose sixth parts run 0…6.
+    offset_C11 = torch.tensor([5.0, 3.0, 1.0], device=x_BCHW.device)[:, None, None]
+    place_BCHW = (offset_C11 + hue_B1HW) % 6
+    return high_B1HW - range_B1HW * torch.minimum(place_BCHW, 4 - place_BCHW).clamp_(0, 1)

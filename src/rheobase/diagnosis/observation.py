@@ -1,0 +1,161 @@
+"""Both networks on the same inputs: what every site is given and what it gives.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rheobase import methods
+from rheobase.comparison import activations
+from rheobase.graph import Network, Site, capture
+from rheobase.neurons import Neuron
+from rheobase.operations import along_channels
+from rheobase.schedule import schedule
+from rheobase.simulation import simulate
+from rheobase.snn import SNN
+
+
+def capture_original(ann: torch.nn.Module, snn: SNN, example: Tensor) -> Network:
+    """The ordinary network captured as it was for the conversion.
+
+    Raises:
+        ValueError: If the sites are not those of the spiking network.
+    """
+    name = snn.provenance.method
+    network = capture(ann, example, methods.find(name).handles if name in methods.names() else ())
+    found = [site.name for site in network.sites]
+    if found != snn.sites:
+        raise ValueError(
+            f"the ordinary network has the sites {found}, the spiking one {snn.sites}: pass the model that "
+            "was given to convert"
+        )
+    return network
+
+
+def source_of(network: Network, site: str) -> str | None:
+    """The node of the ordinary network whose value a site acts on; None for the input itself."""
+    node = next(n for n in network.module.graph.nodes if n.target == site).all_input_nodes[0]
+    return str(node.target) if node.op == "call_module" else None
+
+
+def worth_of_spikes(site: Site, neuron: Neuron, dims: int) -> Tensor:
+    """What a mean output of one stands for in the ordinary network: the amplitude that was folded away.
+
+    It is the activation divided by the neuron's rate, both at the threshold or both at half of it: one of
+    these lies off the steps of a quantised activation and within the range of the neuron. Dead neurons give 0.
+
+    Args:
+        site: The site in the ordinary network.
+        neuron: The neuron in its place.
+        dims: How many dimensions the site's signal has, the batch among them.
+    """
+    theta = along_channels(neuron.threshold.where(~neuron.dead, 1), dims)[None]
+    with torch.no_grad():
+        ratios = [site.activation(theta * f).double() / neuron(theta * f).double() for f in (0.5, 1.0)]
+    worth = torch.minimum(*ratios)
+    return worth.where(~along_channels(neuron.dead, dims)[None], 0)
+
+
+@dataclass
+class Observation:
+    """One site on some inputs.
+
+    Attributes:
+        activation: a, in the ordinary network.
+        current: z, what the activation is taken of.
+        own_current: z', the mean current of the neurons.
+        output: Their mean output, in units of the activation.
+        start: Their membranes before the first step.
+        waiting: For each step how many of the neurons with a > 0 have not fired yet, (T,).
+        worth: What a mean output of one stands for.
+    """
+
+    activation: Tensor
+    current: Tensor
+    own_current: Tensor
+    output: Tensor
+    start: Tensor
+    waiting: Tensor
+    worth: Tensor
+
+
+def observe(network: Network, snn: SNN, x: Tensor, steps: int, first_sample: int) -> dict[str, Observation]:
+    """Run both networks on inputs and give what their sites did."""
+    before = {site.name: source_of(network, site.name) for site in network.sites}
+    wanted = {*snn.sites, *(name for name in before.values() if name is not None)}
+    plain = activations(network, x, sorted(wanted))
+    totals = _total_over_time(snn, x, steps, first_sample, {s: plain[s] > 0 for s in snn.sites})
+    seen = {}
+    for number, site in enumerate(network.sites):
+        a, source = plain[site.name], before[site.name]
+        neuron = snn.neuron(site.name)
+        worth = worth_of_spikes(site, neuron, a.dim())
+        seen[site.name] = Observation(
+            activation=a.double(),
+            current=(x if source is None else plain[source]).double(),
+            own_current=totals.mean[snn.source(site.name)],
+            output=totals.mean[site.name] * worth,
+            start=neuron.start(a.shape, number, first_sample),
+            waiting=totals.waiting[site.name],
+            worth=worth,
+        )
+    return seen
+
+
+@dataclass(frozen=True)
+class _Totals:
+    mean: dict[str, Tensor]
+    waiting: dict[str, Tensor]
+
+
+def _total_over_time(
+    snn: SNN, x: Tensor, steps: int, first_sample: int, active: dict[str, Tensor]
+) -> _Totals:
+    """Mean signals of all sites and their currents, and how many active neurons wait for their first spike."""
+    sums: dict[str, Tensor] = {}
+    fired = {site: torch.zeros_like(mask) for site, mask in active.items()}
+    waiting = {site: torch.zeros(steps, dtype=torch.int64, device=x.device) for site in active}
+
+    def probe(name: str, signal_TB: Tensor, before: int) -> None:
+        total = sums.setdefault(name, torch.zeros_like(signal_TB[0], dtype=torch.float64))
+        for t, signal in enumerate(signal_TB, start=before):
+            total += signal
+            if name in fired:
+                fired[name] |= signal != 0
+                waiting[name][t] += (active[name] & ~fired[name]).sum()
+
+    watch_sites(snn, x, steps, first_sample, probe)
+    mean = {name: total / steps for name, total in sums.items()}
+    return _Totals({**mean, **still_currents(snn, x, steps, first_sample)}, waiting)
+
+
+def watch_sites(
+    snn: SNN, x: Tensor, steps: int, first_sample: int, probe: Callable[[str, Tensor, int], None]
+) -> None:
+    """Simulate, and show a probe every site and every current that changes over time."""
+    sources = {snn.source(site) for site in snn.sites}
+    simulate(
+        snn, x, steps, at=[steps], first_sample=first_sample, probe=probe, watch=[*snn.sites, *sorted(sources)]
+    )
+
+
+def still_currents(snn: SNN, x: Tensor, steps: int, first_sample: int) -> dict[str, Tensor]:
+    """The mean currents, in double, of sites that a simulation's probe does not see.
+
+    These are fed the same at every step, or the coded input itself.
+    """
+    plan = schedule(snn, x.to(snn.dtype))
+    names = {snn.source(site) for site in snn.sites}
+    found: dict[str, Tensor] = {}
+    if str(plan.source.target) in names:
+        coded = snn.coding.encode(x.to(snn.dtype), 0, steps, first_sample).double()
+        found[str(plan.source.target)] = coded if snn.coding.constant else coded.mean(0)
+    for step in plan.steps:
+        if step.still and str(step.node.target) in names:
+            run = simulate(snn, x, steps, at=[steps], read=str(step.node.target))
+            found[str(step.node.target)] = run.logits[0].double()
+    return found

@@ -1,0 +1,154 @@
+"""Hybrid training: convert, then train the spiking network itself."""
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rheobase.coding import Coding, Poisson
+from rheobase.datasets import Folder, Split
+from rheobase.feeding import Draw, count_steps, feed, seed_of
+from rheobase.graph import Site
+from rheobase.methods.balancing import balance
+from rheobase.methods.base import Method, Observer
+from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.parallel import Ranks
+from rheobase.progress import display
+from rheobase.recipes import Recipe
+from rheobase.schedule import schedule
+from rheobase.snn import SNN
+from rheobase.surrogate import Surrogate, Triangle, unroll
+
+if TYPE_CHECKING:
+    from rheobase.conversion import Conversion
+
+
+@dataclass(frozen=True)
+class Hybrid(Method):
+    """θ = 0.7 times the largest current of the running network, layer by layer; then `hybrid.fine_tune`.
+
+    N. Rathi, G. Srinivasan, P. Panda and K. Roy, "Enabling deep spiking neural networks with hybrid
+    conversion and spike timing dependent backpropagation", ICLR 2020.
+
+    The conversion is threshold balancing with Poisson input and v(0) = 0; neurons keep what is left after a
+    spike. Readings: a layer is measured with the factor already in the thresholds before it; signals arrive in
+    the step they are sent in, where the authors' code lets each layer wait a step; residual blocks are balanced
+    like all others, which their code leaves out.
+    """
+
+    name = "hybrid"
+    needs_calibration = True
+
+    factor: float = 0.7
+    """What the largest current is multiplied by."""
+    steps: int = 100
+    """How many steps each layer is measured for."""
+
+    def __post_init__(self) -> None:
+        if not (self.factor > 0 and math.isfinite(self.factor)):
+            raise ValueError(f"hybrid: factor must be above zero, got {self.factor}")
+        if not isinstance(self.steps, int) or self.steps < 1:
+            raise ValueError(f"hybrid: steps must be a whole number of at least 1, got {self.steps!r}")
+
+    @property
+    def coding(self) -> Coding:
+        return Poisson()
+
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        return IntegrateFire(torch.ones(()))  # until it is measured
+
+    def finish(self, conversion: "Conversion") -> None:
+        balance(conversion, self.steps, factor=self.factor)
+
+
+def fine_tune(
+    snn: SNN,
+    data: Split | Folder,
+    steps: int,
+    *,
+    epochs: int = 1,
+    batch_size: int = 64,
+    learning_rate: float = 1e-4,
+    weight_decay: float = 5e-4,
+    dropout: float = 0.3,
+    surrogate: Surrogate | None = None,
+    chunk: int = 8,
+    augment: str | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> SNN:
+    """Train a converted network through time, spikes and all.
+
+    Cross-entropy of the mean output over the steps, by Adam with AMSGrad. Weights and biases learn;
+    thresholds and starts stay. Dropout takes the same outputs of a site away at every step of an image. On a
+    CPU the same arguments give the same bits.
+
+    Args:
+        snn: The converted network, by any method with integrate-and-fire neurons. It is not changed.
+        data: Training images with labels.
+        steps: How many time steps to run.
+        epochs: Passes over the data.
+        batch_size: Images per step of Adam.
+        learning_rate: Of Adam.
+        weight_decay: L2 penalty on weights and biases.
+        dropout: The share of outputs taken away; the others are raised to make up for it.
+        surrogate: What stands for the slope of firing: `Triangle()`, the default of the authors' code, or
+            `SpikeTime()`.
+        chunk: Time steps held in memory at a time; see `surrogate.unroll`. Changes no result.
+        augment: An augmentation by its name in `rheobase.feeding`, or None.
+        seed: Of the order of the images, the augmentation and the dropout.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        A new network.
+    """
+    recipe = Recipe(epochs, batch_size, learning_rate, weight_decay=weight_decay, augment=augment, seed=seed)
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+    surrogate = Triangle() if surrogate is None else surrogate
+    tuned = copy.deepcopy(snn).requires_grad_()
+    optimiser = torch.optim.Adam(tuned.parameters(), learning_rate, weight_decay=weight_decay, amsgrad=True)
+    ranks = Ranks()
+    per_epoch = count_steps(data, recipe, ranks)
+    with display("fine-tuning", epochs * per_epoch, shown=progress) as bar:
+        for epoch in range(epochs):
+            loss_sum = right = 0.0
+            for number, (images, labels) in enumerate(feed(data, recipe, epoch, 0, ranks, snn.device)):
+                place = epoch * per_epoch + number
+                masks = _draw_masks(tuned, images, dropout, seed_of(recipe, Draw.NETWORK, place))
+                logits = unroll(
+                    tuned,
+                    images,
+                    steps,
+                    surrogate,
+                    chunk=chunk,
+                    masks=masks,
+                    first_sample=place * batch_size,  # so that every image's spikes are drawn anew
+                )
+                loss = F.cross_entropy(logits, labels)
+                optimiser.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                loss_sum += loss.item()
+                right += (logits.argmax(1) == labels).float().mean().item()
+                bar.advance()
+            bar.say(f"epoch {epoch + 1}: loss {loss_sum / per_epoch:.4g}, accuracy {right / per_epoch:.2%}")
+    return tuned.requires_grad_(False)
+
+
+def _draw_masks(snn: SNN, images: Tensor, dropout: float, seed: int) -> dict[str, Tensor]:
+    """For each site the factors of its outputs: 0, or 1/(1 − dropout)."""
+    if not dropout:
+        return {}
+    draws = torch.Generator(images.device).manual_seed(seed)
+    masks = {}
+    for step in schedule(snn, images).steps:
+        if str(step.node.target) in snn.sites:
+            shape = (len(images), *step.shape)
+            kept = torch.rand(shape, generator=draws, device=images.device) >= dropout
+            masks[str(step.node.target)] = kept.to(snn.dtype) / (1 - dropout)
+    return masks

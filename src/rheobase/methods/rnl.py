@@ -1,0 +1,175 @@
+"""Rate norm layers and the rate inference loss."""
+
+import copy
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rheobase.activations import RateNorm
+from rheobase.datasets import Folder, Split, batches
+from rheobase.feeding import count_steps, feed
+from rheobase.graph import Site
+from rheobase.methods.base import Method, Observer
+from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.parallel import Ranks
+from rheobase.progress import display
+from rheobase.recipes import Recipe
+
+
+@dataclass(frozen=True)
+class RNL(Method):
+    """θ = r·p + 10⁻⁶ of a trained rate norm layer; a spike is worth one, as activations are rates already.
+
+    J. Ding, Z. Yu, Y. Tian and T. Huang, "Optimal ANN-SNN conversion for fast and accurate inference in deep
+    spiking neural networks", IJCAI 2021.
+
+    Three stages:
+
+    1. `train(prepare(model, "rnl"), data, recipe)`: weights learn, r follows the largest activation, p stays.
+    2. `rnl.fine_tune(model, data)`: one σ for all layers, p = sigmoid(σ), learns to make inference faster.
+    3. `convert(model, "rnl")`: membranes start at zero and reset by subtraction.
+    """
+
+    name = "rnl"
+    needs_training = True
+
+    def activation(self, site: Site) -> nn.Module:
+        return RateNorm()
+
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        if not isinstance(site.activation, RateNorm):
+            raise ValueError(
+                f"rnl takes each threshold from a trained rate norm layer, but site {site.name!r} holds "
+                f"{type(site.activation).__name__}: train the network that prepare(model, 'rnl') gives and "
+                "convert that, or choose a method that takes thresholds from data"
+            )
+        threshold = site.activation.threshold
+        return IntegrateFire(threshold, torch.ones_like(threshold))
+
+
+def inference_loss(rates: Tensor) -> Tensor:
+    """The rate inference loss Ω = Σa/(Σa² + 10⁻⁵) of a layer's rates: how long it takes to tell them."""
+    return rates.sum() / (rates.square().sum() + 1e-5)
+
+
+def fine_tune(
+    model: nn.Module,
+    data: Split | Folder,
+    *,
+    epochs: int = 20,
+    batch_size: int = 50,
+    learning_rate: float = 1e-2,
+    weight: float = 0.1,
+    start: float = 2.5,
+    tolerance: float = 0.03,
+    augment: str | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> nn.Module:
+    """Lower the thresholds of a network with rate norm layers, so that fewer steps are enough.
+
+    Weights and running maxima stay. One σ, shared by all layers, is restarted and learns by gradient descent
+    with momentum 0.9 to minimise 1 − mean cos(reference output, output) + weight · mean Ω over the layers,
+    the positive part of the read-out over its maximum being one more. The reference is a frozen copy of the
+    network as it was given. (In the authors' code both outputs are the network's own, and the cosine is idle.)
+
+    After each epoch the network is measured on the data. Given is the epoch with the smallest mean Ω of those
+    that decide all but a share `tolerance` of the images as the reference does; if there is none, a warning
+    says so and the epoch nearest to the reference is given. On a CPU the same arguments give the same bits.
+
+    Args:
+        model: The network that `prepare(model, "rnl")` gave, trained. It is not changed.
+        data: Training images.
+        epochs: Passes over the data.
+        batch_size: Images per step.
+        learning_rate: Of the descent.
+        weight: Of the rate inference loss; the paper takes 0.1 to 1, more for harder data.
+        start: σ before the first step; the authors take 2.5 for VGG and 4 to 5 for ResNet.
+        tolerance: See above; the authors take 0.03 to 0.1.
+        augment: An augmentation by its name in `rheobase.feeding`, or None.
+        seed: Of the order of the images and of the augmentation.
+        progress: Whether to show progress on standard error.
+    """
+    recipe = Recipe(epochs, batch_size, learning_rate, augment=augment, seed=seed)
+    if not (weight >= 0 and 0 <= tolerance < 1):
+        raise ValueError(f"weight must be ≥ 0 and tolerance in [0, 1), got {weight} and {tolerance}")
+    reference = copy.deepcopy(model).eval().requires_grad_(False)
+    student = _Student(reference, start)
+    optimiser = torch.optim.SGD([student.sigma], learning_rate, momentum=0.9)
+    device, ranks = student.sigma.device, Ranks()
+    measured: list[tuple[float, float, float]] = []
+    with display("lowering thresholds", epochs * count_steps(data, recipe, ranks), shown=progress) as bar:
+        for epoch in range(epochs):
+            for images, _ in feed(data, recipe, epoch, 0, ranks, device):
+                output, omega = student(images)
+                with torch.no_grad():
+                    expected = reference(images)
+                loss = 1 - F.cosine_similarity(expected, output, dim=1).mean() + weight * omega
+                (student.sigma.grad,) = torch.autograd.grad(loss, [student.sigma])
+                optimiser.step()
+                bar.advance()
+            measured.append(_measure(reference, student, data, batch_size))
+            omega_now, agreement, _ = measured[-1]
+            bar.say(f"epoch {epoch + 1}: Ω {omega_now:.4g}, as the reference {agreement:.2%}")
+    near = [m for m in measured if m[1] >= 1 - tolerance]
+    if not near:
+        warnings.warn(
+            f"no epoch decides {1 - tolerance:.0%} of the images as the reference does: lower weight or "
+            "learning_rate, or raise start or tolerance",
+            stacklevel=2,
+        )
+        near = [max(measured, key=lambda m: m[1])]
+    return student.finish(min(near)[2])
+
+
+class _Student:
+    """A copy of a network whose rate norm layers share one σ that learns."""
+
+    def __init__(self, reference: nn.Module, start: float) -> None:
+        self.model = copy.deepcopy(reference)
+        self.norms = [m for m in self.model.modules() if isinstance(m, RateNorm)]
+        if not self.norms:
+            raise ValueError(
+                "the network has no rate norm layers: train the one that prepare(model, 'rnl') gives, and "
+                "fine-tune that"
+            )
+        self.sigma = nn.Parameter(torch.full_like(self.norms[0].sigma, start))
+        self.rates: list[Tensor] = []
+        for norm in self.norms:
+            norm.sigma = self.sigma
+            norm.register_forward_hook(self._keep)
+
+    def __call__(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The output, and the mean rate inference loss over the layers."""
+        self.rates.clear()
+        output: Tensor = self.model(images)
+        self.rates.append(torch.relu(output) / output.max().clamp(min=1e-5))
+        return output, torch.stack([inference_loss(a) for a in self.rates]).mean()
+
+    def finish(self, sigma: float) -> nn.Module:
+        """The network with this σ, each layer with a copy of its own."""
+        for norm in self.norms:
+            norm._forward_hooks.clear()
+            norm.sigma = nn.Parameter(torch.full_like(self.sigma, sigma), requires_grad=False)
+        return self.model
+
+    def _keep(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        self.rates.append(output)
+
+
+def _measure(
+    reference: nn.Module, student: _Student, data: Split | Folder, batch_size: int
+) -> tuple[float, float, float]:
+    """Mean Ω over the batches, the share of images decided as by the reference, and σ."""
+    omegas, same, count = [], 0, 0
+    with torch.no_grad():
+        for images, _ in batches(data, batch_size, "fine-tuning data"):
+            images = images.to(student.sigma.device)
+            output, omega = student(images)
+            omegas.append(omega.item())
+            same += int((output.argmax(1) == reference(images).argmax(1)).sum())
+            count += len(images)
+    return sum(omegas) / len(omegas), same / count, student.sigma.item()

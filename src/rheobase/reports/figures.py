@@ -1,0 +1,324 @@
+"""Figures: small panels as inline SVG that follow the page's colours, light or dark.
+
+Every colour below is written into the SVG as a CSS variable of the page, with the light value to fall back
+on. The same numbers give the same bytes.
+"""
+
+import functools
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_P = ParamSpec("_P")
+
+COLOURS = {
+    "#0b0b0c": "--ink",
+    "#5f5e5b": "--muted",
+    "#dddcd5": "--line",
+    "#2a78d6": "--series-1",
+    "#d9541e": "--series-2",
+    "#148f63": "--series-3",
+    "#6a4fc9": "--series-4",
+    "#c2407c": "--series-5",
+    "#8a6d00": "--series-6",
+}
+_INK, _MUTED, _LINE, *SERIES = COLOURS
+_DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, (1, 2)), (0, (9, 3)))
+_WIDTH, _HEIGHT = 5.2, 3.5
+_LONGEST_LABEL = 26
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": _LINE,
+    "axes.labelcolor": _MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "text.color": _INK,
+    "xtick.color": _MUTED,
+    "ytick.color": _MUTED,
+    "grid.color": _LINE,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure ready for a page.
+
+    Attributes:
+        title: What it shows.
+        svg: The drawing.
+        alt: The same in words, for those who cannot see it.
+    """
+
+    title: str
+    svg: str
+    alt: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line or a row of points.
+
+    Attributes:
+        label: Its name.
+        points: y by x.
+        colour: The number of its colour, or None for one in the background.
+        marked: Whether to draw points and no line.
+        key: What to write at its end instead of its name, as where it stands for several; nothing if empty.
+    """
+
+    label: str
+    points: Mapping[float, float]
+    colour: int | None
+    marked: bool = False
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is along the axes.
+
+    Attributes:
+        x: Name of the horizontal one.
+        y: Name of the vertical one.
+        doubling: Whether each step to the right doubles x.
+    """
+
+    x: str = "time steps"
+    y: str = "accuracy, %"
+    doubling: bool = True
+
+
+def _styled(draw: Callable[_P, Panel]) -> Callable[_P, Panel]:
+    """Draw in the style above, whatever the user's own."""
+
+    @functools.wraps(draw)
+    def styled(*args: _P.args, **kwargs: _P.kwargs) -> Panel:
+        import matplotlib
+
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()
+            matplotlib.rcParams.update(_STYLE)
+            return draw(*args, **kwargs)
+
+    return styled
+
+
+@_styled
+def draw_curves(
+    name: str, title: str, curves: Sequence[Curve], *, ann: float | None = None, axis: Axis | None = None
+) -> Panel:
+    """Curves with their names at their ends.
+
+    Args:
+        name: Different for every panel of a page.
+        title: What it shows.
+        curves: The lines, the most important last.
+        ann: The accuracy before conversion, a dotted line.
+        axis: What is along the axes: accuracy over time steps unless given.
+    """
+    axis = axis or Axis()
+    longest = max(len(curve.label) for curve in curves)
+    figure, axes = _panel(0.115, 0.80 - 0.0145 * min(max(longest, 10), _LONGEST_LABEL))
+    right = max(x for curve in curves for x in curve.points)
+    left = min(x for curve in curves for x in curve.points)
+    if axis.doubling:
+        axes.set_xscale("log", base=2)
+        ticks = [2**i for i in range(12) if left <= 2**i <= right] or [left]
+        axes.set_xticks(ticks, [str(t) for t in ticks])
+        axes.set_xticks([], minor=True)
+    else:
+        axes.locator_params(axis="x", integer=True)
+        axes.set_ylim(bottom=0)
+    if ann is not None:
+        axes.axhline(ann, color=_MUTED, linewidth=1.2, linestyle=(0, (1, 2)))
+    ends = [] if ann is None else [(ann, f"ANN {ann:.2f}", _MUTED, (0, (1, 2)), False)]
+    for i, curve in enumerate(curves):
+        colour = _MUTED if curve.colour is None else SERIES[curve.colour % len(SERIES)]
+        dashes: Any = "-" if curve.colour is None else _DASHES[curve.colour % len(_DASHES)]
+        xs = sorted(curve.points)
+        ys = [curve.points[x] for x in xs]
+        if curve.marked:
+            look: dict[str, Any] = {"markersize": 5.5, "markerfacecolor": "none", "clip_on": False}
+            axes.plot(xs, ys, "o", color=colour, zorder=3 + i, **look)
+        else:
+            width, alpha = (0.8, 0.6) if curve.colour is None else (1.8, 1.0)
+            axes.plot(xs, ys, color=colour, linestyle=dashes, linewidth=width, alpha=alpha, zorder=2 + i)
+        if key := curve.label if curve.key is None else curve.key:
+            ends.append((ys[-1], key, colour, dashes, curve.marked))
+    axes.set_xlim(left, right if right > left else left + 1)
+    axes.margins(y=0.06)
+    _name_axes(axes, axis)
+    _name_ends(figure, axes, ends)
+    return Panel(title, _svg(figure, name), _tell_curves(title, curves, ann, axis))
+
+
+@_styled
+def draw_gains(
+    name: str, title: str, rows: Sequence[tuple[str, float, float]], *, ann: float | None = None
+) -> Panel:
+    """For each row its accuracy from a start at zero, and from half the threshold, joined by a line.
+
+    Args:
+        name: Different for every panel of a page.
+        title: What it shows.
+        rows: (label, from zero, from half).
+        ann: The accuracy before conversion, a dotted line.
+    """
+    rows = sorted(rows, key=lambda row: (row[2], row[0]))
+    figure, axes = _panel(0.235, 0.70, height=1.0 + 0.34 * len(rows) + 0.35)
+    for y, (_, zero, half) in enumerate(rows):
+        axes.plot([zero, half], [y, y], color=_LINE, linewidth=3, zorder=1)
+        axes.plot(
+            [zero], [y], "o", markersize=7, color=SERIES[1], markerfacecolor="none", markeredgewidth=1.6
+        )
+        axes.plot([half], [y], "o", markersize=7.5, color=SERIES[0])
+        ahead = half >= zero
+        for value, outwards in ((zero, not ahead), (half, ahead)):
+            axes.annotate(
+                f"{value:.1f}",
+                (value, y),
+                xytext=(8 if outwards else -8, 0),
+                textcoords="offset points",
+                ha="left" if outwards else "right",
+                va="center",
+                fontsize=8.5,
+                color=_INK,
+            )
+    if ann is not None:
+        axes.axvline(ann, color=_MUTED, linewidth=1.2, linestyle=(0, (1, 2)), zorder=0)
+        axes.text(
+            ann, len(rows) - 0.35, f"ANN {ann:.1f}", ha="center", va="bottom", fontsize=8.5, color=_MUTED
+        )
+    axes.set_yticks(range(len(rows)), [label for label, _, _ in rows], color=_INK)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    low = min([0.0, *(min(z, h) for _, z, h in rows)])
+    axes.set_xlim(low - 8, 108)
+    axes.set_xticks([t for t in (0, 25, 50, 75, 100) if t >= low])
+    axes.set_xlabel("accuracy, %:  ○ from zero   ● from half the threshold")
+    axes.grid(axis="x")
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0)
+    axes.spines["left"].set_visible(False)
+    told = "; ".join(f"{label} {zero:.1f} to {half:.1f}" for label, zero, half in reversed(rows))
+    return Panel(title, _svg(figure, name), f"{title}. From zero to half the threshold: {told}.")
+
+
+@_styled
+def draw_heat_map(name: str, title: str, columns: Mapping[float, Mapping[int, float]], steps: int) -> Panel:
+    """Accuracy by time step and constant start, with the best start of each step.
+
+    Args:
+        name: Different for every panel of a page.
+        title: What it shows.
+        columns: For each start, as a fraction of the threshold, the accuracy after each step.
+        steps: How many steps to show.
+    """
+    starts = sorted(columns)
+    shown = range(1, steps + 1)
+    rows = [[columns[start][t] for t in shown] for start in starts]
+    figure, axes = _panel(0.115, 0.74)
+    image = axes.imshow(rows, aspect="auto", origin="lower", cmap="viridis", interpolation="none")
+    best = [max(range(len(starts)), key=lambda i: (rows[i][t], -abs(starts[i] - 0.5))) for t in range(steps)]
+    axes.plot(
+        range(steps), best, "o", markersize=2.6, color="white", markeredgecolor="black", markeredgewidth=0.4
+    )
+    axes.set_yticks(range(len(starts)), [f"{start:g}" for start in starts])
+    ticks = [t for t in shown if t == 1 or t % 25 == 0] if steps > 25 else [1, steps]
+    axes.set_xticks([t - 1 for t in ticks], [str(t) for t in ticks])
+    axes.set_xlabel("time steps; ○ best start of each")
+    axes.set_ylabel("start, share of the threshold")
+    axes.tick_params(length=0)
+    bar = figure.colorbar(image, cax=figure.add_axes((0.88, 0.16, 0.025, 0.78)))
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=8.5)
+    bar.ax.set_title("%", fontsize=8.5, color=_MUTED, pad=3)
+    within = sum(0.4 <= starts[i] <= 0.6 for i in best)
+    told = f"The best start lies within 0.4 and 0.6 of the threshold at {within} of {steps} steps."
+    return Panel(title, _svg(figure, name), f"{title}. {told}")
+
+
+def _panel(left: float, width: float, height: float = _HEIGHT) -> "tuple[Figure, Axes]":
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_WIDTH, height))
+    bottom = 0.56 / height
+    return figure, figure.add_axes((left, bottom, width, 1 - bottom - 0.21 / height))
+
+
+def _name_axes(axes: "Axes", axis: Axis) -> None:
+    axes.set_xlabel(axis.x)
+    axes.set_ylabel(axis.y)
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def _name_ends(figure: "Figure", axes: "Axes", ends: Sequence[tuple[float, str, str, Any, bool]]) -> None:
+    """Write each curve's name beside its end, moved apart where they would overlap."""
+    low, high = axes.get_ylim()
+    gap = 0.068
+    ordered = sorted(ends, key=lambda end: end[0])
+    places: list[float] = []
+    for y, *_ in ordered:
+        wanted = (y - low) / (high - low)
+        places.append(wanted if not places else max(wanted, places[-1] + gap))
+    excess = max(0.0, places[-1] - 1.0)
+    # Pushed upwards only so far; what would leave the panel moves everything below it down again.
+    for i in reversed(range(len(places))):
+        limit = 1.0 if i == len(places) - 1 else places[i + 1] - gap
+        places[i] = min(places[i], limit) if excess else places[i]
+    for place, (_, label, colour, dashes, marked) in zip(places, ordered, strict=True):
+        look: dict[str, Any] = (
+            {"marker": "o", "linestyle": "none", "markersize": 5, "markerfacecolor": "none"}
+            if marked
+            else {"linestyle": dashes}
+        )
+        xs = [1.06] if marked else [1.035, 1.085]
+        axes.plot(xs, [place] * len(xs), transform=axes.transAxes, clip_on=False, color=colour, **look)
+        short = label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + "…"
+        axes.text(1.1, place, short, transform=axes.transAxes, va="center", fontsize=9, color=_INK)
+
+
+def _tell_curves(title: str, curves: Sequence[Curve], ann: float | None, axis: Axis) -> str:
+    told = [title + "."]
+    for curve in curves:
+        xs = sorted(curve.points)
+        picked = [x for x in xs if x in (1, 8, 32, 128)] if axis.doubling else [xs[0], xs[-1]]
+        values = ", ".join(f"{curve.points[x]:.1f} at {x:g}" for x in picked or [xs[-1]])
+        told.append(f"{curve.label}: {values}.")
+    if ann is not None:
+        told.append(f"Before conversion {ann:.2f}.")
+    return " ".join(told)
+
+
+def _svg(figure: "Figure", name: str) -> str:
+    """A figure as an element of a page: no prologue, no metadata, names of its own, the page's colours."""
+    import matplotlib
+
+    out = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(out, format="svg", transparent=True, metadata=nothing)
+    svg = out.getvalue()
+    svg = svg[svg.index("<svg") :].rstrip()
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r"'DejaVu Sans'[^;\"]*sans-serif", "system-ui, sans-serif", svg)
+    for colour, variable in COLOURS.items():
+        svg = svg.replace(colour, f"var({variable}, {colour})")
+    return re.sub(r"^<svg", '<svg role="img"', svg)

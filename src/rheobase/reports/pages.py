@@ -1,0 +1,52 @@
+"""Pages: templates filled in and written, one self-contained file each."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rheobase.records import replace_file
+from rheobase.reports.tables import Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def write_page(path: Path, template: str, **content: Any) -> Path:
+    """Fill a template in and write it; text is escaped in HTML and in Markdown."""
+    text = _environment().get_template(template).render(**content)
+    replace_file(path, re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
+    return path
+
+
+def escape_markdown(text: str) -> str:
+    """Text that means itself in Markdown, in a table too."""
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", " ".join(escaped.split()))
+
+
+def to_markdown(table: Table) -> str:
+    """A table in Markdown."""
+    rows = [table.header, ["---", *["---:"] * (len(table.header) - 1)]]
+    lines = [f"| {' | '.join(escape_markdown(name) for name in rows[0])} |", f"|{'|'.join(rows[1])}|"]
+    for line in table.lines:
+        label = escape_markdown(line.label)
+        label = f"**{label}**" if line.kind == "measured" and label else label
+        lines.append(f"| {' | '.join([label, *(escape_markdown(value) for value in line.values)])} |")
+    return "\n".join(lines)
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("rheobase.reports"),
+        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters["md"] = escape_markdown
+    environment.filters["markdown"] = to_markdown
+    environment.globals["css"] = (Path(__file__).with_name("templates") / "style.css").read_text("utf-8")
+    return environment

@@ -1,0 +1,306 @@
+"""The fused convolution equals its definition, spike for spike.
+
+Weights, biases, thresholds and potentials are small multiples of 1/64, so that every order of summation is
+exact.
+"""
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+HAS_GPU = torch.cuda.is_available()
+if not HAS_GPU:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire  # noqa: E402
+from rheobase.kernels.conv_integrate_fire import choose_backend  # noqa: E402
+from rheobase.kernels.conv_integrate_fire.dense import spread_weight  # noqa: E402
+from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, list_tiles, rank_tiles  # noqa: E402
+
+DEVICE = "cuda" if HAS_GPU else "cpu"
+HALVES = (torch.bfloat16, torch.float16)
+
+
+def channels_last(tensor: Tensor) -> Tensor:
+    """Return a copy of (..., C, H, W) whose channels are contiguous in memory."""
+    return tensor.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
+
+
+def make_numbers(*size: int, low: int, high: int, integer: bool, seed: torch.Generator) -> Tensor:
+    values = torch.randint(low, high, size, generator=seed)
+    return values.to(torch.int32) if integer else values / 64
+
+
+@st.composite
+def problems(draw):
+    """Arguments of `conv_integrate_fire`, of odd sizes that leave blocks and images partly empty."""
+    size, channels = st.integers(1, 6), st.sampled_from([1, 3, 16, 20])
+    T, B, H, W = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(size), draw(size)
+    C, N = draw(channels), draw(st.sampled_from([1, 5, 16, 33]))
+    kernel = draw(st.sampled_from([(1, 1), (3, 3), (3, 3), (1, 3)]))
+    stride = (draw(st.integers(1, 2)), draw(st.integers(1, 2)))
+    padding = tuple(
+        draw(st.integers(max(0, -(-(k - n) // 2)), 2)) for k, n in zip(kernel, (H, W), strict=True)
+    )
+    dtype = draw(st.sampled_from([torch.bfloat16, torch.float16, torch.float32, torch.int8]))
+    integer = dtype == torch.int8
+    seed = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    Y, X = ((n + 2 * p - k) // s + 1 for n, p, k, s in zip((H, W), padding, kernel, stride, strict=True))
+
+    def numbers(*size: int, low: int = -20, high: int = 21) -> Tensor:
+        return make_numbers(*size, low=low, high=high, integer=integer, seed=seed)
+
+    spikes = torch.randint(0, draw(st.sampled_from([2, 5])), (T, B, C, H, W), generator=seed).to(torch.uint8)
+    problem = {
+        "spikes": spikes.to(draw(st.sampled_from([torch.uint8] if integer else [torch.uint8, dtype]))),
+        "weight": numbers(N, C, *kernel, low=-8, high=9).to(dtype),
+        "bias": draw(st.sampled_from([None, numbers(N)])),
+        "membrane": numbers(B, N, Y, X),
+        "threshold": numbers(*draw(st.sampled_from([(), (N, 1, 1)])), low=1, high=40),
+        "stride": stride,
+        "padding": padding,
+        "strict": draw(st.booleans()),
+        "reset": draw(st.sampled_from(["subtract", "zero"])),
+    }
+    if draw(st.booleans()):
+        shape = draw(st.sampled_from([(T, B, N, Y, X), (B, N, Y, X)]))
+        spiking = torch.randint(0, 2, shape, generator=seed).to(torch.uint8)
+        problem["residual"] = draw(st.sampled_from([spiking, numbers(*shape)]))
+        problem["residual_scale"] = draw(st.sampled_from([None, numbers(N, low=-5, high=6)]))
+    if draw(st.booleans()):
+        problem |= {name: channels_last(problem[name]) for name in ("spikes", "membrane")}
+    return problem
+
+
+def run(problem: dict, backend: str, dtype: torch.dtype = torch.uint8, tile: Tile | None = None):
+    """Run one backend on its own state and a poisoned output; return spikes, membrane and totals."""
+    own = {k: v.to(DEVICE, copy=True) if isinstance(v, Tensor) else v for k, v in problem.items()}
+    T, B = own["spikes"].shape[:2]
+    poison = 255 if dtype == torch.uint8 else float("nan")
+    out = torch.full((T, *own["membrane"].shape), poison, dtype=dtype, device=DEVICE)
+    if own["membrane"].movedim(1, -1).is_contiguous():
+        out = channels_last(out)
+    totals = torch.full((T, B), 7, dtype=torch.int32, device=DEVICE)
+    spikes = conv_integrate_fire(**own, out=out, totals=totals, backend=backend, tile=tile)
+    assert spikes is out
+    return spikes, own["membrane"], totals
+
+
+def make_tile(problem: dict, **changes) -> Tile:
+    """Return a tile small enough that several are needed and quick to interpret."""
+    return replace(Tile(16, 16, 32 if problem["weight"].dtype == torch.int8 else 16, 4, 2), **changes)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    problem=problems(),
+    dtype=st.sampled_from([torch.uint8, *HALVES, torch.float32]),
+    pixels=st.sampled_from([16, 32]),
+    one_loop=st.booleans(),
+)
+def test_equals_reference(problem, dtype, pixels, one_loop):
+    tile = make_tile(problem, pixels=pixels, one_loop=one_loop)
+    for got, want in zip(run(problem, "triton", dtype, tile), run(problem, "reference", dtype), strict=True):
+        assert got.dtype == want.dtype
+        assert torch.equal(got, want)
+
+
+@settings(max_examples=5, deadline=None)
+@given(problem=problems(), data=st.data())
+def test_chunks_chain(problem, data):
+    spikes, membrane, totals = run(problem, "triton", tile=make_tile(problem))
+    steps = len(spikes)
+    cut = data.draw(st.integers(1, steps))
+    state, parts = problem["membrane"], []
+    for chunk in (slice(0, cut), slice(cut, steps)):
+        if chunk.start == chunk.stop:
+            continue
+        part = problem | {"spikes": problem["spikes"][chunk], "membrane": state}
+        if part.get("residual") is not None and part["residual"].dim() == 5:
+            part["residual"] = part["residual"][chunk]
+        fired, state, counted = run(part, "triton", tile=make_tile(problem))
+        parts.append((fired, counted))
+    assert torch.equal(torch.cat([fired for fired, _ in parts]), spikes)
+    assert torch.equal(torch.cat([counted for _, counted in parts]), totals)
+    assert torch.equal(state.to(membrane), membrane)
+
+
+@pytest.mark.parametrize("backend", ["reference", "triton"])
+def test_agrees_with_convolution_then_scan(backend):
+    seed = torch.Generator().manual_seed(0)
+    spikes = torch.randint(0, 2, (4, 2, 3, 5, 5), generator=seed).to(torch.uint8)
+    weight = make_numbers(6, 3, 3, 3, low=-8, high=9, integer=False, seed=seed)
+    bias = make_numbers(6, low=-5, high=6, integer=False, seed=seed)
+    threshold = make_numbers(6, 1, 1, low=10, high=30, integer=False, seed=seed)
+    current = F.conv2d(spikes.flatten(0, 1).float(), weight, bias, padding=1).unflatten(0, (4, 2))
+    potential = torch.zeros(2, 6, 5, 5)
+    want = integrate_fire(current, potential, threshold, steps=4, backend="reference")
+    problem = {"spikes": spikes, "weight": weight, "bias": bias, "threshold": threshold, "padding": 1}
+    got, membrane, totals = run(problem | {"membrane": torch.zeros(2, 6, 5, 5)}, backend)
+    assert torch.equal(got.float().cpu(), want)
+    assert torch.equal(membrane.cpu(), potential)
+    assert torch.equal(totals.cpu() - 7, want.sum((2, 3, 4)).int())
+
+
+@pytest.mark.parametrize("backend", ["reference", "triton"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+def test_linear_closed_form(backend, dtype):
+    """A neuron driven by z every step from v0 fires clip(floor((T z + v0) / θ), 0, T) times."""
+    steps, unit = 8, 64
+    integer = dtype == torch.int8
+    state = torch.int32 if integer else torch.float32
+    scale = 1 if integer else unit
+    z = torch.arange(0, unit + 1, 4)
+    start = torch.arange(0, unit, 7)
+    spikes = torch.ones(steps, len(start), 1, dtype=torch.uint8, device=DEVICE)
+    weight = (z[:, None] / scale).to(dtype).to(DEVICE)
+    membrane = (start[:, None].expand(-1, len(z)) / scale).to(state).to(DEVICE)
+    threshold = torch.tensor(unit / scale, device=DEVICE).to(state)
+    fired = linear_integrate_fire(spikes, weight, None, membrane, threshold, backend=backend)
+    expected = ((steps * z + start[:, None]) // unit).clamp(0, steps)
+    assert torch.equal(fired.sum(0).cpu(), expected)
+    assert torch.equal(membrane.cpu() * scale, (steps * z + start[:, None] - unit * expected).to(state))
+
+
+@pytest.mark.parametrize("backend", ["reference", "triton"])
+def test_linear_equals_a_plain_loop(backend):
+    seed = torch.Generator().manual_seed(1)
+    spikes = torch.randint(0, 2, (3, 5, 21), generator=seed).to(torch.uint8)
+    weight = make_numbers(18, 21, low=-8, high=9, integer=False, seed=seed)
+    threshold = make_numbers(18, low=5, high=30, integer=False, seed=seed)
+    residual = torch.randint(0, 2, (3, 5, 18), generator=seed).to(torch.uint8)
+    scale = make_numbers(18, low=-5, high=6, integer=False, seed=seed)
+    potential, want = torch.zeros(5, 18), []
+    for t in range(3):
+        potential = potential + F.linear(spikes[t].float(), weight) + residual[t] * scale
+        want.append(potential >= threshold)
+        potential = potential - threshold * want[-1]
+    moved = [x.to(DEVICE) for x in (spikes, weight, torch.zeros(5, 18), threshold, residual, scale)]
+    spikes, weight, membrane, threshold, residual, scale = moved
+    out = torch.full((3, 5, 18), 255, dtype=torch.uint8, device=DEVICE)
+    options = {"residual": residual, "residual_scale": scale, "out": out, "backend": backend}
+    assert linear_integrate_fire(spikes, weight, None, membrane, threshold, **options) is out
+    assert torch.equal(out.bool().cpu(), torch.stack(want))
+    assert torch.equal(membrane.cpu(), potential)
+
+
+@pytest.mark.parametrize("backend", ["reference", "triton"])
+@pytest.mark.parametrize("silent", [torch.finfo(torch.float32).max, float("inf")])
+def test_silent_neurons_stay_finite(backend, silent):
+    problem = {
+        "spikes": torch.ones(3, 1, 1, 1, 1, dtype=torch.uint8),
+        "weight": torch.ones(2, 1, 1, 1),
+        "bias": None,
+        "membrane": torch.zeros(1, 2, 1, 1),
+        "threshold": torch.tensor([silent, 1.0])[:, None, None],
+    }
+    spikes, membrane, totals = run(problem, backend)
+    assert spikes.flatten(1).sum(0).tolist() == [0, 3]
+    assert membrane.flatten().tolist() == [3, 0]
+    assert totals.flatten().tolist() == [8, 8, 8]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_spread_weight_is_the_convolution(data):
+    size = st.integers(1, 4)
+    H, W, C, N = (data.draw(size) for _ in range(4))
+    stride, padding = (data.draw(st.integers(1, 2)), 1), (1, data.draw(st.integers(1, 2)))
+    weight = torch.randint(-9, 9, (N, C, 3, 3)).float()
+    image = torch.randint(0, 3, (2, C, H, W)).float()
+    want = F.conv2d(image, weight, stride=stride, padding=padding)
+    got = image.movedim(1, -1).flatten(1) @ spread_weight(weight, H, W, stride, padding).flatten(1).T
+    assert torch.equal(got.view(2, *want.shape[2:], N).movedim(-1, 1), want)
+
+
+@given(
+    st.integers(4, 8).map(lambda bits: 1 << bits), st.integers(1, 70), st.integers(1, 60), st.integers(1, 60)
+)
+def test_cut_pixels_fills_the_tile(pixels, B, Y, X):
+    block = cut_pixels(pixels, B, Y, X)
+    assert block[0] * block[1] * block[2] == pixels
+    assert all(side & (side - 1) == 0 for side in block)
+
+
+def test_tiles_suit_the_layer():
+    assert cut_pixels(256, 512, 32, 32) == (1, 8, 32)
+    assert cut_pixels(128, 512, 4, 4) == (8, 4, 4)
+    assert cut_pixels(64, 8, 28, 28) == (4, 4, 4)
+    large = rank_tiles(torch.bfloat16, 256, 256, 512 * 64, 132)[0]
+    small = rank_tiles(torch.bfloat16, 512, 512, 512, 132)[0]
+    assert large.pixels * large.channels > small.pixels * small.channels
+    for dtype in (torch.bfloat16, torch.float32, torch.int8):
+        for tile in list_tiles(dtype, 3, 10):
+            assert tile.channels == 16
+            assert tile.depth == (32 if dtype == torch.int8 else 16)
+
+
+def test_auto_falls_back_and_says_so():
+    scalar, full = torch.ones(()), torch.ones(4, 2, 2)
+    assert choose_backend("cuda", scalar) == "triton"
+    assert choose_backend("cpu", scalar) == "reference"
+    assert choose_backend("cuda", full) == "reference"
+    assert choose_backend("cuda", scalar, groups=2) == "reference"
+    assert choose_backend("cuda", scalar, dilation=2) == "reference"
+    for options, message in (({"groups": 2}, "2 groups"), ({"dilation": 2}, "dilation")):
+        with pytest.raises(ValueError, match=message):
+            choose_backend("cuda", scalar, backend="triton", **options)
+    with pytest.raises(ValueError, match="not one value per channel"):
+        choose_backend("cuda", full, backend="triton")
+    with pytest.raises(ValueError, match="unknown backend 'cpu'"):
+        choose_backend("cpu", scalar, backend="cpu")
+
+
+def test_grouped_convolution_runs_by_the_reference():
+    spikes = torch.ones(2, 1, 4, 3, 3, dtype=torch.uint8, device=DEVICE)
+    membrane = torch.zeros(1, 2, 3, 3, device=DEVICE)
+    weight, threshold = torch.ones(2, 2, 1, 1, device=DEVICE), torch.full((2, 3, 3), 3.0, device=DEVICE)
+    fired = conv_integrate_fire(spikes, weight, None, membrane, threshold, groups=2)
+    assert fired.flatten(1).sum(1).tolist() == [0, 18]
+
+
+@pytest.mark.parametrize("backend", ["reference", "triton"])
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"reset": "soft"}, ValueError, "unknown reset"),
+        ({"spikes": torch.ones(2, 3, 4, 4)}, ValueError, r"expected \(T, B, C, H, W\)"),
+        ({"spikes": torch.ones(2, 1, 3, 4, 4, dtype=torch.int32)}, TypeError, "spikes is torch.int32"),
+        ({"spikes": torch.ones(2, 1, 3, 4, 4).half()}, TypeError, "spikes is torch.float16"),
+        ({"weight": torch.ones(5, 2, 3, 3)}, ValueError, "weight has shape"),
+        ({"weight": torch.ones(5, 3, 3, 3).double()}, TypeError, "weight is torch.float64"),
+        ({"weight": torch.ones(5, 3, 7, 7)}, ValueError, "smaller than the 7 × 7 kernel"),
+        ({"membrane": torch.zeros(1, 5, 4, 4)}, ValueError, r"expected \(1, 5, 2, 2\)"),
+        ({"membrane": torch.zeros(1, 5, 2, 2).double()}, TypeError, "membrane is torch.float64"),
+        ({"bias": torch.ones(4)}, ValueError, r"bias has shape \(4,\)"),
+        ({"threshold": torch.ones(4, 1, 1)}, ValueError, "broadcasts to a sample's"),
+        ({"threshold": torch.ones(5, 1, 1, dtype=torch.int32)}, TypeError, "threshold is torch.int32"),
+        ({"residual": torch.ones(1, 5, 4, 4)}, ValueError, "residual has shape"),
+        ({"residual_scale": torch.ones(5)}, ValueError, "without a residual"),
+        ({"out": torch.ones(1, 1, 5, 2, 2)}, ValueError, "out has shape"),
+        ({"totals": torch.ones(2, dtype=torch.int32)}, ValueError, "totals has shape"),
+        ({"totals": torch.ones(2, 1)}, TypeError, "totals is torch.float32"),
+        ({"bias": torch.ones(5, device="meta")}, ValueError, "bias is on meta"),
+    ],
+)
+def test_refusals_change_nothing(backend, change, error, message):
+    arguments = {
+        "spikes": torch.ones(2, 1, 3, 4, 4, dtype=torch.uint8),
+        "weight": torch.ones(5, 3, 3, 3),
+        "bias": None,
+        "membrane": torch.zeros(1, 5, 2, 2),
+        "threshold": torch.ones(5, 1, 1),
+    } | change
+    tensors = {
+        name: value.to(DEVICE) if isinstance(value, Tensor) and value.device.type != "meta" else value
+        for name, value in arguments.items()
+    }
+    with pytest.raises(error, match=message):
+        conv_integrate_fire(**tensors, backend=backend)
+    assert not tensors["membrane"].any()

@@ -1,0 +1,263 @@
+"""Tests of records: what is kept, what is refused, and that a file is whole or not there."""
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rheobase import records
+from rheobase.records import Record
+
+NUMBERS = st.floats(0, 1e12)
+PERCENT = st.floats(0, 100)
+BY_STEP = st.dictionaries(st.integers(1, 10_000), NUMBERS, max_size=5)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+RECORDS = st.builds(
+    Record,
+    **dict.fromkeys(
+        ("paper", "table", "dataset", "model", "method", "initial", "coding", "device", "commit", "command", "date"),
+        TEXT,
+    ),
+    **dict.fromkeys(("seed", "epochs", "images"), st.integers(0, 10_000)),
+    ann_accuracy=PERCENT,
+    accuracy=st.dictionaries(st.integers(1, 10_000), PERCENT, max_size=5),
+    spikes_per_image=BY_STEP,
+    sop_per_image=BY_STEP,
+    seconds=NUMBERS,
+    versions=st.dictionaries(TEXT, TEXT, max_size=3),
+    settings=st.dictionaries(TEXT, JSON, max_size=3),
+    shortened=st.lists(TEXT, max_size=2).map(tuple),
+    extra=st.dictionaries(TEXT, JSON, max_size=3),
+)  # fmt: skip
+
+
+@pytest.fixture
+def record():
+    return Record(
+        paper="opi2022",
+        table="table 2",
+        dataset="cifar100",
+        model="vgg16",
+        method="opi",
+        initial="half",
+        coding="constant",
+        seed=0,
+        epochs=300,
+        images=10_000,
+        ann_accuracy=76.31,
+        accuracy={16: 70.72, 8: 60.49},
+        spikes_per_image={8: 1234.5},
+        sop_per_image={8: 5e8},
+        seconds=12.5,
+        device="cpu",
+        versions={"python": "3.11.7"},
+        commit="abc",
+        command="rheobase reproduce opi2022 vgg16-cifar100",
+        date="2026-01-31",
+        settings={"recipe": {"epochs": 300}},
+    )
+
+
+@given(record=RECORDS)
+def test_a_record_read_back_is_the_record_written(tmp_path_factory, record):
+    folder = tmp_path_factory.mktemp("records")
+    path = records.write(record, folder)
+    assert records.read(path) == record
+    assert records.load_all(folder) == [record]
+
+
+def test_the_same_record_gives_the_same_bytes_whatever_the_order_it_was_built_in(tmp_path, record):
+    turned = replace(record, accuracy=dict(reversed(record.accuracy.items())))
+    first, second = records.write(record, tmp_path / "a"), records.write(turned, tmp_path / "b")
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
+    assert '"accuracy": {"8": 60.49, "16": 70.72}' in first.read_text()
+
+
+def test_numbers_are_kept_to_eight_digits(record):
+    assert replace(record, seconds=1 / 3).seconds == 0.33333333
+    assert replace(record, extra={"share": [2 / 3]}).extra == {"share": [0.66666667]}
+
+
+def test_a_file_is_named_after_what_was_measured_and_replaced_by_a_second_run(tmp_path, record):
+    path = records.write(record, tmp_path)
+    assert path.parent == tmp_path / "opi2022"
+    assert path.name.startswith("table-2-vgg16-cifar100-opi-half-seed0-")
+    assert records.write(replace(record, date="2027-01-01", seconds=1.0, commit="def"), tmp_path) == path
+    assert [r.commit for r in records.load_all(tmp_path)] == ["def"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 1}, {"initial": "zero"}, {"settings": {}}, {"shortened": ("cut",)}, {"table": "figure 2"}],
+)
+def test_another_experiment_gets_another_file(tmp_path, record, change):
+    assert records.write(replace(record, **change), tmp_path) != records.write(record, tmp_path)
+
+
+def test_names_cannot_lead_out_of_the_folder(tmp_path, record):
+    path = records.write(replace(record, paper="../..", model="../../etc/passwd"), tmp_path / "results")
+    assert path.resolve().is_relative_to((tmp_path / "results").resolve())
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(Record)])
+def test_a_missing_field_is_refused_by_name(tmp_path, record, name):
+    path = records.write(record, tmp_path)
+    content = json.loads(path.read_text())
+    del content[name]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"lacks the field '{name}'"):
+        records.read(path)
+
+
+def test_an_unknown_field_is_refused_by_name(tmp_path, record):
+    path = records.write(record, tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "acuracy": {}}))
+    with pytest.raises(ValueError, match="'acuracy'"):
+        records.read(path)
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(Record)])
+def test_a_field_of_another_type_is_refused_by_name(tmp_path, record, name):
+    path = records.write(record, tmp_path)
+    wrong = "12" if isinstance(getattr(record, name), int | float) else 12
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: wrong}))
+    with pytest.raises(ValueError, match=f"{path.name}: {name} should be"):
+        records.read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("seed", True, "seed should be a whole number"),
+        ("seed", 1.5, "seed should be a whole number"),
+        ("accuracy", {"8": 50.0}, "a key of accuracy should be a whole number"),
+        ("accuracy", {8: "50"}, r"accuracy\[8\] should be a number"),
+        ("versions", {"python": 3}, r"versions\['python'\] should be text"),
+        ("shortened", (1,), "an entry of shortened should be text"),
+        ("extra", {"a": {1: 2}}, "a key of extra"),
+        ("settings", {"a": object()}, r"settings\['a'\] should be text, numbers"),
+    ],
+)
+def test_what_is_inside_a_field_is_checked_too(record, name, value, message):
+    with pytest.raises(TypeError, match=message):
+        replace(record, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("accuracy", {8: 100.5}, "accuracy must be in percent"),
+        ("ann_accuracy", -1.0, "ann_accuracy must be in percent"),
+        ("accuracy", {0: 50.0}, "step 0"),
+        ("seconds", float("nan"), "seconds should be a finite number"),
+        ("extra", {"a": [float("inf")]}, "finite"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(record, name, value, message):
+    with pytest.raises(ValueError, match=message):
+        replace(record, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "is not a record"), ("[1]", "holds a list"), ('{"a": NaN}', "lacks the field")],
+)
+def test_a_file_that_is_no_record_is_refused(tmp_path, text, message):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        records.read(path)
+
+
+def test_a_record_with_steps_that_are_no_numbers_is_refused_by_name(tmp_path, record):
+    path = records.write(record, tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "accuracy": {"eight": 1.0}}))
+    with pytest.raises(ValueError, match="accuracy should be given by steps"):
+        records.read(path)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, record, monkeypatch):
+    path = records.write(record, tmp_path)
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("pulled the plug")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="pulled the plug"):
+        records.write(replace(record, commit="other"), tmp_path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_without_records_has_none(tmp_path):
+    assert records.load_all(tmp_path / "missing") == []
+
+
+def test_a_place_that_cannot_be_written_to_is_found_out_before_the_work(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="results cannot be written to"):
+        records.ensure_writable(tmp_path / "file" / "results")
+    records.ensure_writable(tmp_path / "new" / "results")
+    assert list((tmp_path / "new" / "results").iterdir()) == []
+
+
+def test_a_full_disk_is_found_out_before_the_work(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2**20))
+    with pytest.raises(OSError, match="1 MiB free"):
+        records.ensure_writable(tmp_path)
+
+
+def test_the_environment_names_the_versions():
+    versions = records.environment()
+    assert versions.keys() >= {"python", "torch", "numpy", "rheobase"}
+    assert all(isinstance(version, str) and version for version in versions.values())
+
+
+def test_the_commit_comes_from_the_caller_the_environment_or_git(monkeypatch):
+    monkeypatch.setenv("RHEOBASE_COMMIT", "from-environment")
+    assert records.find_commit("given") == "given"
+    assert records.find_commit() == "from-environment"
+    monkeypatch.delenv("RHEOBASE_COMMIT")
+    answers = {"ls-files": "records.py", "rev-parse": "0123abc", "status": ""}
+    monkeypatch.setattr(records, "_git", lambda folder, word, *_: answers[word])
+    assert records.find_commit() == "0123abc"
+    answers["status"] = " M src/rheobase/records.py"
+    assert records.find_commit() == "0123abc-modified"
+
+
+def test_the_commit_of_somebody_elses_repository_is_not_ours(tmp_path, monkeypatch):
+    monkeypatch.delenv("RHEOBASE_COMMIT", raising=False)
+    copy = tmp_path / "records.py"
+    shutil.copy(records.__file__, copy)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    monkeypatch.setattr(records, "__file__", str(copy))
+    assert records.find_commit() == "unknown"
+
+
+def test_without_git_the_commit_is_unknown(monkeypatch):
+    monkeypatch.delenv("RHEOBASE_COMMIT", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert records.find_commit() == "unknown"
+
+
+def test_the_records_kept_with_the_source_can_all_be_read():
+    folder = Path(__file__).parents[1] / "results"
+    for path in folder.rglob("*.json"):
+        record = records.read(path)
+        assert path.name == record.file_name
+        assert path.parent.name == record.paper
+        assert asdict(record)["commit"] != "unknown"
