@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import families
 from rheobase import coding, convert, simulate
 from rheobase.coding import Coding, ConstantCurrent, Poisson, TemporalSwitch
 
@@ -28,10 +29,10 @@ def test_neither_batches_nor_chunks_change_a_spike(code: Coding, dtype: torch.dt
     assert torch.equal(torch.cat(samples, dim=1), whole)
 
 
-def test_a_simulation_takes_any_coding_in_any_chunks(trained, digits) -> None:
-    x = digits.test.normalise(digits.test.images[:6])
-    for code in (Poisson(scale=2), TemporalSwitch(12, scale=2)):
-        snn = convert(trained, "max-norm", x, coding=code)
+def test_a_simulation_takes_any_coding_in_any_chunks() -> None:
+    x = inputs(6, 3, 8, 8)
+    for code in (Poisson(scale=2), TemporalSwitch(12)):
+        snn = convert(families.build("Plain"), "max-norm", x, coding=code)
         whole = simulate(snn, x, 12, first_sample=3)
         parts = [simulate(snn, x[i : i + 2], 12, chunk=5, first_sample=3 + i) for i in (0, 2, 4)]
         assert torch.equal(torch.cat([p.logits for p in parts], 1), whole.logits)
@@ -83,6 +84,7 @@ class TestPoisson:
 
 
 class TestTemporalSwitch:
+    @settings(deadline=None)
     @given(st.floats(-1, 1), st.integers(2, 100))
     def test_a_synapse_is_on_for_one_step_less_than_the_second_spike_says(self, p: float, N: int) -> None:
         x = torch.tensor([[p]], dtype=torch.float64)

@@ -96,6 +96,15 @@ def test_equals_reference(backend, problem, strict, reset, dtype, counts_dtype):
 
 
 @pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("threshold_shape", [(), (1, 1, 1), (5, 1, 1), (6, 7), (5, 1, 7), (5, 6, 7)])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_every_neuron_meets_its_own_threshold(backend, threshold_shape, memory_format):
+    torch.manual_seed(3)
+    membrane = torch.rand(3, 5, 6, 7).contiguous(memory_format=memory_format)
+    assert_same(backend, torch.randn(4, 3, 5, 6, 7), membrane, torch.rand(threshold_shape) + 0.1, steps=4)
+
+
+@pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("wide", [torch.float32, torch.float64])
 def test_current_dtypes(backend, dtype, wide):

@@ -1,4 +1,4 @@
-"""Contract of every paper in the folder: complete, addressable, consistent; and a check of the transcription."""
+"""Contract of every paper in the folder, and checks of what was copied out of it."""
 
 import pytest
 

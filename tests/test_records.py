@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rheobase import records
@@ -25,10 +25,8 @@ JSON = st.recursive(
 )
 RECORDS = st.builds(
     Record,
-    **dict.fromkeys(
-        ("paper", "table", "dataset", "model", "method", "initial", "coding", "device", "commit", "command", "date"),
-        TEXT,
-    ),
+    **dict.fromkeys(("paper", "table", "dataset", "model", "method", "initial", "coding"), TEXT),
+    **dict.fromkeys(("device", "commit", "command", "date"), TEXT),
     **dict.fromkeys(("seed", "epochs", "images"), st.integers(0, 10_000)),
     ann_accuracy=PERCENT,
     accuracy=st.dictionaries(st.integers(1, 10_000), PERCENT, max_size=5),
@@ -39,7 +37,7 @@ RECORDS = st.builds(
     settings=st.dictionaries(TEXT, JSON, max_size=3),
     shortened=st.lists(TEXT, max_size=2).map(tuple),
     extra=st.dictionaries(TEXT, JSON, max_size=3),
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -69,6 +67,7 @@ def record():
     )
 
 
+@settings(deadline=None, max_examples=50)
 @given(record=RECORDS)
 def test_a_record_read_back_is_the_record_written(tmp_path_factory, record):
     folder = tmp_path_factory.mktemp("records")

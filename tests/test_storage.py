@@ -208,6 +208,11 @@ class TestSaving:
             found = {n for n, c in vars(module).items() if inspect.isclass(c) and issubclass(c, base)}
             assert found - {base.__name__} == {n for n, k in known.items() if issubclass(k.type, base)}
 
+    def test_the_document_lists_every_kind(self) -> None:
+        text = (Path(__file__).parents[1] / "docs/format.md").read_text()
+        listed = {word.strip(" ,|") for line in text.splitlines() if "|" in line for word in line.split()}
+        assert listed >= {*OPERATIONS, *STARTS, *CODINGS}
+
     def test_what_has_no_name_is_refused_and_nothing_is_written(self, tmp_path: Path) -> None:
         class Odd(IntegrateFire):
             pass
@@ -342,6 +347,8 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "code for a name": (node(0, name="x); import os; os.abort("), "cannot be a node"),
     "taken name": (node(2, name="forward"), "has a meaning already"),
     "taken name within": (node(2, name="a.forward"), "has a meaning already"),
+    "name of the graph": (node(2, name="graph"), "has a meaning already"),
+    "name fx uses": (node(2, name="meta"), "has a meaning already"),
     "dunder name": (node(2, name="__class__"), "has a meaning already"),
     "keyword": (node(2, name="import"), "word of Python"),
     "node inside a node": (node(2, name="1.pool"), "inside another"),

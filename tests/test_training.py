@@ -200,6 +200,14 @@ class TestLearning:
         assert accuracy(trained.model, data) > 0.95
         assert all(parameter.dtype == torch.float32 for parameter in trained.model.parameters())
 
+    def test_the_network_draws_anew_in_every_step_and_the_same_in_every_run(self) -> None:
+        runs = []
+        for _ in range(2):
+            trained = quietly(nn.Sequential(Dice(), *network()), textures(), QUICK)
+            runs.append(trained.model[0].throws)
+        assert runs[0] == runs[1]
+        assert len(set(runs[0])) == len(runs[0]) == 12
+
     def test_what_is_frozen_stays(self) -> None:
         model = network()
         model[0].requires_grad_(False)
@@ -284,6 +292,19 @@ class Alarm(nn.Module):
         self.calls += self.training
         if self.training and self.calls == self.call:
             signal.raise_signal(signal.SIGINT)
+        return x
+
+
+class Dice(nn.Module):
+    """Passes its input on, and remembers what it draws in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.throws: list[float] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.throws.append(torch.rand(()).item())
         return x
 
 
@@ -508,12 +529,14 @@ class TestFeeding:
 
     def test_epochs_and_blocks_differ_and_repeat(self, monkeypatch: pytest.MonkeyPatch) -> None:
         data = textures(64)
+        data = replace(data, images=data.images[:1].expand_as(data.images))  # so that order plays no part
 
         def images(epoch: int, first: int = 0) -> list[Tensor]:
             return [x for x, _ in feeding.feed(data, QUICK, epoch, first, Ranks(), CPU)]
 
-        assert not torch.equal(images(0)[0], images(1)[0])
         monkeypatch.setattr(feeding, "_BLOCK_BYTES", 4 * 36 * 16 * 3)  # blocks of three steps, then one
+        assert not torch.equal(images(0)[0], images(1)[0])
+        assert not torch.equal(images(0)[0], images(0)[3])
         for first in range(4):
             assert all(torch.equal(a, b) for a, b in zip(images(0)[first:], images(0, first), strict=True))
 

@@ -102,7 +102,9 @@ def methods() -> None:
     for name in registry.names():
         method = registry.find(name).example()
         needs = {"its own training": method.needs_training, "calibration data": method.needs_calibration}
-        table.add_row(name, ", ".join(n for n, so in needs.items() if so), (type(method).__doc__ or "").split("\n")[0])
+        table.add_row(
+            name, ", ".join(n for n, so in needs.items() if so), (type(method).__doc__ or "").split("\n")[0]
+        )
     Console().print(table)
 
 
@@ -222,19 +224,26 @@ def show(results: "dict[str, Evaluation]", ann: float | None = None) -> None:
 
     longest = max(result.steps for result in results.values())
     steps = [t for t in SHOWN if t <= longest]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("accuracy, %")
-    for column in (*(f"T={t}" for t in steps), "spikes/image", "operations", "energy"):
+    table = Table("percent right", box=None, header_style="bold", pad_edge=False)
+    for column in (*(f"T={t}" for t in steps), "spikes", "SOP", "energy"):
         table.add_column(column, justify="right")
-    if ann is not None:
-        table.add_row("the network itself", *[""] * (len(steps) - 1), f"{ann:.2f}", "", "", "")
     for name, r in results.items():
-        accuracy = [f"{r.accuracy[t - 1]:.2f}" if t <= r.steps else "" for t in steps]
-        joules = f"{r.joules[-1] * 1e6:.3g} µJ"
-        table.add_row(
-            f"start {name}", *accuracy, f"{r.spikes_per_image[-1]:,.0f}", f"{r.sop[-1]:,.0f}", joules
-        )
-    Console().print(table)
+        accuracy = [f"{r.accuracy[t - 1]:.1f}" if t <= r.steps else "" for t in steps]
+        costs = (_short(r.spikes_per_image[-1]), _short(r.sop[-1]), f"{r.joules[-1] * 1e6:.3g} µJ")
+        table.add_row(f"start {name}", *accuracy, *costs)
+    console = Console()
+    console.print(table)
+    last = f"after {longest} steps, of one image; SOP: synaptic operations"
+    console.print(f"Spikes, SOP and energy: {last}.", highlight=False)
+    if ann is not None:
+        console.print(f"The network before conversion: {ann:.2f} %.", highlight=False)
+
+
+def _short(count: float) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.3g}"
 
 
 def _build(model: str, dataset: "Dataset") -> "nn.Module":

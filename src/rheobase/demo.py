@@ -38,8 +38,12 @@ def run(out: Path, dataset: str, root: Path | None) -> None:
     show(results, ann)
     operations = count_operations(trained, data.test.normalise(data.test.images[:1]))
     console.print(
-        f"\nThe network itself: {ann:.2f} %, {operations.flop:,} operations, "
-        f"{ann_joules(operations.flop) * 1e6:.3g} µJ an image."
+        f"It takes {operations.flop:,} operations and {ann_joules(operations.flop) * 1e6:.3g} µJ an image.\n"
     )
-    page = accuracy_page(f"rheobase on {data.name}", results, ann, out)
+    page = accuracy_page(
+        f"rheobase on {data.name}",
+        {f"start {name}": result for name, result in reversed(results.items())},
+        ann,
+        out / "index.html",
+    )
     console.print(f"A page with the curves: {page}\n{perf_counter() - began:.0f} s in all.")

@@ -6,8 +6,8 @@ the same network already is not measured again.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -38,7 +38,7 @@ _STARTS_STEPS = 256
 _CONSTANTS_STEPS = 128
 _DELAYS_STEPS = 64
 _ENERGY_STEPS = 32
-_METHODS_STEPS = 128
+_METHODS_AT = (8, 16, 32, 64, 128)
 
 
 @dataclass
@@ -86,12 +86,12 @@ class Study:
 
     @property
     def batch_size(self) -> int:
-        """Images simulated together; changes no result."""
+        """Images simulated together; no result depends on it, on a GPU but for rounding."""
         return _BATCH.get(self.device.type, 128)
 
     @property
     def memory(self) -> int | None:
-        """Bytes a simulation may hold; changes no result."""
+        """Bytes a simulation may hold at a time; no result depends on it, as above."""
         return _MEMORY.get(self.device.type)
 
     def cap(self, steps: int) -> int:
@@ -132,10 +132,21 @@ class Study:
         table: str,
         result: Evaluation | None,
         extra: dict[str, Any],
-        seconds: float | None = None,
+        seconds: float = 0,
+        at: Sequence[int] | None = None,
     ) -> Record:
-        """Write a result as a record; without an evaluation it is all in the extra, and took so long."""
+        """Write a result as a record.
+
+        Args:
+            snn: What was measured.
+            table: The table or figure it was measured for.
+            result: The evaluation, if it was one.
+            extra: What it gave beside.
+            seconds: How long it took, where it was not an evaluation.
+            at: The steps to keep accuracies of: all unless given.
+        """
         steps = 0 if result is None else result.steps
+        shown = range(1, steps + 1) if at is None else at
         moments = {t for t in range(1, steps + 1) if t & (t - 1) == 0 or t == steps}
         record = Record(
             paper=self.paper.name,
@@ -149,10 +160,10 @@ class Study:
             epochs=self.recipe.epochs,
             images=len(self.test),
             ann_accuracy=self.ann_accuracy,
-            accuracy=dict(enumerate(result.accuracy, 1)) if result else {},
+            accuracy={t: result.accuracy[t - 1] for t in shown} if result else {},
             spikes_per_image={t: result.spikes_per_image[t - 1] for t in moments} if result else {},
             sop_per_image={t: result.sop[t - 1] for t in moments} if result else {},
-            seconds=(result.seconds if result else 0) if seconds is None else seconds,
+            seconds=result.seconds if result else seconds,
             device=describe_device(self.device),
             versions=records.environment(),
             commit=self.commit,
@@ -221,18 +232,18 @@ def measure_energy(study: Study) -> Iterator[Record]:
 def measure_methods(study: Study) -> Iterator[Record]:
     """Every method of this package on the same trained network, from zero and from half the threshold.
 
-    Inputs are constant currents for all, so that only method and start differ. A method that needs a network
-    trained for it refuses this one; a warning says so.
+    Inputs are constant currents for all, so that only method and start differ. A method that converts for a
+    given number of steps is converted anew for each of several, and read out there only. A method that
+    cannot take this network, as one that needs a training of its own, is left out with a warning.
     """
     for name in methods.names():
-        own = methods.get(name).initial
-        starts: dict[str, Initial] = {str(start): start for start in (Zero(), Half(), own)}
-        for initial in starts.values():
-            try:
-                yield _measure(study, "methods", name, _METHODS_STEPS, initial, ConstantCurrent())
-            except ValueError as error:
-                warnings.warn(f"{name} is left out on this network: {error}", stacklevel=2)
-                break
+        try:
+            for method, steps, at in _variants(name, study.cap(max(_METHODS_AT))):
+                starts = {str(start): start for start in (Zero(), Half(), method.initial)}
+                for initial in starts.values():
+                    yield _measure(study, "methods", method, steps, initial, ConstantCurrent(), at=at)
+        except (TypeError, ValueError, RuntimeError) as error:
+            warnings.warn(f"{name} is left out on this network: {error}", stacklevel=2)
 
 
 PARTS: dict[str, Callable[[Study], Iterator[Record]]] = {
@@ -254,10 +265,12 @@ def describe_device(device: torch.device) -> str:
 def _measure(
     study: Study,
     table: str,
-    method: str,
+    method: str | Method,
     steps: int,
     initial: Initial | None = None,
     coding: Coding | None = None,
+    *,
+    at: Sequence[int] | None = None,
     extra: dict[str, Any] | None = None,
 ) -> Record:
     steps, chosen = study.cap(steps), methods.get(method)
@@ -265,7 +278,15 @@ def _measure(
     if found := study.find(chosen, initial, coding, steps):
         return found
     snn = convert(study.ann, chosen, study.calibration, initial=initial, coding=coding)
-    return study.keep(snn, table, study.evaluate(snn, steps), extra or {})
+    return study.keep(snn, table, study.evaluate(snn, steps), extra or {}, at=at)
+
+
+def _variants(name: str, longest: int) -> list[tuple[Method, int, list[int] | None]]:
+    """A method as it is to be measured: how many steps, and which of them to read out if not all."""
+    required = [f.name for f in fields(methods.find(name)) if f.default is f.default_factory is MISSING]
+    if required != ["steps"]:
+        return [(methods.get(name), longest, None)]
+    return [(methods.get(name, steps=t), t, [t]) for t in _METHODS_AT if t <= longest]
 
 
 def _measure_delay(study: Study, snn: SNN, steps: int) -> Record:

@@ -166,6 +166,8 @@ class FewSpikes(Neuron):
     the K steps is α·Σ d_t·z(t). With T_t = h_t = d_t = 2^−t that is x rounded down to a multiple of α·2^−K,
     between 0 and α·(1 − 2^−K).
 
+    A spike is worth what its step is worth, which the reader knows from the time; nothing else is graded.
+
     A neuron needs its whole input before its first spike. So a run has K steps exactly, and what is read out
     before the last is not an answer. On hardware layer l fires in steps (l − 1)·K + 1 … l·K of an input while
     the layer before it works on the next one: K steps from input to input, K for each layer from an input to
@@ -210,7 +212,8 @@ class FewSpikes(Neuron):
         return self.digits.shape[1]
 
     def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
-        smallest = self.digits[2].abs().min() * self.threshold.where(~self.dead, 0)
+        values = self.digits[2].abs()
+        smallest = values[values > 0].min() * self.threshold.where(~self.dead, 0)
         potential = self.initial.potential(along_channels(smallest, len(shape)), shape, site, first_sample)
         return potential.expand(shape).contiguous()
 

@@ -1,12 +1,11 @@
-"""Coefficients of few-spikes neurons for functions other than ReLU, found by gradient descent.
+"""Coefficients of few-spikes neurons for functions other than ReLU.
 
-Shape letters: R restarts, N points, K steps.
+Shape letters: R candidates, N points, K steps.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +13,9 @@ from torch import Tensor
 from rheobase.activations import FUNCTIONS
 from rheobase.neurons import Coefficients
 
-_POINTS = 1024
-_VOLTAGE = 0.1
-_CHECK_EVERY = 25
+_POINTS = 512
+_STARTS = 512
+_CHILDREN = 8
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Fit:
 
     Attributes:
         coefficients: T_t, h_t and d_t.
-        error: The root of the mean squared error on the points of the fit.
+        error: The root of the mean squared error at the points of the fit.
     """
 
     coefficients: Coefficients
@@ -38,131 +37,90 @@ def fit(
     bounds: tuple[float, float],
     seed: int = 0,
     *,
-    restarts: int = 64,
-    iterations: int = 2000,
-    device: torch.device | str = "cpu",
+    climbers: int = 8,
+    iterations: int = 1000,
 ) -> Fit:
     """Fit a few-spikes neuron to a function.
 
-    Adam descends the mean squared error and a tenth of the squared mean excess of |v − T_t| over |v| + 1, which
-    keeps membranes where they learn. The slope of firing is taken as max(0, 1 − |v − T_t|/(|v| + 1)). One half
-    of the points lies evenly between the bounds, the other as a normal distribution of mean 0 and variance 1
-    lies within them. Half of the restarts begin near the binary digits of a ReLU, half at random. Each ends at
-    the best it came by, and with the d_t of least squared error for its T_t and h_t; the best is given.
+    T_t and h_t decide which inputs fire when; the best d_t for them is a least-squares solution. So the
+    search is over T_t and h_t alone: some climbers try random changes of a few of them at a time, and keep
+    what lowers the squared error. They set out from the best of many starts that begin with free steps, to
+    bend the function, and end with the binary digits of a ReLU. (The paper descends over all three by Adam
+    with a pseudo-derivative; tried here, at ten times the cost, that ended about twice as far away.)
+
+    Half of the points lie evenly between the bounds, half as a normal distribution lies within them.
 
     Args:
         function: The function, or its name in `activations.FUNCTIONS`.
         steps: K.
-        bounds: Between which inputs it shall hold. What lies beyond is cut or strays.
-        seed: Of the starting points.
-        restarts: From how many points to descend, all at once.
-        iterations: Of Adam.
-        device: Where to compute; another device rounds otherwise and may find another fit.
+        bounds: Between which inputs it shall hold, the upper one above zero. What lies beyond is cut.
+        seed: Of all draws. On a CPU the same arguments give the same fit.
+        climbers: How many searches run beside each other; the best is given.
+        iterations: How often each tries eight changes.
     """
     low, high = bounds
-    if steps < 1 or restarts < 1 or iterations < 1 or not low < high:
+    if steps < 1 or climbers < 1 or iterations < 0 or not low < high or not high > 0:
         raise ValueError(
-            f"a fit needs steps, restarts and iterations ≥ 1 and bounds (low, high), got {steps}, {restarts}, "
-            f"{iterations} and {bounds}"
+            "a fit needs steps ≥ 1, climbers ≥ 1, iterations ≥ 0 and bounds low < high above zero, got "
+            f"steps={steps}, climbers={climbers}, iterations={iterations}, bounds={bounds}"
         )
-    x_N = place_points(low, high).to(device)
+    draws = torch.Generator().manual_seed(seed)
+    x_N = place_points(low, high)
     y_N = (FUNCTIONS[function] if isinstance(function, str) else function)(x_N)
-    descent = _Descent(_draw_starts(steps, high, restarts, seed).to(device))
-    best_R = torch.full((restarts,), math.inf, device=device)
-    best_3RK = descent.table.clone()
-    for i in range(iterations):
-        if i % _CHECK_EVERY == 0 or i == iterations - 1:
-            with torch.no_grad():
-                error_R = (_respond(descent.table, x_N)[0] - y_N).square().mean(1)
-            better = error_R < best_R
-            best_R = torch.where(better, error_R, best_R)
-            best_3RK = torch.where(better[:, None], descent.table, best_3RK)
-        descent.step(x_N, y_N, 0.5 * (1 + math.cos(math.pi * i / iterations)))
-    return _finish(best_3RK.double(), x_N.double(), y_N.double())
+    pairs = _draw_starts(steps, high, max(_STARTS, climbers), draws)
+    error = _solve(pairs, x_N, y_N)[0]
+    chosen = error.argsort(stable=True)[:climbers]
+    pairs, error = pairs[chosen], error[chosen]
+    rows = torch.arange(climbers)
+    for _ in range(iterations):
+        changed = _change(pairs, draws)
+        errors = _solve(changed.flatten(0, 1), x_N, y_N)[0].view(climbers, _CHILDREN)
+        least, which = errors.min(1)
+        better = least < error
+        error = torch.where(better, least, error)
+        pairs = torch.where(better[:, None, None], changed[rows, which], pairs)
+    best = int(error.argmin())
+    _, d_RK = _solve(pairs[best : best + 1], x_N, y_N)
+    (thresholds, resets), values = pairs[best].tolist(), d_RK[0].tolist()
+    return Fit(Coefficients(tuple(thresholds), tuple(resets), tuple(values)), math.sqrt(error[best].item()))
 
 
 def place_points(low: float, high: float) -> Tensor:
-    """The inputs at which the error is measured."""
-    even = torch.linspace(low, high, _POINTS // 2)
-    normal = torch.distributions.Normal(0.0, 1.0)
-    ends = normal.cdf(torch.tensor([low, high]))
-    shares = torch.linspace(0, 1, _POINTS // 2 + 2)[1:-1]
-    dense = normal.icdf((ends[0] + shares * (ends[1] - ends[0])).clamp(1e-6, 1 - 1e-6))
-    return torch.cat([even, dense.clamp(low, high)]).sort().values
+    """The inputs at which the error is measured, (N,) in double."""
+    ends = torch.special.ndtr(torch.tensor([low, high], dtype=torch.float64))
+    shares = torch.linspace(0, 1, _POINTS // 2 + 2, dtype=torch.float64)[1:-1]
+    dense = torch.special.ndtri(ends[0] + shares * (ends[1] - ends[0])).clamp(low, high)
+    return torch.cat([torch.linspace(low, high, _POINTS // 2, dtype=torch.float64), dense]).sort().values
 
 
-def _draw_starts(steps: int, high: float, restarts: int, seed: int) -> Tensor:
-    """T, h and d of each restart, (3, R, K)."""
-    draws = torch.Generator().manual_seed(seed)
-    noise = torch.rand(3, restarts, steps, generator=draws)
-    ahead = torch.randint(0, steps // 2 + 1, (restarts, 1), generator=draws)
-    place = torch.arange(1, steps + 1) - ahead  # some steps are left free before the digits
-    digits = torch.where(place > 0, high * 2.0 ** -place.clamp(min=1), 0).expand(3, -1, -1)
-    free = (place <= 0) * (2 * noise - 1)
-    near = digits * (0.9 + 0.2 * noise) + free
-    spread = torch.tensor([[-1.0, 1.0], [0.0, 1.0], [-0.5, 1.0]]).view(3, 2, 1, 1)
-    anywhere = spread[:, 0] + (spread[:, 1] - spread[:, 0]) * noise
-    return torch.where((torch.arange(restarts) % 2 == 0)[:, None], near, anywhere * max(1.0, high / 4))
+def _draw_starts(steps: int, high: float, count: int, draws: torch.Generator) -> Tensor:
+    """T_t and h_t of each start, (R, 2, K)."""
+    noise = torch.rand(count, 2, steps, generator=draws, dtype=torch.float64)
+    free = torch.randint(0, 2 * steps // 3 + 1, (count, 1), generator=draws)
+    place = (torch.arange(1, steps + 1) - free)[:, None]
+    digits = high * 2.0 ** -place.clamp(min=1).double() * (0.9 + 0.2 * noise)
+    steps_without_reset = torch.stack([3 * torch.erfinv(1.998 * noise[:, 0] - 0.999), 0 * noise[:, 1]], 1)
+    return torch.where(place > 0, digits, steps_without_reset)
 
 
-class _Spike(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, distance: Tensor, scale: Tensor) -> Tensor:
-        ctx.save_for_backward(distance / scale, scale)
-        return (distance >= 0).to(distance.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        relative, scale = ctx.saved_tensors
-        return gradients[0] * (1 - relative.abs()).clamp(min=0) / scale, None
+def _change(pairs_R2K: Tensor, draws: torch.Generator) -> Tensor:
+    """Children of each candidate, (R, children, 2, K): about four numbers changed, by much or by little."""
+    shape = (len(pairs_R2K), _CHILDREN, *pairs_R2K.shape[1:])
+    which = torch.rand(shape, generator=draws) < 2 / pairs_R2K.shape[2]
+    size = 0.3 * 10 ** (-2 * torch.rand(*shape[:2], 1, 1, generator=draws, dtype=torch.float64))
+    noise = torch.randn(shape, generator=draws, dtype=torch.float64)
+    return pairs_R2K[:, None] + which * size * noise * (pairs_R2K[:, None].abs() + 0.1)
 
 
-def _respond(table_3RK: Tensor, x_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs (R, N), the excess of the voltages (R,), and spikes (R, N, K)."""
-    T_RK, h_RK, d_RK = table_3RK
-    v_RN = x_N.expand(len(T_RK), -1)
-    output_RN, excess_R, spikes = torch.zeros_like(v_RN), torch.zeros_like(v_RN[:, 0]), []
-    for T_R, h_R, d_R in zip(T_RK.unbind(1), h_RK.unbind(1), d_RK.unbind(1), strict=True):
-        distance_RN, scale_RN = v_RN - T_R[:, None], v_RN.abs() + 1
-        z_RN = _Spike.apply(distance_RN, scale_RN.detach())  # type: ignore[no-untyped-call]
-        excess_R = excess_R + (distance_RN.abs() / scale_RN - 1).clamp(min=0).mean(1).square()
-        output_RN = output_RN + d_R[:, None] * z_RN
-        v_RN = v_RN - h_R[:, None] * z_RN
-        spikes.append(z_RN)
-    return output_RN, excess_R, torch.stack(spikes, -1)
-
-
-class _Descent:
-    """Adam on all restarts at once, each with a rate of its own."""
-
-    def __init__(self, table_3RK: Tensor) -> None:
-        self.table = table_3RK.clone().requires_grad_()
-        restarts = table_3RK.shape[1]
-        self.rate_R1 = (0.003 * 30 ** torch.linspace(0, 1, restarts))[:, None].to(table_3RK)
-        self.mean, self.square, self.count = torch.zeros_like(table_3RK), torch.zeros_like(table_3RK), 0
-
-    def step(self, x_N: Tensor, y_N: Tensor, factor: float) -> None:
-        output_RN, excess_R, _ = _respond(self.table, x_N)
-        loss = ((output_RN - y_N).square().mean(1) + _VOLTAGE * excess_R).sum()
-        (gradient,) = torch.autograd.grad(loss, [self.table])
-        gradient = gradient.nan_to_num(0, 0, 0)
-        self.count += 1
-        self.mean.lerp_(gradient, 0.1)
-        self.square.lerp_(gradient.square(), 0.001)
-        mean, square = self.mean / (1 - 0.9**self.count), self.square / (1 - 0.999**self.count)
-        with torch.no_grad():
-            self.table -= factor * self.rate_R1 * mean / (square.sqrt() + 1e-8)
-
-
-def _finish(table_3RK: Tensor, x_N: Tensor, y_N: Tensor) -> Fit:
-    """The best restart, its d_t solved for."""
-    _, _, z_RNK = _respond(table_3RK, x_N)
-    steps = z_RNK.shape[2]
-    # A trace of ridge, as a step that never fires, or always with another, leaves its d_t open.
-    gram_RKK = z_RNK.mT @ z_RNK + 1e-6 * torch.eye(steps).to(z_RNK)
-    d_RK = torch.linalg.solve(gram_RKK, z_RNK.mT @ y_N)
-    error_R = ((z_RNK @ d_RK[:, :, None])[:, :, 0] - y_N).square().mean(1)
-    best = int(error_R.argmin())
-    thresholds, resets = table_3RK[:2, best].tolist()
-    coefficients = Coefficients(tuple(thresholds), tuple(resets), tuple(d_RK[best].tolist()))
-    return Fit(coefficients, math.sqrt(error_R[best].item()))
+def _solve(pairs_R2K: Tensor, x_N: Tensor, y_N: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean squared error of each candidate (R,), and the d_t that give it, (R, K)."""
+    v_RN = x_N.expand(len(pairs_R2K), -1)
+    spikes = []
+    for pair_R2 in pairs_R2K.unbind(2):
+        spikes.append((v_RN >= pair_R2[:, :1]).double())
+        v_RN = v_RN - pair_R2[:, 1:] * spikes[-1]
+    z_RNK = torch.stack(spikes, 2)
+    # A trace of ridge, as the d_t of a step that never fires, or always with another, is open.
+    ridge = 1e-6 * torch.eye(z_RNK.shape[2], dtype=torch.float64)
+    d_RK = torch.linalg.solve(z_RNK.mT @ z_RNK + ridge, z_RNK.mT @ y_N)
+    return ((z_RNK @ d_RK[:, :, None])[:, :, 0] - y_N).square().mean(1), d_RK

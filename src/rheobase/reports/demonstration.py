@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rheobase.evaluation import Evaluation
 from rheobase.records import environment
-from rheobase.reports.figures import Curve, draw_curves
-from rheobase.reports.pages import write_page
+from rheobase.reports.figures import Curve, Panel, draw_curves
+from rheobase.reports.pages import standalone, write_page
 from rheobase.reports.tables import Line, Table, number
 
 
@@ -29,13 +29,7 @@ def accuracy_page(
     Returns:
         The file's path.
     """
-    if not evaluations:
-        raise ValueError("there is nothing to show: pass at least one evaluation")
-    curves = [
-        Curve(name, {float(t): a for t, a in enumerate(evaluation.accuracy, 1)}, i)
-        for i, (name, evaluation) in enumerate(evaluations.items())
-    ]
-    panel = draw_curves("accuracy", "Accuracy after each time step", curves[::-1], ann=ann_accuracy)
+    panel = _draw(evaluations, ann_accuracy)
     first = next(iter(evaluations.values()))
     versions = ", ".join(f"{name} {version}" for name, version in environment().items())
     return write_page(
@@ -48,6 +42,21 @@ def accuracy_page(
         tables=[_accuracies(evaluations, ann_accuracy), _costs(evaluations)],
         settings={**(settings or {}), "versions": versions},
     )
+
+
+def accuracy_figure(evaluations: Mapping[str, Evaluation], ann_accuracy: float) -> str:
+    """The curves of `accuracy_page` as an SVG file of their own, for a README."""
+    return standalone(_draw(evaluations, ann_accuracy))
+
+
+def _draw(evaluations: Mapping[str, Evaluation], ann: float) -> Panel:
+    if not evaluations:
+        raise ValueError("there is nothing to show: pass at least one evaluation")
+    curves = [
+        Curve(name, {float(t): a for t, a in enumerate(evaluation.accuracy, 1)}, i)
+        for i, (name, evaluation) in enumerate(evaluations.items())
+    ]
+    return draw_curves("accuracy", "Accuracy after each time step", curves[::-1], ann=ann)
 
 
 def _accuracies(evaluations: Mapping[str, Evaluation], ann: float) -> Table:

@@ -61,6 +61,14 @@ def choose(groups: Sequence[Group], **wanted: str) -> list[Group]:
     return [g for g in groups if all(getattr(g.first, name) == value for name, value in wanted.items())]
 
 
+def join(groups: Iterable[Group]) -> dict[tuple[str, str], dict[int, float]]:
+    """The curve of each (method, start); one converted anew for each number of steps has many groups."""
+    curves: dict[tuple[str, str], dict[int, float]] = {}
+    for g in groups:
+        curves.setdefault((g.first.method, g.first.initial), {}).update(g.curve)
+    return curves
+
+
 def _order(record: Record) -> str:
     return json.dumps([record.identity, record.commit, record.date], sort_keys=True)
 

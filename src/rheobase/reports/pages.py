@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rheobase.records import replace_file
+from rheobase.reports.figures import Panel
 from rheobase.reports.tables import Table
 
 if TYPE_CHECKING:
@@ -17,6 +18,16 @@ def write_page(path: Path, template: str, **content: Any) -> Path:
     text = _environment().get_template(template).render(**content)
     replace_file(path, re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
     return path
+
+
+def standalone(panel: Panel) -> str:
+    """A figure as a whole SVG file, with the page's colours, light and dark, and its words inside."""
+    from markupsafe import escape
+
+    # The colours come first in the style sheet, before the first rule for an element.
+    colours = _style().partition("* {")[0].strip()
+    opening, _, drawing = panel.svg.partition(">")
+    return f"{opening}>\n<title>{escape(panel.alt)}</title>\n<style>\n{colours}\n</style>{drawing}\n"
 
 
 def escape_markdown(text: str) -> str:
@@ -36,6 +47,10 @@ def to_markdown(table: Table) -> str:
     return "\n".join(lines)
 
 
+def _style() -> str:
+    return (Path(__file__).with_name("templates") / "style.css").read_text("utf-8")
+
+
 @cache
 def _environment() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -48,5 +63,5 @@ def _environment() -> "Environment":
     )
     environment.filters["md"] = escape_markdown
     environment.filters["markdown"] = to_markdown
-    environment.globals["css"] = (Path(__file__).with_name("templates") / "style.css").read_text("utf-8")
+    environment.globals["css"] = _style()
     return environment

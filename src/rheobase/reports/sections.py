@@ -7,7 +7,7 @@ from rheobase.papers import Cell, Paper
 from rheobase.records import Record
 from rheobase.reports import tables
 from rheobase.reports.figures import Axis, Curve, Panel, draw_curves, draw_gains, draw_heat_map
-from rheobase.reports.groups import Group, choose, group
+from rheobase.reports.groups import Group, choose, group, join
 from rheobase.reports.tables import Table
 
 _HEAT_MAP_STEPS = 75
@@ -202,13 +202,13 @@ def _methods(e: _Evidence) -> Section | None:
         if len({g.first.method for g in kept}) < 2:
             continue
         blocks.append(tables.methods_table(cell.title, kept, _METHODS_AT))
-        by_key = {(g.first.method, g.first.initial): g.curve for g in kept}
+        curves = join(kept)
         for steps in _GAINS_AT:
             rows = [
                 (method, zero, half)
                 for method in sorted({g.first.method for g in kept})
-                if (zero := by_key.get((method, "zero"), {}).get(steps)) is not None
-                and (half := by_key.get((method, "half"), {}).get(steps)) is not None
+                if (zero := curves.get((method, "zero"), {}).get(steps)) is not None
+                and (half := curves.get((method, "half"), {}).get(steps)) is not None
             ]
             if rows:
                 title = f"{cell.title}, {steps} steps"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rheobase.energy import PAPER as ENERGY
 from rheobase.papers import Cell, Energy, Paper
 from rheobase.records import Record
-from rheobase.reports.groups import Group, choose
+from rheobase.reports.groups import Group, choose, join
 
 DASH = "–"
 
@@ -125,11 +125,11 @@ def describe(g: Group) -> str:
 
 def methods_table(cell_title: str, groups: Sequence[Group], steps: Sequence[int]) -> Table:
     """Every method from its starts on one trained network."""
-    lines = []
-    for g in sorted(groups, key=lambda g: (g.first.method, g.first.initial != "zero", g.first.initial)):
-        curve = g.curve
-        values = (g.first.initial, *(number(curve.get(t)) for t in steps))
-        lines.append(Line(g.first.method, values))
+    curves = join(groups)
+    lines = [
+        Line(method, (initial, *(number(curves[method, initial].get(t)) for t in steps)))
+        for method, initial in sorted(curves, key=lambda key: (key[0], key[1] != "zero", key[1]))
+    ]
     ann = number(groups[0].ann)
     header = ("Method", "Start", *(f"T={t}" for t in steps))
     note = f"All on one network, trained for the paper's own method; its accuracy before conversion is {ann}."
@@ -205,9 +205,8 @@ def _values(ann: float, accuracy: dict[int, float | None], steps: Sequence[int])
 
 
 def _gain(groups: Sequence[Group], cell: Cell, method: str, steps: int) -> str:
-    found = choose(groups, model=cell.model, dataset=cell.dataset, method=method)
-    by_start = {g.first.initial: g.curve.get(steps) for g in found}
-    zero, half = by_start.get("zero"), by_start.get("half")
+    curves = join(choose(groups, model=cell.model, dataset=cell.dataset, method=method))
+    zero, half = (curves.get((method, start), {}).get(steps) for start in ("zero", "half"))
     if zero is None or half is None:
         return ""
     return f"{zero:.2f} → {half:.2f} ({half - zero:+.2f})".replace("-", "−")

@@ -110,8 +110,7 @@ def _check_tensors(tensors: dict[str, Tensor]) -> None:
 def _build_graph(nodes: Any, output: Any, tensors: dict[str, Tensor]) -> fx.GraphModule:
     if not isinstance(nodes, list) or not 1 <= len(nodes) <= MOST_NODES:
         raise FormatError(f"the network must have 1 … {MOST_NODES} nodes")
-    graph = fx.Graph()
-    module = fx.GraphModule(nn.Module(), graph)
+    graph, root = fx.Graph(), nn.Module()
     known = {INPUT: graph.placeholder("x")}
     for node in nodes:
         if not isinstance(node, dict) or node.keys() != {"name", "inputs", "operation"}:
@@ -119,13 +118,12 @@ def _build_graph(nodes: Any, output: Any, tensors: dict[str, Tensor]) -> fx.Grap
         name = _check_name(node["name"], known)
         operation = _operation(node["operation"], Place(name, tensors))
         inputs = _check_inputs(name, node["inputs"], operation, known)
-        _put(module, name, operation)
+        _put(root, name, operation)
         known[name] = graph.call_module(name, inputs)
     if not isinstance(output, str) or output not in known:
         raise FormatError(f"the output is {str(output)[:80]!r}, which is no node")
     graph.output(known[output])
-    module.graph = graph
-    return module
+    return fx.GraphModule(root, graph)
 
 
 def _check_name(name: Any, known: dict[str, fx.Node]) -> str:
@@ -150,9 +148,9 @@ def _check_inputs(
     return tuple(known[i] for i in inputs)
 
 
-def _put(module: fx.GraphModule, name: str, operation: nn.Module) -> None:
-    """Make an operation part of the module, in a place that is free."""
-    holder: nn.Module = module
+def _put(root: nn.Module, name: str, operation: nn.Module) -> None:
+    """Make an operation part of a module, in a place that is free."""
+    holder = root
     *parents, leaf = name.split(".")
     for part in parents:
         if part not in holder._modules:
@@ -164,7 +162,7 @@ def _put(module: fx.GraphModule, name: str, operation: nn.Module) -> None:
 
 
 def _add(holder: nn.Module, part: str, child: nn.Module, name: str) -> None:
-    if hasattr(holder, part):
+    if hasattr(holder, part) or hasattr(fx.GraphModule, part) or part == "meta":
         raise FormatError(f"{name!r} cannot be a node's name: {part!r} has a meaning already")
     holder.add_module(part, child)
 
@@ -201,11 +199,11 @@ def _check_shapes(snn: SNN, input_shape: tuple[int, ...]) -> None:
         except Exception as error:  # whatever torch says of shapes that do not fit
             reason = str(error)[:200]
             raise FormatError(f"node {node.target!r} does not fit what it reads: {reason}") from error
-    for node, signal in signals.items():
-        if signal.dim() < 1 or signal.shape[0] != 0:
+        samples, *sizes = signals[node].shape if node in signals else [0]
+        if samples != 0:
             raise FormatError(f"node {node.target!r} does not keep samples apart")
-        if math.prod(signal.shape[1:]) > MOST_VALUES:
-            raise FormatError(f"node {node.target!r} would give {tuple(signal.shape[1:])} values a sample")
+        if math.prod(sizes) > MOST_VALUES:
+            raise FormatError(f"node {node.target!r} would give {sizes} values a sample")
 
 
 def _pass(operation: nn.Module, *inputs: Tensor) -> Tensor:

@@ -1,0 +1,150 @@
+"""Few-spikes neurons."""
+
+import json
+import warnings
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from rheobase.activations import Smooth
+from rheobase.graph import Site
+from rheobase.methods.balancing import match_network
+from rheobase.methods.base import Maximum, Method, Observer
+from rheobase.methods.fitting import Fit, fit
+from rheobase.methods.observers import Quantile
+from rheobase.neurons import Coefficients, FewSpikes, Neuron
+
+if TYPE_CHECKING:
+    from rheobase.conversion import Conversion
+
+__all__ = ["FS", "Fit", "Table", "fit", "tables"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Fitted coefficients, and between which inputs they hold."""
+
+    function: str
+    bounds: tuple[float, float]
+    coefficients: Coefficients
+
+    @property
+    def steps(self) -> int:
+        """K."""
+        return len(self.coefficients.values)
+
+
+@dataclass(frozen=True)
+class FS(Method):
+    """Neurons that code a value in K steps, each spike worth what its step is worth.
+
+    C. Stöckl and W. Maass, "Optimized spiking neurons can classify images with high accuracy through temporal
+    coding with two spikes", Nature Machine Intelligence 2021.
+
+    For ReLU: T_t = h_t = d_t = α·2^−t, the binary digits of the activation; α is the largest activation over
+    the calibration data or a percentile, where the authors fix it at 25. For SiLU, GELU and sigmoid tables of
+    fitted coefficients come with the package; `few_spikes.fit` makes others. Networks need no training. A run
+    has K steps exactly, and one answer, at its end; `FewSpikes` gives the rule and what it costs in time.
+
+    A start is in units of the smallest spike: zero rounds down, as the paper does, half rounds to nearest.
+    """
+
+    name = "few-spikes"
+    needs_calibration = True
+    converges = False
+    handles = ("silu", "gelu", "sigmoid")
+
+    steps: int = 10
+    """K."""
+    percentile: float | None = None
+    """Take this percentile of the positive activations for α instead of the largest."""
+    per_channel: bool = False
+    """One α for each channel of a ReLU instead of one for the layer."""
+    strict: bool = False
+    """Whether a neuron fires only above a threshold, as the paper has it; else on it too."""
+    tables: tuple[Table, ...] = ()
+    """Tables of your own, to be used instead of the package's for the same function."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.steps, int) or self.steps < 1:
+            raise ValueError(f"few-spikes: steps must be a whole number of at least 1, got {self.steps!r}")
+        if self.percentile is not None and not 0 < self.percentile <= 100:
+            raise ValueError(f"few-spikes: percentile must lie in (0, 100], got {self.percentile}")
+
+    @classmethod
+    def example(cls) -> "FS":
+        return cls(steps=6)
+
+    def activation(self, site: Site) -> nn.Module:
+        return site.activation if isinstance(site.activation, Smooth) else super().activation(site)
+
+    def observe(self, site: Site) -> Observer:
+        if self.percentile is None or isinstance(site.activation, Smooth):
+            return Maximum(self.per_channel)
+        return Quantile(self.percentile / 100, per_channel=self.per_channel)
+
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        assert isinstance(observer, Maximum | Quantile)
+        assert observer.value is not None
+        if isinstance(site.activation, Smooth):
+            return self._fitted(site, site.activation.name, observer.value)
+        return FewSpikes(observer.value, Coefficients.binary(self.steps), strict=self.strict)
+
+    def finish(self, conversion: "Conversion") -> None:
+        match_network(conversion)
+
+    def _fitted(self, site: Site, function: str, largest: Tensor) -> Neuron:
+        fitting = self._find_tables(function)
+        if not fitting:
+            raise ValueError(
+                f"site {site.name!r} is a {function}, for which there is no table of {self.steps} steps or "
+                "fewer: raise steps, or pass tables= with one that few_spikes.fit makes"
+            )
+        reach = 0.0 if function == "sigmoid" else largest.max().item()
+        holding = [t for t in fitting if t.bounds[1] >= reach]
+        if not holding:
+            warnings.warn(
+                f"site {site.name!r} gives up to {reach:.4g} on the calibration data, but no table of a "
+                f"{function} goes that far: what lies above is cut; pass tables= with a wider one",
+                stacklevel=4,
+            )
+        width = 1 if holding else -1  # the narrowest that holds, or the widest there is
+        table = min(holding or fitting, key=lambda t: (-t.steps, width * t.bounds[1]))
+        return FewSpikes(torch.ones(()), _pad(table.coefficients, self.steps), function, strict=self.strict)
+
+    def _find_tables(self, function: str) -> list[Table]:
+        """Tables for a function of no more than K steps: the user's, or else the package's."""
+        for source in (self.tables, tables()):
+            name = function.removesuffix("-tanh")  # the two forms of GELU differ by less than any table does
+            if found := [t for t in source if t.function == name and t.steps <= self.steps]:
+                return found
+        return []
+
+
+def _pad(coefficients: Coefficients, steps: int) -> Coefficients:
+    """The same with steps at its end in which nothing fires."""
+    more = steps - len(coefficients.values)
+    return replace(
+        coefficients,
+        thresholds=coefficients.thresholds + (torch.finfo(torch.float32).max,) * more,
+        resets=coefficients.resets + (0.0,) * more,
+        values=coefficients.values + (0.0,) * more,
+    )
+
+
+@cache
+def tables() -> tuple[Table, ...]:
+    """The tables that come with the package; the file says with which arguments of `fit` each was made."""
+    entries = json.loads(Path(__file__).with_name("few_spikes.json").read_text(encoding="utf-8"))
+    return tuple(
+        Table(
+            entry["function"],
+            tuple(entry["bounds"]),
+            Coefficients(tuple(entry["thresholds"]), tuple(entry["resets"]), tuple(entry["values"])),
+        )
+        for entry in entries["tables"]
+    )

@@ -1,0 +1,96 @@
+"""A network that is being rewritten: the graph, the shape of every signal, and how to change both."""
+
+import copy
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.neurons import Neuron
+from rheobase.schedule import schedule
+from rheobase.snn import SNN
+
+
+class Draft:
+    """A copy of a converted network in single precision, open to changes.
+
+    Attributes:
+        snn: The copy.
+        shapes: One sample's shape at every node.
+    """
+
+    def __init__(self, snn: SNN) -> None:
+        if snn.input_shape is None:
+            raise ValueError(
+                "the network does not know the shape of its inputs: set snn.input_shape, as (3, 32, 32)"
+            )
+        self.snn = SNN(
+            copy.deepcopy(snn.module).cpu().float(), list(snn.sites), snn.coding, snn.input_shape, snn.provenance
+        )
+        self.graph.eliminate_dead_code()
+        plan = schedule(self.snn, torch.zeros(1, *snn.input_shape))
+        self.shapes: dict[fx.Node, tuple[int, ...]] = {plan.source: snn.input_shape}
+        self.shapes |= {step.node: step.shape for step in plan.steps}
+
+    @property
+    def graph(self) -> fx.Graph:
+        """Its graph."""
+        return self.snn.module.graph
+
+    @property
+    def calls(self) -> list[fx.Node]:
+        """Its nodes that call an operation, in order."""
+        return [node for node in self.graph.nodes if node.op == "call_module"]
+
+    def operation(self, node: fx.Node) -> nn.Module | None:
+        """What a node calls; the input and the output call nothing."""
+        return self.snn.module.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+    def set(self, node: fx.Node, operation: nn.Module) -> None:
+        """Let a node call another operation, which gives the same shape."""
+        self.snn.module.set_submodule(str(node.target), operation.eval().requires_grad_(False))
+
+    def insert(self, before: fx.Node, name: str, operation: nn.Module, *inputs: fx.Node) -> fx.Node:
+        """A new node that stands before another."""
+        free, number = name, 1
+        while free in {str(n.target) for n in self.calls}:
+            number += 1
+            free = f"{name}_{number}"
+        self.snn.module.add_submodule(free, operation.eval().requires_grad_(False))
+        with self.graph.inserting_before(before):
+            node = self.graph.call_module(free, inputs)
+        if isinstance(operation, Neuron):
+            raise TypeError("sites are not made here")
+        with torch.no_grad():
+            shape = operation(*(torch.zeros(1, *self.shapes[i]) for i in inputs)).shape[1:]
+        self.shapes[node] = tuple(shape)
+        return node
+
+    def replace(self, node: fx.Node, new: fx.Node) -> None:
+        """Let everyone who reads a node read another instead, and remove the node."""
+        node.replace_all_uses_with(new, lambda user: user is not new)
+        self.graph.erase_node(node)
+        del self.shapes[node]
+
+    def finish(self) -> SNN:
+        """The network as it has become."""
+        module = self.snn.module
+        module.delete_all_unused_submodules()
+        module.recompile()
+        return self.snn
+
+
+def mixing(shape: tuple[int, ...], matrix: Tensor, bias: Tensor | None = None) -> nn.Module | None:
+    """The layer that mixes the channels of a signal by a matrix (out, in), the same at every position.
+
+    Gives None for signals of more than two dimensions beside the channels.
+    """
+    kinds = {1: nn.Linear, 2: nn.Conv1d, 3: nn.Conv2d}
+    if len(shape) not in kinds:
+        return None
+    size = () if len(shape) == 1 else (1,)
+    layer: nn.Module = kinds[len(shape)](matrix.shape[1], matrix.shape[0], *size, bias=bias is not None)
+    with torch.no_grad():
+        layer.weight.copy_(matrix.reshape(layer.weight.shape))  # type: ignore[union-attr, operator]
+        if bias is not None:
+            layer.bias.copy_(bias)  # type: ignore[union-attr, operator]
+    return layer

@@ -1,0 +1,224 @@
+"""A rewritten network as a NIR graph, and a NIR graph as a network."""
+
+import json
+import keyword
+import re
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.coding import Coding, ConstantCurrent
+from rheobase.membrane import Constant, Potential
+from rheobase.neurons import IntegrateFire
+from rheobase.nir.canonical import NirError
+from rheobase.nir.draft import Draft
+from rheobase.nir.grid import Grid
+from rheobase.nir.starts import channelwise, start_of
+from rheobase.operations import Add, Reshape
+from rheobase.snn import SNN, Provenance
+from rheobase.storage.kinds import CODINGS, describe, one_of
+from rheobase.storage.values import FormatError, Place
+
+COMPARE = {False: ">=", True: ">"}
+
+
+def write_graph(draft: Draft, grid: Grid | None) -> tuple[Any, dict[str, str]]:
+    """The NIR graph of a network, and the names of its sites there."""
+    import nir
+
+    names = _names(draft)
+    nodes: dict[str, Any] = {"input": nir.Input(np.array(draft.snn.input_shape))}
+    for node in draft.calls:
+        operation = draft.operation(node)
+        if not isinstance(operation, Add):
+            nodes[names[node]] = _nir_node(draft, node, operation, grid)
+    edges, skips = [], []
+    depth: dict[fx.Node, int] = {}
+    for node in draft.graph.nodes:
+        inputs = [i for source in node.all_input_nodes for i in _summands(draft, source)]
+        depth[node] = 1 + max((depth[i] for i in inputs), default=0)
+        if isinstance(draft.operation(node), Add) or node.op == "placeholder":
+            continue
+        # Some readers run nodes in the order of edges: the longer path must come before the skip.
+        for position, source in enumerate(sorted(inputs, key=lambda i: -depth[i])):
+            (skips if position else edges).append((names[source], names[node]))
+    nodes["output"] = nir.Output(np.array(draft.shapes[_result(draft)]))
+    metadata = _graph_metadata(draft, grid)
+    graph = nir.NIRGraph(nodes=nodes, edges=edges + skips, metadata=metadata)
+    return graph, {site: names[node] for node in draft.calls for site in draft.snn.sites if node.target == site}
+
+
+def _result(draft: Draft) -> fx.Node:
+    result = next(n for n in draft.graph.nodes if n.op == "output").args[0]
+    assert isinstance(result, fx.Node)
+    return result
+
+
+def _summands(draft: Draft, node: fx.Node) -> list[fx.Node]:
+    return list(node.all_input_nodes) if isinstance(draft.operation(node), Add) else [node]
+
+
+def _names(draft: Draft) -> dict[fx.Node, str]:
+    """Names that every reader takes: words of letters, digits and underscores, different for each node."""
+    names: dict[fx.Node, str] = {}
+    taken = {"input", "output"}
+    for node in draft.graph.nodes:
+        if node.op in ("placeholder", "output"):
+            names[node] = "input" if node.op == "placeholder" else "output"
+            continue
+        word = re.sub(r"\W", "_", str(node.target), flags=re.ASCII)
+        word = word if word.isidentifier() and not keyword.iskeyword(word) else f"n{word}"
+        free, number = word, 1
+        while free in taken:
+            number += 1
+            free = f"{word}_{number}"
+        taken.add(free)
+        names[node] = free
+    return names
+
+
+def _graph_metadata(draft: Draft, grid: Grid | None) -> dict[str, Any]:
+    snn = draft.snn
+    strict = {snn.neuron(site).strict for site in snn.sites}
+    if len(strict) > 1:
+        raise NirError("some neurons fire at their threshold and some above it only: convert with one rule")
+    origin = {"method": snn.provenance.method, "initial": snn.provenance.initial}
+    metadata: dict[str, Any] = {
+        "producer": "rheobase",
+        "dt": 1.0,
+        "reset": "subtract",
+        "threshold_compare": COMPARE[bool(strict.pop())],
+        "profile": "float32" if grid is None else "grid",
+        "coding": json.dumps(describe(snn.coding, "coding", {})),
+        "provenance": json.dumps(origin),
+        "sites": json.dumps(snn.sites),
+    }
+    if grid is not None:
+        metadata |= {
+            "grid_steps": grid.steps,
+            "input_exponent": grid.input_exponent,
+            "input_low": grid.input_low,
+            "input_high": grid.input_high,
+        }
+    return metadata
+
+
+def _nir_node(draft: Draft, node: fx.Node, operation: Any, grid: Grid | None) -> Any:
+    import nir
+
+    shape = draft.shapes[_first(node)]
+    metadata: dict[str, Any] = {"name": str(node.target)}
+    if grid is not None and str(node.target) in grid.exponents:
+        metadata["exponent"] = grid.exponents[str(node.target)]
+    if isinstance(operation, nn.Linear):
+        return nir.Affine(_array(operation.weight), _bias(operation), metadata=metadata)
+    if isinstance(operation, nn.Conv1d):
+        settings = (operation.stride, operation.padding, operation.dilation)
+        stride, padding, dilation = (int(v[0]) for v in settings)
+        return nir.Conv1d(
+            shape[1], _array(operation.weight), stride, padding, dilation, 1, _bias(operation), metadata=metadata
+        )
+    if isinstance(operation, nn.Conv2d):
+        settings = (operation.stride, operation.padding, operation.dilation)
+        stride, padding, dilation = (tuple(int(n) for n in v) for v in settings)
+        return nir.Conv2d(
+            shape[1:], _array(operation.weight), stride, padding, dilation, 1, _bias(operation), metadata=metadata
+        )
+    if isinstance(operation, nn.AvgPool2d):
+        settings = (operation.kernel_size, operation.stride, operation.padding)
+        kernel, stride, padding = (np.array(v).repeat(3 - np.size(v))[:2] for v in settings)
+        return nir.AvgPool2d(kernel, stride, padding, metadata=metadata)
+    if isinstance(operation, Reshape):
+        return nir.Flatten({"input": np.array(shape)}, 0, -1, metadata=metadata)
+    assert isinstance(operation, IntegrateFire)
+    metadata |= {"v_init": _array(start_of(operation, shape)), "reset": "subtract"}
+    ones = np.ones(shape, dtype=np.float32)
+    return nir.IF(r=ones, v_threshold=ones.copy(), metadata=metadata)
+
+
+def _first(node: fx.Node) -> fx.Node:
+    first = node.args[0]
+    assert isinstance(first, fx.Node)
+    return first
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return values.detach().numpy().astype(np.float32)
+
+
+def _bias(layer: nn.Linear | nn.Conv1d | nn.Conv2d) -> np.ndarray:
+    return np.zeros(layer.weight.shape[0], dtype=np.float32) if layer.bias is None else _array(layer.bias)
+
+
+# Reading
+
+
+def read_graph(graph: Any, reset: str | None) -> SNN:
+    """The network of a NIR graph.
+
+    Raises:
+        NirError: If the graph holds what this package has no operation for, or leaves open how neurons reset.
+    """
+    reset = _text(graph.metadata.get("reset")) or reset
+    if reset not in ("subtract", "zero"):
+        raise NirError(
+            "the file does not say how its neurons are reset: NIR up to 1.0.5 means by subtraction, from 1.0.6 "
+            "on to v_reset. Pass reset='subtract' or reset='zero'"
+        )
+    compare = _text(graph.metadata.get("threshold_compare")) or ">"
+    strict = {text: value for value, text in COMPARE.items()}.get(compare)
+    if strict is None:
+        raise NirError(f"the file compares with the threshold by {compare!r}, expected >= or >")
+    order = _order(graph)
+    module_root, net = nn.Module(), fx.Graph()
+    values: dict[str, fx.Node] = {}
+    sites: list[str] = []
+    output = ""
+    taken: set[str] = set()
+    for name in order:
+        node = graph.nodes[name]
+        kind = type(node).__name__
+        sources = [values[a] for a, b in graph.edges if b == name]
+        if kind == "Input":
+            values[name] = net.placeholder("x")
+            continue
+        signal = sources[0]
+        for k, other in enumerate(sources[1:]):
+            signal = _call(module_root, net, f"{name}_sum{k or ''}", Add(), signal, other)
+        if kind == "Output":
+            output = name
+            net.output(signal)
+            continue
+        operation = _operation(name, node, kind, reset, strict)
+        label = _label(node, name, taken)
+        values[name] = _call(module_root, net, label, operation, signal)
+        if isinstance(operation, IntegrateFire):
+            sites.append(label)
+    if not output or not sites:
+        raise NirError("the graph has no output, or no integrate-and-fire neurons")
+    shape = tuple(int(n) for n in next(n for n in graph.nodes.values() if type(n).__name__ == "Input").input_type["input"])
+    module = fx.GraphModule(module_root, net).eval().requires_grad_(False)
+    return SNN(module, _ordered_sites(graph, sites), _coding(graph), shape, _provenance(graph))
+
+
+def _order(graph: Any) -> list[str]:
+    """The names of the nodes, each after those it reads.
+
+    Raises:
+        NirError: If the graph has a cycle, or not one input and one output.
+    """
+    kinds = [type(node).__name__ for node in graph.nodes.values()]
+    if kinds.count("Input") != 1 or kinds.count("Output") != 1:
+        raise NirError(f"the graph has {kinds.count('Input')} inputs and {kinds.count('Output')} outputs, not one")
+    waiting = {name: {a for a, b in graph.edges if b == name} for name in graph.nodes}
+    order: list[str] = []
+    while waiting:
+        ready = sorted(name for name, sources in waiting.items() if sources <= set(order))
+        if not ready:
+            raise NirError(f"the graph has a cycle through {', '.join(sorted(waiting)[:4])}")
+        order += ready
+        for name in ready:
+            del waiting[name]
+    return order
