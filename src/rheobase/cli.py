@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from rheobase.datasets import Dataset
-    from rheobase.evaluation import Evaluation
 
 app = typer.Typer(
     help="Turn a trained ReLU network into a spiking one that answers in a few time steps.",
@@ -34,8 +33,6 @@ Start = Annotated[
     str | None, typer.Option(help="zero, half, uniform, gaussian, or a fraction of the threshold.")
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-
-SHOWN = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 def main() -> None:
@@ -203,6 +200,7 @@ def evaluate(
     """
     import rheobase
     from rheobase import datasets
+    from rheobase.terminal import show
 
     snn = rheobase.load(network).to(device)
     split = datasets.load(data, root).test
@@ -217,39 +215,128 @@ def evaluate(
         typer.echo(f"written to {json}")
 
 
-def show(results: "dict[str, Evaluation]", ann: float | None = None) -> None:
-    """Print accuracy over steps, one row for each result, and what the last step cost."""
-    from rich.console import Console
-    from rich.table import Table
+@app.command()
+def compare(
+    model: Model = "small",
+    weights: Weights = None,
+    data: Data = "digits",
+    methods: Annotated[str, typer.Option(help="Names with commas between, or `all`.")] = "all",
+    initial: Annotated[str, typer.Option(help="Starts with commas between.")] = "zero,half",
+    steps: Annotated[str, typer.Option(help="Columns with commas between.")] = "8,16,32,64,128",
+    coding: Annotated[str, typer.Option(help="`constant` for all, or each method's `own`.")] = "constant",
+    trained: Annotated[
+        list[str] | None, typer.Option(help="Weights trained for a method, as opi=FILE; repeatable.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Training images to calibrate on.")] = 256,
+    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("compare.html"),
+    root: Root = None,
+) -> None:
+    """Convert one trained network by every method and start, and put them side by side.
 
-    longest = max(result.steps for result in results.values())
-    steps = [t for t in SHOWN if t <= longest]
-    table = Table("percent right", box=None, header_style="bold", pad_edge=False)
-    for column in (*(f"T={t}" for t in steps), "spikes", "SOP", "energy"):
-        table.add_column(column, justify="right")
-    for name, r in results.items():
-        accuracy = [f"{r.accuracy[t - 1]:.1f}" if t <= r.steps else "" for t in steps]
-        costs = (_short(r.spikes_per_image[-1]), _short(r.sop[-1]), f"{r.joules[-1] * 1e6:.3g} µJ")
-        table.add_row(f"start {name}", *accuracy, *costs)
-    console = Console()
-    console.print(table)
-    last = f"after {longest} steps, of one image; SOP: synaptic operations"
-    console.print(f"Spikes, SOP and energy: {last}.", highlight=False)
-    if ann is not None:
-        console.print(f"The network before conversion: {ann:.2f} %.", highlight=False)
+    Without `--weights` a built-in network is trained first, in seconds on the digits.
+
+    Example: `rheobase compare small --data digits --methods opi,max-norm --initial zero,half`
+    """
+    from rheobase import datasets, membrane
+    from rheobase import methods as registry
+    from rheobase.compare import compare as contest
+    from rheobase.reports import comparison_page
+    from rheobase.terminal import show_comparison
+
+    if coding not in ("constant", "own"):
+        raise ValueError(f"coding must be constant or own, got {coding!r}")
+    dataset = datasets.load(data, root)
+    columns = [_whole(t) for t in steps.split(",")]
+    starts = [membrane.parse(name) for name in initial.split(",")]
+    names = None if methods == "all" else methods.split(",")
+    for name in names or []:
+        registry.find(name)
+    own = {name: _load(model, Path(file), dataset) for name, file in map(_pair, trained or [])}
+    network = _train_plain(model, dataset) if weights is None else _load(model, weights, dataset)
+    result = contest(
+        network,
+        dataset.train.take(min(samples, len(dataset.train))),
+        dataset.test,
+        names=names,
+        initials=starts,
+        steps=columns,
+        coding="own" if coding == "own" else "constant",
+        trained=own,
+    )
+    show_comparison(result)
+    typer.echo(f"A page with the curves: {comparison_page(f'{model} on {dataset.name}', result, out)}")
 
 
-def _short(count: float) -> str:
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.3g}"
+@app.command()
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="A paper, such as `opi2022`.")],
+    cell: Annotated[str, typer.Argument(help="One of its networks, such as `resnet20-cifar10`.")],
+    parts: Annotated[str, typer.Option(help="What to measure, with commas between.")] = "table",
+    seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
+    epochs: Annotated[int | None, typer.Option(help="Fewer than the paper's, for a trial.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many images, for a trial.")] = None,
+    steps: Annotated[int | None, typer.Option(help="At most so many time steps.")] = None,
+    results: Annotated[Path, typer.Option(help="Where records go.")] = Path("results"),
+    root: Root = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; by default a GPU if there is one.")] = None,
+) -> None:
+    """Train a paper's network, convert it, measure it and write records; resumes where it stopped.
+
+    Example: `rheobase reproduce opi2022 resnet20-cifar10 --parts table,starts --root data`
+    """
+    from rheobase.reproduction import reproduce as run
+
+    written = run(
+        paper,
+        cell,
+        root,
+        parts=parts.split(","),
+        folder=results,
+        seed=seed,
+        epochs=epochs,
+        limit=limit,
+        steps=steps,
+        device=device,
+    )
+    typer.echo(f"{len(written)} records under {results}; `rheobase report` draws them")
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Argument(help="A folder of records.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report"),
+    readme: Annotated[Path | None, typer.Option(help="A README whose tables to make anew.")] = None,
+) -> None:
+    """Draw tables and figures from records, the paper's numbers beside ours.
+
+    Example: `rheobase report results --out report`
+    """
+    from rheobase import records, reports
+
+    found = records.load_all(results)
+    page, text = reports.report(found, out)
+    typer.echo(f"written: {page} and {text}")
+    if readme is not None:
+        readme.write_text(reports.refresh_readme(readme.read_text(), found))
+        typer.echo(f"tables renewed in {readme}")
 
 
 def _build(model: str, dataset: "Dataset") -> "nn.Module":
     from rheobase import models
 
     return models.build(model, len(dataset.classes))
+
+
+def _train_plain(model: str, dataset: "Dataset") -> "nn.Module":
+    """A network trained as it is, by the recipe of its dataset, where nobody gave weights."""
+    import torch
+
+    from rheobase.recipes import find_recipe
+    from rheobase.training import train as fit
+
+    recipe = find_recipe(dataset.name)
+    torch.manual_seed(recipe.seed)
+    return fit(_build(model, dataset), dataset.train, recipe).model
 
 
 def _load(model: str, weights: Path | None, dataset: "Dataset") -> "nn.Module":
@@ -278,14 +365,22 @@ def _shape(text: str) -> list[int]:
         raise ValueError(f"{text!r} is not a shape: give whole numbers such as 3,32,32") from None
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of steps: give whole numbers such as 8,16,32") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise ValueError(f"{text!r} is not of the form name=value")
+    return name, value
+
+
 def _settings(pairs: list[str]) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        name, found, value = pair.partition("=")
-        if not found:
-            raise ValueError(f"{pair!r} is not a setting: write name=value")
-        settings[name] = _value(value)
-    return settings
+    return {name: _value(value) for name, value in map(_pair, pairs)}
 
 
 def _value(text: str) -> Any:

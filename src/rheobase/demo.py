@@ -7,13 +7,13 @@ import torch
 from rich.console import Console
 
 from rheobase import datasets, models
-from rheobase.cli import show
 from rheobase.conversion import convert, prepare
 from rheobase.energy import ann_joules, count_operations
 from rheobase.evaluation import evaluate
 from rheobase.membrane import Half, Zero
 from rheobase.recipes import find_recipe
 from rheobase.reports import accuracy_page
+from rheobase.terminal import show
 from rheobase.training import accuracy, train
 
 STEPS = 32

@@ -95,7 +95,8 @@ def _convolution(draft: Draft, node: fx.Node, conv: nn.Conv1d | nn.Conv2d) -> No
         around = [m // 2 for m in reversed(missing) for _ in range(2)]
         weight = nn.functional.pad(weight, around)
         padding = [p + d * m // 2 for p, d, m in zip(padding, conv.dilation, missing, strict=True)]
-    plain: Any = type(conv)(
+    kind: Any = type(conv)
+    plain = kind(
         conv.in_channels, conv.out_channels, tuple(weight.shape[2:]), conv.stride, tuple(padding),
         conv.dilation, bias=conv.bias is not None,
     )  # fmt: skip
@@ -145,9 +146,7 @@ def _average_pool(draft: Draft, node: fx.Node, pool: nn.AvgPool1d | nn.AvgPool2d
         raise _Refusal("it leaves padding out of its means, and NIR counts it: use count_include_pad=True")
     if getattr(pool, "divisor_override", None):
         raise _Refusal("it divides by a number of its own, and NIR by the window: drop divisor_override")
-    floors = [
-        (n + 2 * p - k) // s + 1 for n, k, s, p in zip(shape[1:], kernel, stride, padding, strict=True)
-    ]
+    floors = [(n + 2 * p - k) // s + 1 for n, k, s, p in zip(shape[1:], kernel, stride, padding, strict=True)]
     if list(draft.shapes[node][1:]) != floors:
         raise _Refusal("its last windows hang over the edge, and NIR has no such rule: use ceil_mode=False")
     _pool(draft, node, kernel, stride, padding)
@@ -178,9 +177,12 @@ def _pool(
     draft: Draft, node: fx.Node, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]
 ) -> None:
     if len(kernel) == 2:
-        draft.set(node, nn.AvgPool2d(kernel, stride, padding))
+        window, step, around = ((v[0], v[1]) for v in (kernel, stride, padding))
+        draft.set(node, nn.AvgPool2d(window, step, around))
         return
-    _, shape = _source(draft, node)  # NIR has no pool over one dimension: a convolution of equal weights is one
+    _, shape = _source(
+        draft, node
+    )  # NIR has no pool over one dimension: a convolution of equal weights is one
     conv = nn.Conv1d(shape[0], shape[0], kernel[0], stride[0], padding[0], bias=False)
     conv.weight = nn.Parameter(torch.eye(shape[0])[..., None].repeat(1, 1, kernel[0]) / kernel[0])
     draft.set(node, conv)
@@ -199,6 +201,8 @@ def _reshape(draft: Draft, node: fx.Node, reshape: Reshape) -> None:
         _drop(draft, node)
     elif len(draft.shapes[node]) != 1:
         raise _Refusal(f"NIR can flatten a signal of {shape}, but not make {draft.shapes[node]} of it")
+    else:
+        draft.set(node, Reshape((-1,)))
 
 
 def _mix(draft: Draft, node: fx.Node, matrix: Tensor, bias: Tensor | None = None) -> None:
@@ -251,10 +255,12 @@ def _surround(draft: Draft, node: fx.Node, amounts: list[list[int]]) -> None:
             break
     else:
         raise _Refusal(f"no square convolution pads by {amounts}: pad both sides alike")
-    kind = nn.Conv1d if len(shape) == 2 else nn.Conv2d
-    conv: Any = kind(shape[0], shape[0], side, padding=tuple(int(p) for p in padding), bias=False)
+    kind: Any = nn.Conv1d if len(shape) == 2 else nn.Conv2d
+    conv = kind(shape[0], shape[0], side, padding=tuple(int(p) for p in padding), bias=False)
     weight = torch.zeros_like(conv.weight)
-    weight[(slice(None), slice(None), *(int(o) for o in offsets))] = torch.eye(shape[0])
+    weight.flatten(2)[..., sum(int(o) * side**i for i, o in enumerate(reversed(offsets)))] = torch.eye(
+        shape[0]
+    )
     conv.weight = nn.Parameter(weight)
     draft.set(node, conv)
 
@@ -310,7 +316,7 @@ def pass_on(draft: Draft, before: fx.Node, source: fx.Node, factors: Tensor | No
 def _integrate_fire(draft: Draft, node: fx.Node, neuron: IntegrateFire) -> None:
     if neuron.reset != "subtract":
         raise _Refusal(
-            "it is reset to zero; files are written for neurons that are reset by subtraction: convert with such"
+            "it is reset to zero, and files are written for a reset by subtraction: convert with one"
         )
     if not (neuron.amplitude == 1).all():
         raise _Refusal("its spikes are not 0 or 1: NIR's are")
@@ -323,7 +329,7 @@ def _integrate_fire(draft: Draft, node: fx.Node, neuron: IntegrateFire) -> None:
 
 
 _REASONS: dict[type, str] = {
-    MaxPool: "it takes the maximum of sums over time, and NIR has no memory but neurons: train with average pools",
+    MaxPool: "its maximum is one of sums over time, and NIR keeps none: train with average pools",
     Product: "it multiplies two signals, and NIR's graph only adds them",
     Permute: "NIR cannot permute dimensions",
     nn.Upsample: "NIR cannot resize",
@@ -353,4 +359,3 @@ _RULES: dict[type, Rule] = {
     Add: _add,
     IntegrateFire: _integrate_fire,
 }
-

@@ -5,7 +5,6 @@ import copy
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.neurons import Neuron
 from rheobase.schedule import schedule
 from rheobase.snn import SNN
 
@@ -23,9 +22,8 @@ class Draft:
             raise ValueError(
                 "the network does not know the shape of its inputs: set snn.input_shape, as (3, 32, 32)"
             )
-        self.snn = SNN(
-            copy.deepcopy(snn.module).cpu().float(), list(snn.sites), snn.coding, snn.input_shape, snn.provenance
-        )
+        module = copy.deepcopy(snn.module).cpu().float()
+        self.snn = SNN(module, list(snn.sites), snn.coding, snn.input_shape, snn.provenance)
         self.graph.eliminate_dead_code()
         plan = schedule(self.snn, torch.zeros(1, *snn.input_shape))
         self.shapes: dict[fx.Node, tuple[int, ...]] = {plan.source: snn.input_shape}
@@ -58,8 +56,6 @@ class Draft:
         self.snn.module.add_submodule(free, operation.eval().requires_grad_(False))
         with self.graph.inserting_before(before):
             node = self.graph.call_module(free, inputs)
-        if isinstance(operation, Neuron):
-            raise TypeError("sites are not made here")
         with torch.no_grad():
             shape = operation(*(torch.zeros(1, *self.shapes[i]) for i in inputs)).shape[1:]
         self.shapes[node] = tuple(shape)
@@ -84,13 +80,14 @@ def mixing(shape: tuple[int, ...], matrix: Tensor, bias: Tensor | None = None) -
 
     Gives None for signals of more than two dimensions beside the channels.
     """
-    kinds = {1: nn.Linear, 2: nn.Conv1d, 3: nn.Conv2d}
-    if len(shape) not in kinds:
+    layer: nn.Linear | nn.Conv1d | nn.Conv2d
+    if len(shape) == 1:
+        layer = nn.Linear(matrix.shape[1], matrix.shape[0], bias=bias is not None)
+    elif len(shape) in (2, 3):
+        kind = nn.Conv1d if len(shape) == 2 else nn.Conv2d
+        layer = kind(matrix.shape[1], matrix.shape[0], 1, bias=bias is not None)
+    else:
         return None
-    size = () if len(shape) == 1 else (1,)
-    layer: nn.Module = kinds[len(shape)](matrix.shape[1], matrix.shape[0], *size, bias=bias is not None)
-    with torch.no_grad():
-        layer.weight.copy_(matrix.reshape(layer.weight.shape))  # type: ignore[union-attr, operator]
-        if bias is not None:
-            layer.bias.copy_(bias)  # type: ignore[union-attr, operator]
+    layer.weight = nn.Parameter(matrix.float().reshape(layer.weight.shape))
+    layer.bias = None if bias is None else nn.Parameter(bias.float())
     return layer

@@ -1,9 +1,9 @@
 """Weights, biases, starts and inputs on grids of powers of two, so that every sum is exact.
 
-A weight is a whole number of at most seven bits and a sign times a power of two, one power for each layer. Then
-every current is a multiple of some 2^−e, and as long as it stays below 2^24 of these, single precision holds it
-exactly, whatever the order of a sum. That bound is proved here for a number of steps. Each start gets half a
-step of the grid on top (or less, for neurons that fire above their threshold only), so that "at least one" and
+A weight is a whole number of seven bits and a sign times a power of two, one power for each layer. Then every
+current is a multiple of some 2^−e, and as long as it stays below 2^24 of these, single precision holds it
+exactly, whatever the order of a sum. That bound is proved here for a number of steps. Each start is moved up
+half a step of the grid (down, for neurons that fire above their threshold only), so that "at least one" and
 "more than one" are the same.
 """
 
@@ -135,7 +135,10 @@ def _settle(draft: Draft, grid: Grid, dry: bool = False) -> Grid:
     signals: dict[fx.Node, _Signal] = {}
     for node, shape in draft.shapes.items():
         if node.op == "placeholder":
-            ends = (torch.tensor(end, dtype=torch.float64).repeat(shape[0]) for end in (grid.input_low, grid.input_high))
+            ends = (
+                torch.tensor(end, dtype=torch.float64).repeat(shape[0])
+                for end in (grid.input_low, grid.input_high)
+            )
             signals[node] = _Signal(grid.input_exponent, *ends)
     for node in draft.calls:
         name, operation = str(node.target), draft.operation(node)

@@ -1,4 +1,4 @@
-"""Average pools written as convolutions, for readers that drop pools and for windows that are off the grid."""
+"""Average pools written as convolutions, for readers that drop pools and for windows off the grid."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from rheobase.operations import Reshape
 
 
 def fold_pools(draft: Draft, wanted: Callable[[nn.AvgPool2d], bool]) -> None:
-    """Write pools as part of the layer that reads them, or where that cannot be, as convolutions of their own."""
+    """Write pools as part of the layer that reads them, else as convolutions of their own."""
     for node in draft.calls:
         pool = draft.operation(node)
         if not isinstance(pool, nn.AvgPool2d) or not wanted(pool):
@@ -53,15 +53,14 @@ def _composes(draft: Draft, node: fx.Node, pool: nn.AvgPool2d, conv: nn.Conv2d) 
     _, *sizes = _sizes(draft, node)
     whole = sizes[0] % height == 0 and sizes[1] % width == 0
     padded = any(conv.padding)
-    return (
-        _side_by_side(pool) and height == width and conv.dilation == (1, 1) and (whole or not padded)
-    )
+    return _side_by_side(pool) and height == width and conv.dilation == (1, 1) and (whole or not padded)
 
 
 def _compose(draft: Draft, node: fx.Node, pool: nn.AvgPool2d, reader: fx.Node, conv: nn.Conv2d) -> None:
     k = _pair(pool.kernel_size)[0]
     weight = conv.weight.double().repeat_interleave(k, 2).repeat_interleave(k, 3) / k**2
-    stride, padding = ((a * k, b * k) for a, b in (conv.stride, conv.padding))
+    assert not isinstance(conv.padding, str)
+    stride, padding = ((v[0] * k, v[1] * k) for v in (conv.stride, conv.padding))
     wide = nn.Conv2d(conv.in_channels, conv.out_channels, tuple(weight.shape[2:]), stride, padding)  # type: ignore[arg-type]
     wide.weight, wide.bias = nn.Parameter(weight.float()), conv.bias
     draft.set(reader, wide)

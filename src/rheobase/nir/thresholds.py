@@ -1,7 +1,7 @@
 """Folding thresholds into the weights before them, so that every neuron fires at one.
 
-A neuron with threshold θ under a current I does what one with threshold 1 does under I/θ. NIR readers differ in
-which shapes of threshold they take; all of them take one.
+A neuron with threshold θ under a current I does what one with threshold 1 does under I/θ. NIR readers differ
+in which shapes of threshold they take; all of them take one.
 """
 
 import torch

@@ -5,12 +5,13 @@ from pathlib import Path
 
 from rheobase import papers
 from rheobase.records import Record
+from rheobase.reports.comparison import comparison_page
 from rheobase.reports.demonstration import accuracy_figure, accuracy_page
 from rheobase.reports.pages import write_page
 from rheobase.reports.readme import readme_table, refresh_readme
 from rheobase.reports.sections import account
 
-__all__ = ["accuracy_figure", "accuracy_page", "readme_table", "refresh_readme", "report"]
+__all__ = ["accuracy_figure", "accuracy_page", "comparison_page", "readme_table", "refresh_readme", "report"]
 
 
 def report(

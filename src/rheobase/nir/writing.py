@@ -1,4 +1,4 @@
-"""A rewritten network as a NIR graph, and a NIR graph as a network."""
+"""A rewritten network as a NIR graph."""
 
 import json
 import keyword
@@ -6,20 +6,15 @@ import re
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, fx, nn
 
-from rheobase.coding import Coding, ConstantCurrent
-from rheobase.membrane import Constant, Potential
 from rheobase.neurons import IntegrateFire
 from rheobase.nir.canonical import NirError
 from rheobase.nir.draft import Draft
 from rheobase.nir.grid import Grid
-from rheobase.nir.starts import channelwise, start_of
+from rheobase.nir.starts import start_of
 from rheobase.operations import Add, Reshape
-from rheobase.snn import SNN, Provenance
-from rheobase.storage.kinds import CODINGS, describe, one_of
-from rheobase.storage.values import FormatError, Place
+from rheobase.storage.kinds import describe
 
 COMPARE = {False: ">=", True: ">"}
 
@@ -34,7 +29,8 @@ def write_graph(draft: Draft, grid: Grid | None) -> tuple[Any, dict[str, str]]:
         operation = draft.operation(node)
         if not isinstance(operation, Add):
             nodes[names[node]] = _nir_node(draft, node, operation, grid)
-    edges, skips = [], []
+    edges: list[tuple[str, str]] = []
+    skips: list[tuple[str, str]] = []
     depth: dict[fx.Node, int] = {}
     for node in draft.graph.nodes:
         inputs = [i for source in node.all_input_nodes for i in _summands(draft, source)]
@@ -47,7 +43,9 @@ def write_graph(draft: Draft, grid: Grid | None) -> tuple[Any, dict[str, str]]:
     nodes["output"] = nir.Output(np.array(draft.shapes[_result(draft)]))
     metadata = _graph_metadata(draft, grid)
     graph = nir.NIRGraph(nodes=nodes, edges=edges + skips, metadata=metadata)
-    return graph, {site: names[node] for node in draft.calls for site in draft.snn.sites if node.target == site}
+    return graph, {
+        site: names[node] for node in draft.calls for site in draft.snn.sites if node.target == site
+    }
 
 
 def _result(draft: Draft) -> fx.Node:
@@ -114,22 +112,22 @@ def _nir_node(draft: Draft, node: fx.Node, operation: Any, grid: Grid | None) ->
         metadata["exponent"] = grid.exponents[str(node.target)]
     if isinstance(operation, nn.Linear):
         return nir.Affine(_array(operation.weight), _bias(operation), metadata=metadata)
-    if isinstance(operation, nn.Conv1d):
-        settings = (operation.stride, operation.padding, operation.dilation)
-        stride, padding, dilation = (int(v[0]) for v in settings)
-        return nir.Conv1d(
-            shape[1], _array(operation.weight), stride, padding, dilation, 1, _bias(operation), metadata=metadata
+    if isinstance(operation, (nn.Conv1d, nn.Conv2d)):
+        flat = isinstance(operation, nn.Conv1d)
+        kind = nir.Conv1d if flat else nir.Conv2d
+        stride, padding, dilation = (
+            int(v[0]) if flat else tuple(int(n) for n in v)
+            for v in (operation.stride, operation.padding, operation.dilation)
         )
-    if isinstance(operation, nn.Conv2d):
-        settings = (operation.stride, operation.padding, operation.dilation)
-        stride, padding, dilation = (tuple(int(n) for n in v) for v in settings)
-        return nir.Conv2d(
-            shape[1:], _array(operation.weight), stride, padding, dilation, 1, _bias(operation), metadata=metadata
-        )
+        weight, bias = _array(operation.weight), _bias(operation)
+        sizes = shape[1] if flat else shape[1:]
+        return kind(sizes, weight, stride, padding, dilation, 1, bias, metadata=metadata)
     if isinstance(operation, nn.AvgPool2d):
-        settings = (operation.kernel_size, operation.stride, operation.padding)
-        kernel, stride, padding = (np.array(v).repeat(3 - np.size(v))[:2] for v in settings)
-        return nir.AvgPool2d(kernel, stride, padding, metadata=metadata)
+        kernel, step, around = (
+            np.broadcast_to(np.array(v), 2).copy()
+            for v in (operation.kernel_size, operation.stride, operation.padding)
+        )
+        return nir.AvgPool2d(kernel, step, around, metadata=metadata)
     if isinstance(operation, Reshape):
         return nir.Flatten({"input": np.array(shape)}, 0, -1, metadata=metadata)
     assert isinstance(operation, IntegrateFire)
@@ -150,75 +148,3 @@ def _array(values: Tensor) -> np.ndarray:
 
 def _bias(layer: nn.Linear | nn.Conv1d | nn.Conv2d) -> np.ndarray:
     return np.zeros(layer.weight.shape[0], dtype=np.float32) if layer.bias is None else _array(layer.bias)
-
-
-# Reading
-
-
-def read_graph(graph: Any, reset: str | None) -> SNN:
-    """The network of a NIR graph.
-
-    Raises:
-        NirError: If the graph holds what this package has no operation for, or leaves open how neurons reset.
-    """
-    reset = _text(graph.metadata.get("reset")) or reset
-    if reset not in ("subtract", "zero"):
-        raise NirError(
-            "the file does not say how its neurons are reset: NIR up to 1.0.5 means by subtraction, from 1.0.6 "
-            "on to v_reset. Pass reset='subtract' or reset='zero'"
-        )
-    compare = _text(graph.metadata.get("threshold_compare")) or ">"
-    strict = {text: value for value, text in COMPARE.items()}.get(compare)
-    if strict is None:
-        raise NirError(f"the file compares with the threshold by {compare!r}, expected >= or >")
-    order = _order(graph)
-    module_root, net = nn.Module(), fx.Graph()
-    values: dict[str, fx.Node] = {}
-    sites: list[str] = []
-    output = ""
-    taken: set[str] = set()
-    for name in order:
-        node = graph.nodes[name]
-        kind = type(node).__name__
-        sources = [values[a] for a, b in graph.edges if b == name]
-        if kind == "Input":
-            values[name] = net.placeholder("x")
-            continue
-        signal = sources[0]
-        for k, other in enumerate(sources[1:]):
-            signal = _call(module_root, net, f"{name}_sum{k or ''}", Add(), signal, other)
-        if kind == "Output":
-            output = name
-            net.output(signal)
-            continue
-        operation = _operation(name, node, kind, reset, strict)
-        label = _label(node, name, taken)
-        values[name] = _call(module_root, net, label, operation, signal)
-        if isinstance(operation, IntegrateFire):
-            sites.append(label)
-    if not output or not sites:
-        raise NirError("the graph has no output, or no integrate-and-fire neurons")
-    shape = tuple(int(n) for n in next(n for n in graph.nodes.values() if type(n).__name__ == "Input").input_type["input"])
-    module = fx.GraphModule(module_root, net).eval().requires_grad_(False)
-    return SNN(module, _ordered_sites(graph, sites), _coding(graph), shape, _provenance(graph))
-
-
-def _order(graph: Any) -> list[str]:
-    """The names of the nodes, each after those it reads.
-
-    Raises:
-        NirError: If the graph has a cycle, or not one input and one output.
-    """
-    kinds = [type(node).__name__ for node in graph.nodes.values()]
-    if kinds.count("Input") != 1 or kinds.count("Output") != 1:
-        raise NirError(f"the graph has {kinds.count('Input')} inputs and {kinds.count('Output')} outputs, not one")
-    waiting = {name: {a for a, b in graph.edges if b == name} for name in graph.nodes}
-    order: list[str] = []
-    while waiting:
-        ready = sorted(name for name, sources in waiting.items() if sources <= set(order))
-        if not ready:
-            raise NirError(f"the graph has a cycle through {', '.join(sorted(waiting)[:4])}")
-        order += ready
-        for name in ready:
-            del waiting[name]
-    return order
