@@ -115,7 +115,7 @@ def test_current_dtypes(backend, dtype, wide):
     assert_same(backend, current, membrane, torch.rand(1500) + 0.1, steps=6)
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 50001), (1, 1, 131073), (40, 2, 3000)])
+@pytest.mark.parametrize("shape", [(2, 3, 50001), (1, 1, 262145), (40, 2, 3000)])
 def test_cpu_blocks_cover_every_neuron(shape):
     torch.manual_seed(1)
     for threshold in (torch.rand(()), torch.rand(shape[1], 1), torch.rand(shape[1:])):

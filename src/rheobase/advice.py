@@ -20,8 +20,8 @@ from rheobase import methods
 from rheobase.coding import ConstantCurrent
 from rheobase.conversion import convert
 from rheobase.datasets import batches
-from rheobase.energy import PAPER, Convention
-from rheobase.evaluation import evaluate
+from rheobase.energy import PAPER, Convention, snn_joules
+from rheobase.evaluation import Evaluation, evaluate
 from rheobase.membrane import Half, Initial, Zero
 from rheobase.methods import Method
 from rheobase.snn import SNN
@@ -74,7 +74,7 @@ class Trial:
     Attributes:
         method: The method with its settings.
         initial: The start.
-        steps: After how many steps it does best within the budget; 0 if it gives no answer within it.
+        steps: After how many steps it does best within the budget; 0 if it was not measured.
         accuracy: Percent right then, on the part of the data that was held out.
         joules: Energy of an image up to then.
         met: Whether that keeps to the budget.
@@ -214,6 +214,7 @@ class _Search:
         self.seed, self.convention, self.progress = seed, convention, progress
         self.trials: list[Trial] = []
         self.best: tuple[Trial, SNN] | None = None
+        self.impossible = False
 
     def candidates(self) -> Iterator[Trial]:
         """What to try next, given what has been tried so far."""
@@ -222,19 +223,15 @@ class _Search:
             yield Trial(method, method.initial)
         for trial in self._ranked()[:_STARTS_OF]:
             for initial in (Half(), Zero()):
-                if str(initial) != str(trial.initial):
-                    yield replace(trial, initial=initial)
+                yield Trial(trial.method, initial)
         for trial in self._ranked()[:_SETTINGS_OF]:
             for method in _variants(self._aim(trial.method)):
-                if method != trial.method:
-                    yield replace(trial, method=method)
+                yield Trial(method, trial.initial)
 
     def try_out(self, trial: Trial) -> None:
-        """Convert, measure and note a candidate."""
-        known = [(t.method, str(t.initial)) for t in self.trials]
-        if (trial.method, str(trial.initial)) in known:
+        """Convert, measure and note a candidate, unless it was tried before."""
+        if any((t.method, str(t.initial)) == (trial.method, str(trial.initial)) for t in self.trials):
             return
-        trial = replace(trial, steps=0, met=False, note="")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # dead channels show in the accuracy
@@ -243,7 +240,7 @@ class _Search:
                 )
             trial = self._measure(trial, snn)
         except ValueError as error:
-            trial = replace(trial, note=f"does not fit: {str(error).splitlines()[0]}")
+            trial = replace(trial, note=f"cannot be used: {str(error).splitlines()[0].split(':')[0]}")
         self.trials.append(trial)
         if not trial.note and (self.best is None or self._rank(trial) < self._rank(self.best[0])):
             self.best = trial, snn
@@ -255,7 +252,7 @@ class _Search:
     def done(self) -> bool:
         """Whether nothing better can be found, or nothing better was asked for."""
         if self.best is None or not self.best[0].met:
-            return False
+            return self.impossible
         if self.budget.accuracy_loss is None:
             return self.best[0].accuracy >= self.parts.ann
         limited = self.budget.steps is not None or self.budget.joules is not None
@@ -283,25 +280,30 @@ class _Search:
     def _measure(self, trial: Trial, snn: SNN) -> Trial:
         window = next((n.window for n in snn.neurons.values() if n.window is not None), None)
         if window is not None and window > self.horizon:
-            return replace(trial, note=f"needs {window} steps, more than the {self.horizon} to beat")
+            return replace(trial, note=f"needs {window} steps, and there are {self.horizon}")
         result = evaluate(
             snn, self.parts.held_out, window or self.horizon, convention=self.convention, progress=False
         )
-        return self._choose_steps(trial, result.accuracy, result.joules)
+        if self.budget.joules is not None:
+            # The input's multiplications are the same in every conversion, whatever its spikes are.
+            self.impossible = snn_joules(0, result.mac[0], self.convention) > self.budget.joules
+        return self._choose_steps(trial, result, first=window or 1)
 
-    def _choose_steps(self, trial: Trial, accuracy: list[float], joules: list[float]) -> Trial:
+    def _choose_steps(self, trial: Trial, result: Evaluation, first: int) -> Trial:
         """The fewest steps with enough accuracy, else those with the most, among what the budget allows."""
         limit = math.inf if self.budget.joules is None else self.budget.joules
-        allowed = [t for t, j in enumerate(joules) if j <= limit]
-        if not allowed:
-            return replace(trial, note=f"takes {joules[0]:.3g} J for its first step")
-        best = max(allowed, key=lambda t: (accuracy[t], -t))
-        met = True
+        enough = self.parts.ann - (self.budget.accuracy_loss or 0)
+        allowed = [t for t in range(first - 1, result.steps) if result.joules[t] <= limit]
+        best = max(allowed, key=lambda t: (result.accuracy[t], -t), default=first - 1)
+        met = bool(allowed)
         if self.budget.accuracy_loss is not None:
-            enough = self.parts.ann - self.budget.accuracy_loss
-            best = next((t for t in allowed if accuracy[t] >= enough), best)
-            met = accuracy[best] >= enough
-        return replace(trial, steps=best + 1, accuracy=accuracy[best], joules=joules[best], met=met)
+            best = next((t for t in allowed if result.accuracy[t] >= enough), best)
+            met = met and result.accuracy[best] >= enough
+        if allowed and self.budget.joules is not None:
+            self.horizon = min(self.horizon, 4 * (allowed[-1] + 1))
+        return replace(
+            trial, steps=best + 1, accuracy=result.accuracy[best], joules=result.joules[best], met=met
+        )
 
     def _rank(self, trial: Trial) -> tuple[bool, float, float]:
         """Smaller is better."""

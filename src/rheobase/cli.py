@@ -305,7 +305,7 @@ def reproduce(
 def report(
     results: Annotated[Path, typer.Argument(help="A folder of records.")] = Path("results"),
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report"),
-    readme: Annotated[Path | None, typer.Option(help="A README whose tables to make anew.")] = None,
+    readme: Annotated[Path | None, typer.Option(help="A README to make anew between its markers.")] = None,
 ) -> None:
     """Draw tables and figures from records, the paper's numbers beside ours.
 
@@ -313,12 +313,11 @@ def report(
     """
     from rheobase import records, reports
 
-    found = records.load_all(results)
-    page, text = reports.report(found, out)
+    page, text = reports.report(records.load_all(results), out)
     typer.echo(f"written: {page} and {text}")
     if readme is not None:
-        readme.write_text(reports.refresh_readme(readme.read_text(), found))
-        typer.echo(f"tables renewed in {readme}")
+        reports.renew(readme, results)
+        typer.echo(f"renewed: {readme}")
 
 
 def _build(model: str, dataset: "Dataset") -> "nn.Module":

@@ -12,14 +12,15 @@ from rheobase.energy import ann_joules, count_operations
 from rheobase.evaluation import evaluate
 from rheobase.membrane import Half, Zero
 from rheobase.recipes import find_recipe
-from rheobase.reports import accuracy_page
+from rheobase.records import environment
+from rheobase.reports import Demonstration, accuracy_page
 from rheobase.terminal import show
 from rheobase.training import accuracy, train
 
 STEPS = 32
 
 
-def run(out: Path, dataset: str, root: Path | None) -> None:
+def run(out: Path, dataset: str, root: Path | None) -> Demonstration:
     """Train the small network on a dataset, convert it with a zero and a half start, and show both."""
     console = Console(highlight=False)
     began = perf_counter()
@@ -46,4 +47,7 @@ def run(out: Path, dataset: str, root: Path | None) -> None:
         ann,
         out / "index.html",
     )
+    found = Demonstration(data.name, ann, operations.flop, results, environment())
+    found.write(out / "result.json")
     console.print(f"A page with the curves: {page}\n{perf_counter() - began:.0f} s in all.")
+    return found

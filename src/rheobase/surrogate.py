@@ -21,7 +21,6 @@ from rheobase.schedule import Schedule, Step, schedule
 from rheobase.snn import SNN
 
 _LONG_AGO = 1000
-"""How many steps before a run a neuron that has not fired yet is taken to have fired last."""
 
 
 class Surrogate(ABC):
@@ -49,7 +48,11 @@ class Triangle(Surrogate):
 
 @dataclass(frozen=True)
 class SpikeTime(Surrogate):
-    """alpha · exp(−beta · steps since the neuron's last spike)."""
+    """alpha · exp(−beta · steps since the neuron's last spike).
+
+    A neuron that has not fired yet is taken to have fired 1000 steps before the run, as in the authors'
+    code. It learns next to nothing, so runs must be long enough for neurons to fire.
+    """
 
     alpha: float = 0.3
     beta: float = 0.01

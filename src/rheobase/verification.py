@@ -221,7 +221,9 @@ def _known(initial: str) -> bool:
 def _check_spikes(snn: SNN, x: Tensor, steps: int) -> list[Check]:
     """Compare the spikes of a short run with what each site's own currents make."""
     seen: dict[str, list[Tensor]] = {}
-    watch_sites(snn, x, steps, 0, lambda name, signal, before: seen.setdefault(name, []).append(signal.clone()))
+    watch_sites(
+        snn, x, steps, 0, lambda name, signal, before: seen.setdefault(name, []).append(signal.clone())
+    )
     still = still_currents(snn, x, steps, 0)
     checks = []
     for number, (site, neuron) in enumerate(snn.neurons.items()):
@@ -261,7 +263,9 @@ def _count_again(
     beyond = (count < low) | (count > high)
     return [
         _spike_check(site, wrong, "fire otherwise than their currents say"),
-        _spike_check(site, beyond, f"fire more or less often than the closed form ± {_size(unevenness / theta)}"),
+        _spike_check(
+            site, beyond, f"fire more or less often than the closed form ± {_size(unevenness / theta)}"
+        ),
     ]
 
 
@@ -273,9 +277,7 @@ def _size(thresholds: Tensor) -> str:
     return f"{thresholds.max().item():.2g} thresholds of unevenness"
 
 
-def _fire_again(
-    site: str, neuron: Neuron, current_TB: Tensor, spikes_TB: Tensor, start: Tensor
-) -> Check:
+def _fire_again(site: str, neuron: Neuron, current_TB: Tensor, spikes_TB: Tensor, start: Tensor) -> Check:
     """Let a neuron without a closed form fire again on the same currents."""
     with torch.no_grad():
         again_TB = neuron.advance(current_TB.contiguous(), start.clone(), len(current_TB))

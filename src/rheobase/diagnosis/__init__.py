@@ -138,5 +138,7 @@ def _table(sites: Any) -> list[str]:
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(titles))]
     lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    note = "error and bias: of the activation's root mean square; its parts: their shares of the squared error"
+    note = (
+        "error and bias: of the activation's root mean square; its parts: their shares of the squared error"
+    )
     return [*lines, note]

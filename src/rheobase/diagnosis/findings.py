@@ -58,19 +58,25 @@ def _kinds(steps: int) -> tuple[_Kind, ...]:
             "quantisation",
             lambda s: s.relative("quantisation"),
             0.1,
-            lambda s: f"is off by {s.relative('quantisation'):.0%} of its activation, as it can only count to {steps}",
+            lambda s: (
+                f"is off by {s.relative('quantisation'):.0%} of its activation, as it can only count to {steps}"
+            ),
         ),
         _Kind(
             "unevenness",
             lambda s: s.relative("made_here"),
             0.1,
-            lambda s: f"is off by {s.relative('made_here'):.0%} of its activation, as its spikes come in unevenly",
+            lambda s: (
+                f"is off by {s.relative('made_here'):.0%} of its activation, as its spikes come in unevenly"
+            ),
         ),
         _Kind(
             "waiting",
             lambda s: s.waiting[-1] * s.relative(),
             0.05,
-            lambda s: f"has {s.waiting[-1]:.0%} of its active neurons still waiting for a first spike {after}",
+            lambda s: (
+                f"has {s.waiting[-1]:.0%} of its active neurons still waiting for a first spike {after}"
+            ),
         ),
         _Kind(
             "bias",

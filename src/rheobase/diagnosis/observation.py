@@ -139,7 +139,13 @@ def watch_sites(
     """Simulate, and show a probe every site and every current that changes over time."""
     sources = {snn.source(site) for site in snn.sites}
     simulate(
-        snn, x, steps, at=[steps], first_sample=first_sample, probe=probe, watch=[*snn.sites, *sorted(sources)]
+        snn,
+        x,
+        steps,
+        at=[steps],
+        first_sample=first_sample,
+        probe=probe,
+        watch=[*snn.sites, *sorted(sources)],
     )
 
 

@@ -76,7 +76,9 @@ def _more_steps(snn: SNN, data: Batches, steps: int, before: float) -> Iterator[
     accuracy = evaluate(snn, data, 4 * steps, progress=False).accuracy
     for factor in (2, 4):
         cures = ("quantisation", "waiting", "unevenness", "bias")
-        yield Remedy(f"{factor} times as many steps", cures, before, accuracy[factor * steps - 1], factor * steps)
+        yield Remedy(
+            f"{factor} times as many steps", cures, before, accuracy[factor * steps - 1], factor * steps
+        )
 
 
 def _starts(snn: SNN) -> Iterator[_Change]:
@@ -116,9 +118,7 @@ def _settings(ann: nn.Module, snn: SNN, data: Batches, steps: int) -> Iterator[_
                 yield _Change(f"percentile {percentile:g} instead of {instead}", cures, again(changed))
     single = own if hasattr(own, "per_channel") else by_percentile
     if single is not None and getattr(single, "per_channel", None) is False:
-        yield _Change(
-            "a threshold for each channel", cures, again(_with(single, per_channel=True))
-        )
+        yield _Change("a threshold for each channel", cures, again(_with(single, per_channel=True)))
     if own is not None and (meant := getattr(own, "steps", steps)) != steps:
         yield _Change(
             f"converted for {steps} steps instead of {meant}", cures, again(_with(own, steps=steps))

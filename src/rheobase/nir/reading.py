@@ -5,11 +5,13 @@ shapes and numbers are checked as those of any file are.
 """
 
 import json
+import keyword
 import re
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from rheobase.nir.canonical import NirError
 from rheobase.nir.starts import channelwise
@@ -18,7 +20,6 @@ from rheobase.snn import SNN
 from rheobase.storage.networks import INPUT, build_network
 from rheobase.storage.values import TENSOR, FormatError
 
-_NAME = re.compile(r"\w+(\.\w+)*", re.ASCII)
 _REASONS = {
     "LIF": "it leaks, and this package's neurons do not",
     "CubaLIF": "it leaks, and this package's neurons do not",
@@ -132,13 +133,11 @@ class _Reader:
 
     def _translate(self, name: str, node: Any, source: str) -> None:
         kind = type(node).__name__
-        label = text(node.metadata.get("name", name))
-        label = label if _NAME.fullmatch(label) else name
-        self.names[name] = label
+        self.names[name] = label = _label(text(node.metadata.get("name", name)))
         translations = {
             "Affine": self._affine, "Linear": self._affine, "Conv1d": self._conv, "Conv2d": self._conv,
-            "AvgPool2d": self._average, "SumPool2d": self._sum, "Flatten": self._flatten, "Scale": self._scale,
-            "IF": self._fire,
+            "AvgPool2d": self._average, "SumPool2d": self._sum, "Flatten": self._flatten,
+            "Scale": self._scale, "IF": self._fire,
         }  # fmt: skip
         translate = translations.get(kind)
         if translate is None:
@@ -209,8 +208,10 @@ class _Reader:
         if self.reset == "zero" and (torch.as_tensor(node.v_reset) != 0).any():
             raise NirError(f"{label} is reset to a potential other than 0, the only one that is read")
         threshold = _compressed(torch.as_tensor(node.v_threshold).float())
-        start = torch.as_tensor(node.metadata.get("v_init", 0.0)).float()
-        start = _compressed(start) if start.dim() else start
+        start = torch.as_tensor(node.metadata.get("v_init", np.zeros_like(node.v_threshold))).float()
+        if start.shape != node.v_threshold.shape:
+            raise NirError(f"{label} has {node.v_threshold.shape} neurons and {tuple(start.shape)} starts")
+        start = _compressed(start)
         if start.dim() == 0 and threshold.dim() == 0 and threshold == 1:
             initial: dict[str, Any] = {"kind": "Constant", "fraction": start.item()}
         else:
@@ -220,6 +221,12 @@ class _Reader:
             "amplitude": self._tensor(f"{label}.amplitude", 1.0), "initial": initial, "reset": self.reset,
             "strict": self.strict,
         }  # fmt: skip
+
+
+def _label(name: str) -> str:
+    """A name as a network's nodes can have it."""
+    words = re.sub(r"[^\w.]|^\.|\.$|\.(?=\.)", "_", name, flags=re.ASCII).split(".")
+    return ".".join(f"n_{w}" if keyword.iskeyword(w) or hasattr(fx.GraphModule, w) else w for w in words)
 
 
 def _compressed(values: Tensor) -> Tensor:

@@ -37,8 +37,9 @@ def write_graph(draft: Draft, grid: Grid | None) -> tuple[Any, dict[str, str]]:
         depth[node] = 1 + max((depth[i] for i in inputs), default=0)
         if isinstance(draft.operation(node), Add) or node.op == "placeholder":
             continue
-        # Some readers run nodes in the order of edges: the longer path must come before the skip.
-        for position, source in enumerate(sorted(inputs, key=lambda i: -depth[i])):
+        # Some readers run nodes in the order of edges: the longer or heavier path must come before the skip.
+        main_first = sorted(inputs, key=lambda i: (-depth[i], -_weight(draft, i)))
+        for position, source in enumerate(main_first):
             (skips if position else edges).append((names[source], names[node]))
     nodes["output"] = nir.Output(np.array(draft.shapes[_result(draft)]))
     metadata = _graph_metadata(draft, grid)
@@ -56,6 +57,10 @@ def _result(draft: Draft) -> fx.Node:
 
 def _summands(draft: Draft, node: fx.Node) -> list[fx.Node]:
     return list(node.all_input_nodes) if isinstance(draft.operation(node), Add) else [node]
+
+
+def _weight(draft: Draft, node: fx.Node) -> int:
+    return sum(p.numel() for p in getattr(draft.operation(node), "parameters", list)())
 
 
 def _names(draft: Draft) -> dict[fx.Node, str]:

@@ -6,12 +6,22 @@ from pathlib import Path
 from rheobase import papers
 from rheobase.records import Record
 from rheobase.reports.comparison import comparison_page
-from rheobase.reports.demonstration import accuracy_figure, accuracy_page
+from rheobase.reports.demonstration import Demonstration, accuracy_figure, accuracy_page
 from rheobase.reports.pages import write_page
-from rheobase.reports.readme import readme_table, refresh_readme
+from rheobase.reports.readme import draw_demonstration, readme_table, refresh_readme, renew
 from rheobase.reports.sections import account
 
-__all__ = ["accuracy_figure", "accuracy_page", "comparison_page", "readme_table", "refresh_readme", "report"]
+__all__ = [
+    "Demonstration",
+    "accuracy_figure",
+    "accuracy_page",
+    "comparison_page",
+    "draw_demonstration",
+    "readme_table",
+    "refresh_readme",
+    "renew",
+    "report",
+]
 
 
 def report(

@@ -1,13 +1,44 @@
 """The page about a single network: accuracy, spikes and energy of a few conversions, step by step."""
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rheobase.evaluation import Evaluation
-from rheobase.records import environment
+from rheobase.records import environment, replace_file
 from rheobase.reports.figures import Curve, Panel, draw_curves
 from rheobase.reports.pages import standalone, write_page
 from rheobase.reports.tables import Line, Table, number
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """What a demonstration measured.
+
+    Attributes:
+        dataset: On which data.
+        ann_accuracy: Percent right before conversion.
+        ann_operations: Of one image, before conversion.
+        results: By the start's name.
+        versions: Of what it ran on.
+    """
+
+    dataset: str
+    ann_accuracy: float
+    ann_operations: int
+    results: dict[str, Evaluation]
+    versions: dict[str, str]
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON."""
+        replace_file(path, json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> "Demonstration":
+        """Read what `write` wrote."""
+        found = json.loads(path.read_text())
+        return cls(**{**found, "results": {k: Evaluation(**v) for k, v in found["results"].items()}})
 
 
 def accuracy_page(

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
-from rheobase import papers
-from rheobase.records import Record
+from rheobase import methods, papers
+from rheobase.records import Record, load_all, replace_file
 from rheobase.reports import tables
+from rheobase.reports.demonstration import Demonstration, accuracy_figure
 from rheobase.reports.groups import group
-from rheobase.reports.pages import to_markdown
+from rheobase.reports.pages import escape_markdown, to_markdown
 from rheobase.reports.tables import Line, Table, difference, number
 
 _BLOCK = re.compile(r"(<!-- table:(?P<paper>[\w-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
@@ -51,10 +53,59 @@ def readme_table(records: Iterable[Record], paper: str = "opi2022") -> str:
     return "\n\n".join([to_markdown(table), score, "\n".join(f"- {source}" for source in sources)]) + "\n"
 
 
-def refresh_readme(text: str, records: Iterable[Record]) -> str:
-    """A README with the tables between its markers made anew; without markers it stays as it is.
+def refresh_readme(text: str, records: Iterable[Record], demonstration: Demonstration | None = None) -> str:
+    """A README with everything between its markers made anew; without markers it stays as it is.
 
-    A table stands between `<!-- table:NAME -->` and `<!-- /table -->`, where NAME is the paper's.
+    A table stands between `<!-- table:NAME -->` and `<!-- /table -->`, where NAME is the paper's; the
+    demonstration's between `<!-- demo -->` and `<!-- /demo -->`, the methods' likewise.
     """
     kept = list(records)
-    return _BLOCK.sub(lambda m: m[1] + "\n" + readme_table(kept, m["paper"]) + "\n" + m[3], text)
+    text = _BLOCK.sub(lambda m: m[1] + "\n" + readme_table(kept, m["paper"]) + "\n" + m[3], text)
+    text = _fill(text, "methods", _methods())
+    return text if demonstration is None else _fill(text, "demo", _tell(demonstration))
+
+
+def renew(readme: Path | str, results: Path | str) -> None:
+    """Make a README anew from the records, and from `docs/demo.json` beside it its picture too."""
+    readme = Path(readme)
+    demo = readme.parent / "docs" / "demo.json"
+    found = Demonstration.read(demo) if demo.exists() else None
+    replace_file(readme, refresh_readme(readme.read_text("utf-8"), load_all(results), found))
+    if found is not None:
+        replace_file(demo.with_suffix(".svg"), draw_demonstration(found))
+
+
+def draw_demonstration(found: Demonstration) -> str:
+    """The README's picture."""
+    curves = {f"start {name}": result for name, result in reversed(found.results.items())}
+    return accuracy_figure(curves, found.ann_accuracy)
+
+
+def _fill(text: str, name: str, content: str) -> str:
+    block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    return block.sub(lambda m: f"{m[1]}\n{content.strip()}\n\n{m[2]}", text)
+
+
+def _methods() -> str:
+    lines = []
+    for name in methods.names():
+        method = methods.find(name).example()
+        needs = {"its own training": method.needs_training, "calibration data": method.needs_calibration}
+        needed = " and ".join(need for need, so in needs.items() if so) or "nothing but the network"
+        about = escape_markdown((type(method).__doc__ or "").split("\n")[0])
+        lines.append(f"- `{name}`: {about} Needs {needed}.")
+    return "\n".join(lines)
+
+
+def _tell(found: Demonstration) -> str:
+    steps = (1, 2, 4, 8, 16, 32)
+    lines = [
+        Line(f"start {name}", (*(number(e.accuracy[t - 1], 1) for t in steps), f"{e.sop[-1]:,.0f}"))
+        for name, e in found.results.items()
+    ]
+    table = Table("", ("Percent right", *(f"T={t}" for t in steps), "SOP at T=32"), tuple(lines))
+    return (
+        f"{to_markdown(table)}\n\nBefore conversion the network is right on {number(found.ann_accuracy)} % of "
+        f"the test images and takes {found.ann_operations:,} operations an image. A synaptic operation (SOP) "
+        "is the addition that one spike causes at one synapse."
+    )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 # Smaller blocks spend their time starting operations, larger ones leave the second-level cache (measured with
 # benchmarks/integrate_fire.py --blocks).
-BLOCK = 1 << 17
+BLOCK = 1 << 18
 
 
 def run(
