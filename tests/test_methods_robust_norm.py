@@ -10,7 +10,7 @@ import families
 from rheobase import Half, Zero, convert, methods, simulate
 from rheobase.coding import Poisson
 from rheobase.methods.observers import Quantile
-from rheobase.methods.robust_norm import GatedMaxPool
+from rheobase.operations import GatedMaxPool
 
 BOUND = 1 / 512
 

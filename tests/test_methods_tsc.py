@@ -7,8 +7,7 @@ from torch import Tensor, nn
 import families
 from rheobase import Half, Zero, convert, methods, simulate
 from rheobase.coding import ConstantCurrent, TemporalSwitch
-from rheobase.methods.tsc import Switch
-from rheobase.neurons import IntegrateFire
+from rheobase.neurons import IntegrateFire, Switch
 
 
 def switched(p: Tensor, N: int) -> Tensor:

@@ -35,8 +35,8 @@ _STARTS_OF, _SETTINGS_OF = 3, 2
 class Budget:
     """What a conversion may cost; whatever is not given is free.
 
-    With a loss of accuracy alone the fewest steps are looked for; with steps or joules alone the best accuracy;
-    with both kinds the first conversion that keeps to all of them is taken.
+    With a loss of accuracy alone the fewest steps are looked for; with steps or joules alone the best
+    accuracy; with both kinds the first conversion that keeps to all of them is taken.
 
     Attributes:
         accuracy_loss: Points of accuracy below the ordinary network.
@@ -103,8 +103,8 @@ class Trial:
     def __str__(self) -> str:
         if self.note:
             return f"{self.name:<44} {self.note}"
-        mark = "met" if self.met else ""
-        return f"{self.name:<44} {self.accuracy:6.2f} %  T = {self.steps:<4} {self.joules:9.3g} J  {mark}".rstrip()
+        measured = f"{self.accuracy:6.2f} %  T = {self.steps:<4} {self.joules:9.3g} J"
+        return f"{self.name:<44} {measured}{'  met' if self.met else ''}"
 
 
 @dataclass(frozen=True)

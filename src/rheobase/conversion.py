@@ -20,7 +20,7 @@ from rheobase.membrane import Initial
 from rheobase.methods import Method, Observer
 from rheobase.neurons import IntegrateFire
 from rheobase.snn import SNN, Provenance
-from rheobase.weights import run
+from rheobase.weights import full_precision, run
 
 
 @dataclass
@@ -126,9 +126,7 @@ def convert(
     return snn
 
 
-def _calibration_inputs(
-    method: Method, initial: Initial, calibration: Any
-) -> Callable[[], Iterator[Tensor]]:
+def _calibration_inputs(method: Method, initial: Initial, calibration: Any) -> Callable[[], Iterator[Tensor]]:
     if calibration is None and (method.needs_calibration or initial.needs_calibration):
         who = f"method {method.name!r}" if method.needs_calibration else f"the initial potential {initial}"
         raise ValueError(
@@ -153,8 +151,8 @@ def _observe(
                 raise ValueError(f"site {name!r} gave NaN or infinite activations on the calibration data")
             observer.update(a)
 
-    with torch.no_grad():
-        for x in inputs():
+    for x in inputs():
+        with torch.no_grad(), full_precision(x.device):
             run(network.module, x, see)
 
 

@@ -93,7 +93,7 @@ def evaluate(
         pooled_units: Count synaptic operations behind average pooling by pooled units that are not zero,
             instead of by the spikes that went in.
         convention: What an operation costs.
-        exit: When an image leaves because its answer is safe. It keeps that answer and costs nothing more, and
+        exit: When an image leaves because its answer is safe. It keeps that answer and costs nothing more;
             accuracy after a step belongs to the mean `latency` up to it.
         progress: Whether to show a progress bar.
     """

@@ -7,6 +7,7 @@ are not: over time they work on sums, so that their mean output tends to what th
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -192,6 +193,31 @@ class MaxPool(Accumulating):
 
     def accumulate(self, sums: tuple[Tensor, ...], steps: Tensor) -> Tensor:
         return self.forward(*sums)
+
+
+class GatedMaxPool(MaxPool):
+    """Max-pooling that lets the current spike of the neuron pass which has fired most so far.
+
+    The spikes of a neuron are lost while another one of its window leads, so that the summed output stays
+    below the maximum of the summed inputs wherever the lead changes.
+    """
+
+    def __init__(self, pool: nn.Module) -> None:
+        super().__init__(pool)
+        self.leader = copy.copy(pool)
+        self.leader.return_indices = True  # type: ignore[assignment]
+
+    def advance(self, inputs_TB: tuple[Tensor, ...], state: dict[str, Tensor], steps_before: int) -> Tensor:
+        (x_TB,) = inputs_TB
+        sum_TB = x_TB.clone()
+        if steps_before:
+            sum_TB[0] += state["sum"]
+        for t in range(1, len(x_TB)):  # one by one, so that chunks cannot change a sum
+            sum_TB[t] += sum_TB[t - 1]
+        state["sum"] = sum_TB[-1].clone()
+        _, leader = self.leader(sum_TB.flatten(0, 1))
+        passed = x_TB.flatten(0, 1).flatten(2).gather(2, leader.flatten(2))
+        return passed.view(*x_TB.shape[:2], *leader.shape[1:])
 
 
 class Product(Accumulating):

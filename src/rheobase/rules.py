@@ -115,9 +115,7 @@ def _smooth(name: str) -> dict[str, Rule]:
     return {name: lower, f"{name}_": lower, module_name: lower}
 
 
-def _lower_gelu(
-    call: Call, x: fx.Node, module: nn.GELU | None = None, approximate: str = "none"
-) -> fx.Node:
+def _lower_gelu(call: Call, x: fx.Node, module: nn.GELU | None = None, approximate: str = "none") -> fx.Node:
     approximate = approximate if module is None else module.approximate
     return call.site(x, Smooth("gelu-tanh" if approximate == "tanh" else "gelu"), None, False)
 

@@ -8,8 +8,7 @@ no result depends on the chunks.
 Shape letters: T steps of a chunk, B batch, S steps read out, K outputs; `...` is one sample's own shape.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +21,7 @@ from rheobase.operations import SYNAPTIC, Accumulating, Add
 from rheobase.schedule import Schedule, Step, schedule
 from rheobase.snn import SNN
 from rheobase.synapses import Synapses
-from rheobase.weights import weigh
+from rheobase.weights import full_precision, weigh
 
 Probe = Callable[[str, Tensor, int], None]
 """Called with a node's name, its signal (T, B, ...) and how many steps went before. The signal is overwritten
@@ -112,7 +111,7 @@ def simulate(
         {} if synapses is None else {k: v.flatten().to(x.device) for k, v in synapses.fan_out.items()},
         torch.zeros(steps, dtype=torch.float64, device=x.device),
     )
-    with torch.inference_mode(), _full_precision(x.device):
+    with torch.inference_mode(), full_precision(x.device):
         parts = [
             _Simulation(
                 snn, plan, part, first_sample + i * samples, tally, watched, Attendance(exit, part, steps)
@@ -167,21 +166,6 @@ def _window(snn: SNN) -> int | None:
     return windows.pop() if windows else None
 
 
-@contextmanager
-def _full_precision(device: torch.device) -> Iterator[None]:
-    """Keep TF32 out of convolutions and matrix products for a while."""
-    if device.type != "cuda":
-        yield
-        return
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
-
-
 @dataclass(frozen=True)
 class _Tally:
     """What a run counts: spikes of each site, and synaptic operations by the fan-out of their sources."""
@@ -215,7 +199,7 @@ class _Simulation:
         self.number = {site: i for i, site in enumerate(snn.sites)}
 
     def run(self, steps: int, chunk: int, moments: tuple[int, ...], delay: int) -> tuple[Tensor, Tensor]:
-        """Mean outputs (S, B, K) after the steps of `moments`, without those of the delay, and who left when."""
+        """Mean outputs (S, B, K) after the steps of `moments`, and the step after which each sample left."""
         wanted = set(moments)
         total: Tensor | None = None
         means: list[Tensor] = []

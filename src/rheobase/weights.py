@@ -7,7 +7,8 @@ products are computed in blocks of one height. On a GPU libraries choose by size
 only where the sums are exact, as for weights on a power-of-two grid.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ def _in_blocks(linear: nn.Linear, x: Tensor) -> Tensor:
 
 def _direct(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> bool:
     plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
-    return plain and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    return plain and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
 def _convolve(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
@@ -84,3 +85,18 @@ def _convolve(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
         conv.groups,
     )
     return flat.squeeze(2)
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Keep TF32 out of convolutions and matrix products for a while."""
+    if device.type != "cuda":
+        yield
+        return
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before

@@ -60,7 +60,7 @@ def count_spikes(neuron: IntegrateFire, z: Tensor, start: Tensor, steps: int) ->
 def bound_spikes(
     neuron: IntegrateFire, z: Tensor, start: Tensor, steps: int, unevenness: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Bounds on the spikes of a neuron that resets by subtraction, under a current that is only even on average.
+    """Bounds on how often a neuron that resets by subtraction fires under a current that is not even.
 
     Let S(t) be the sum of the currents up to step t, z = S(T)/T and D ≥ |S(t) − t·z| for every t.
 

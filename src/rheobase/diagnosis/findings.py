@@ -59,7 +59,7 @@ def _kinds(steps: int) -> tuple[_Kind, ...]:
             lambda s: s.relative("quantisation"),
             0.1,
             lambda s: (
-                f"is off by {s.relative('quantisation'):.0%} of its activation, as it can only count to {steps}"
+                f"is off by {s.relative('quantisation'):.0%} of its activation, as it counts to {steps} only"
             ),
         ),
         _Kind(

@@ -46,7 +46,7 @@ def worth_of_spikes(site: Site, neuron: Neuron, dims: int) -> Tensor:
     """What a mean output of one stands for in the ordinary network: the amplitude that was folded away.
 
     It is the activation divided by the neuron's rate, both at the threshold or both at half of it: one of
-    these lies off the steps of a quantised activation and within the range of the neuron. Dead neurons give 0.
+    these lies off the steps of a quantised activation and in the range of the neuron. Dead neurons give 0.
 
     Args:
         site: The site in the ordinary network.
@@ -115,7 +115,7 @@ class _Totals:
 def _total_over_time(
     snn: SNN, x: Tensor, steps: int, first_sample: int, active: dict[str, Tensor]
 ) -> _Totals:
-    """Mean signals of all sites and their currents, and how many active neurons wait for their first spike."""
+    """Mean signals of all sites and their currents, and how many active neurons wait for a first spike."""
     sums: dict[str, Tensor] = {}
     fired = {site: torch.zeros_like(mask) for site, mask in active.items()}
     waiting = {site: torch.zeros(steps, dtype=torch.int64, device=x.device) for site in active}

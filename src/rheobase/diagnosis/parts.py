@@ -42,7 +42,8 @@ def _ceiling(seen: Observation, neuron: Neuron) -> Tensor:
     dims = seen.activation.dim()
     much = along_channels(neuron.threshold.where(~neuron.dead, 1), dims)[None] * 1e6
     with torch.no_grad():
-        return neuron(much).double() * seen.worth
+        largest: Tensor = neuron(much)
+    return largest.double() * seen.worth
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def _settings(ann: nn.Module, snn: SNN, data: Batches, steps: int) -> Iterator[_
 
 
 def _with(method: Method, **settings: object) -> Method:
-    return replace(method, **settings)  # type: ignore[arg-type]
+    return replace(method, **settings)
 
 
 def method_of(snn: SNN) -> Method | None:

@@ -53,8 +53,8 @@ def fit_exit(
 ) -> Exit:
     """The rule with the fewest mean steps that loses no more than so much accuracy.
 
-    A few inputs cannot show a small loss. So what counts is not the loss on them but what it may be elsewhere:
-    the upper end of the 90 % interval (Wilson's) for the share of answers that leaving early spoils.
+    A few inputs cannot show a small loss. So what counts is not the loss on them, but what it may be on
+    others: the upper end of Wilson's 90 % interval for the share of answers that leaving early spoils.
 
     Args:
         snn: The network.
@@ -73,7 +73,7 @@ def fit_exit(
         ValueError: If there are too few inputs to show such a loss.
     """
     runs = _run(snn, calibration, rule(torch.inf), steps, batch_size)
-    samples = runs.right_TB.shape[1]
+    samples = runs.right.shape[1]
     if loss > 0 and _upper(0, samples) > loss:
         needed = math.ceil((100 / loss - 1) * _DEVIATIONS**2)
         raise ValueError(
@@ -88,7 +88,7 @@ def fit_exit(
 def _upper(spoiled: float, samples: int) -> float:
     """The upper end of Wilson's interval for a percentage seen in so many samples."""
     share, square = spoiled / 100, _DEVIATIONS**2
-    spread = (share * (1 - share) / samples + square / (4 * samples**2)) ** 0.5
+    spread = math.sqrt(share * (1 - share) / samples + square / (4 * samples**2))
     return 100 * (share + square / (2 * samples) + _DEVIATIONS * spread) / (1 + square / samples)
 
 
@@ -101,10 +101,10 @@ def trade_off(
 
 @dataclass(frozen=True)
 class _Runs:
-    """The score of every sample after every step, and whether its answer was right."""
+    """The score of every sample after every step, and whether its answer was right, (T, B) each."""
 
-    score_TB: Tensor
-    right_TB: Tensor
+    score: Tensor
+    right: Tensor
 
 
 def _run(snn: SNN, data: Any, rule: Exit, steps: int, batch_size: int | None) -> _Runs:
@@ -122,11 +122,11 @@ def _run(snn: SNN, data: Any, rule: Exit, steps: int, batch_size: int | None) ->
 
 
 def _weigh_levels(runs: _Runs, rule: type[Exit]) -> list[Point]:
-    steps, last_B = len(runs.score_TB), runs.right_TB[-1]
+    steps, last_B = len(runs.score), runs.right[-1]
     points = [Point(rule(torch.inf), steps, 100 * last_B.double().mean().item(), 0.0)]
-    for level in _levels(runs.score_TB):
-        leave_TB = _next_exit(runs.score_TB >= level)
-        right_TB = runs.right_TB.gather(0, leave_TB)
+    for level in _levels(runs.score):
+        leave_TB = _next_exit(runs.score >= level)
+        right_TB = runs.right.gather(0, leave_TB)
         columns = ((leave_TB + 1).double(), 100 * right_TB.double(), 100 * (last_B & ~right_TB).double())
         rows = zip(*(column.mean(1).tolist() for column in columns), strict=True)
         points += [Point(rule(level, after), *row) for after, row in enumerate(rows, start=1)]
@@ -135,7 +135,7 @@ def _weigh_levels(runs: _Runs, rule: type[Exit]) -> list[Point]:
 
 def _levels(scores_TB: Tensor) -> list[float]:
     """Levels to try: scores that occur, evenly by rank."""
-    found = scores_TB.unique()
+    found = torch.unique(scores_TB)
     places = torch.linspace(0, len(found) - 1, min(len(found), _LEVELS)).round().long()
     return [float(level) for level in found[places]]
 

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -35,9 +35,9 @@ class Hybrid(Method):
     conversion and spike timing dependent backpropagation", ICLR 2020.
 
     The conversion is threshold balancing with Poisson input and v(0) = 0; neurons keep what is left after a
-    spike. Readings: a layer is measured with the factor already in the thresholds before it; signals arrive in
-    the step they are sent in, where the authors' code lets each layer wait a step; residual blocks are balanced
-    like all others, which their code leaves out.
+    spike. Readings: a layer is measured with the factor already in the thresholds before it; signals arrive
+    in the step they are sent in, where the authors' code lets each layer wait a step; residual blocks are
+    balanced like all others, which their code leaves out.
     """
 
     name = "hybrid"
@@ -137,6 +137,9 @@ def fine_tune(
                 right += (logits.argmax(1) == labels).float().mean().item()
                 bar.advance()
             bar.say(f"epoch {epoch + 1}: loss {loss_sum / per_epoch:.4g}, accuracy {right / per_epoch:.2%}")
+    lesson = {"steps": steps, "epochs": epochs, "surrogate": str(surrogate), "seed": seed}
+    settings = {**snn.provenance.settings, "fine_tuned": lesson}
+    tuned.provenance = replace(snn.provenance, settings=settings)
     return tuned.requires_grad_(False)
 
 

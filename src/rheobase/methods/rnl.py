@@ -74,7 +74,7 @@ def fine_tune(
     Weights and running maxima stay. One σ, shared by all layers, is restarted and learns by gradient descent
     with momentum 0.9 to minimise 1 − mean cos(reference output, output) + weight · mean Ω over the layers,
     the positive part of the read-out over its maximum being one more. The reference is a frozen copy of the
-    network as it was given. (In the authors' code both outputs are the network's own, and the cosine is idle.)
+    network as it was given. (In the authors' code both outputs are the network's own, so the cosine is idle.)
 
     After each epoch the network is measured on the data. Given is the epoch with the smallest mean Ω of those
     that decide all but a share `tolerance` of the images as the reference does; if there is none, a warning

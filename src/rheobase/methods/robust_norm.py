@@ -1,16 +1,13 @@
 """Robust normalisation by a percentile."""
 
-import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-
-from torch import Tensor, nn
 
 from rheobase.graph import Site
 from rheobase.methods.base import Method, Observer
 from rheobase.methods.observers import Quantile
 from rheobase.neurons import IntegrateFire, Neuron
-from rheobase.operations import MaxPool
+from rheobase.operations import GatedMaxPool, MaxPool
 
 if TYPE_CHECKING:
     from rheobase.conversion import Conversion
@@ -60,28 +57,3 @@ class RobustNorm(Method):
             for name, pool in list(module.named_modules()):
                 if isinstance(pool, MaxPool):
                     module.set_submodule(name, GatedMaxPool(pool.pool))
-
-
-class GatedMaxPool(MaxPool):
-    """Max-pooling that lets the current spike of the neuron pass which has fired most so far.
-
-    The spikes of a neuron are lost while another one of its window leads, so that the summed output stays
-    below the maximum of the summed inputs wherever the lead changes.
-    """
-
-    def __init__(self, pool: nn.Module) -> None:
-        super().__init__(pool)
-        self.leader = copy.copy(pool)
-        self.leader.return_indices = True  # type: ignore[assignment]
-
-    def advance(self, inputs_TB: tuple[Tensor, ...], state: dict[str, Tensor], steps_before: int) -> Tensor:
-        (x_TB,) = inputs_TB
-        sum_TB = x_TB.clone()
-        if steps_before:
-            sum_TB[0] += state["sum"]
-        for t in range(1, len(x_TB)):  # one by one, so that chunks cannot change a sum
-            sum_TB[t] += sum_TB[t - 1]
-        state["sum"] = sum_TB[-1].clone()
-        _, leader = self.leader(sum_TB.flatten(0, 1))
-        passed = x_TB.flatten(0, 1).flatten(2).gather(2, leader.flatten(2))
-        return passed.view(*x_TB.shape[:2], *leader.shape[1:])

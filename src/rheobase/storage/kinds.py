@@ -229,7 +229,7 @@ OPERATIONS = _group(
     _kind(operations.Slice, dim=_DIM, start=whole(0), length=_COUNT),
     _kind(operations.Mean, dims=several(_DIM), keepdim=flag),
     _kind(operations.Pad, amounts=several(whole(-(2**16), 2**16))),
-    _kind(operations.MaxPool, pool=one_of(POOLS)),
+    *(_kind(t, pool=one_of(POOLS)) for t in (operations.MaxPool, operations.GatedMaxPool)),
     _kind(
         neurons.IntegrateFire, _neuron(neurons.IntegrateFire), threshold=tensor, amplitude=tensor,
         initial=_START, reset=word("subtract", "zero"), strict=flag,
@@ -237,6 +237,10 @@ OPERATIONS = _group(
     _kind(
         neurons.FewSpikes, _few_spikes, threshold=tensor, amplitude=tensor, digits=tensor,
         function=word(*FUNCTIONS), initial=_START, strict=flag,
+    ),
+    _kind(
+        neurons.Switch, _neuron(neurons.Switch), threshold=tensor, amplitude=tensor, window=_COUNT,
+        initial=_START,
     ),
 )  # fmt: skip
 
