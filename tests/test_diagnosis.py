@@ -1,6 +1,7 @@
 """Diagnosis: the parts of an error are what they are called, and sum to the whole."""
 
 import copy
+from itertools import pairwise
 
 import pytest
 import torch
@@ -97,10 +98,10 @@ def identity_holds(result: Diagnosis) -> None:
     strict=st.booleans(),
 )
 def test_parts_sum_to_the_whole(seed, widths, T, initial, per_channel, strict) -> None:
-    """For every neuron and sample, and so for every mean; clipped too, as the data go beyond the calibration."""
+    """For every neuron and sample; with clipping, as the data go beyond the calibration."""
     torch.manual_seed(seed)
     sizes = [4, *widths, 3]
-    layers = [(nn.Linear(a, b), nn.ReLU()) for a, b in zip(sizes, sizes[1:], strict=False)]
+    layers = [(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(sizes)]
     model = nn.Sequential(*[m for pair in layers for m in pair][:-1])
     x = torch.randn(12, 4)
     snn = convert(model, "max-norm", x[:4], initial=initial, per_channel=per_channel, strict=strict)

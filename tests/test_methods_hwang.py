@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rheobase import Constant, Half, Zero, convert, datasets, evaluate, methods, simulate
 from rheobase.comparison import activations
 from rheobase.conversion import Conversion
-from rheobase.membrane import Searched
+from rheobase.membrane import Searched, parse
 from rheobase.methods.hwang import Hwang
 from rheobase.search import search_delay, search_starts
 
@@ -104,6 +104,10 @@ def test_it_needs_data_and_sound_settings(clipped: nn.Module) -> None:
             Searched(**arguments)
     with pytest.raises(ValueError, match="steps must be a whole number"):
         methods.get("hwang", steps=0)
+    assert parse("searched:8") == Searched(8)
+    for text in ("searched", "searched:", "searched:x", "searched:0"):
+        with pytest.raises(ValueError, match="searched:8 for runs of 8 steps|whole number"):
+            parse(text)
 
 
 def test_it_is_far_ahead_of_zero(trained, digits) -> None:

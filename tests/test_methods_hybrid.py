@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import families
-from rheobase import Half, convert, datasets, evaluate, methods, simulate
+from rheobase import Half, Zero, convert, datasets, evaluate, methods, simulate
 from rheobase.coding import ConstantCurrent, Poisson
 from rheobase.methods import hybrid
 from rheobase.snn import SNN
@@ -171,3 +171,13 @@ def test_what_cannot_be_trained_is_refused(trained, digits) -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             methods.get("hybrid", **settings)
+
+
+def test_a_half_start_is_ahead_before_fine_tuning(trained, digits) -> None:
+    split = digits.train.take(64)
+    accuracy = []
+    for start in (Zero(), Half()):
+        snn = convert(trained, "hybrid", split, steps=20, initial=start, coding=ConstantCurrent())
+        accuracy.append(evaluate(snn, digits.test, 8, progress=False).accuracy[-1])
+    assert accuracy[1] >= accuracy[0]
+    assert accuracy[1] >= 90

@@ -208,6 +208,7 @@ class TestMeaning:
                     assert node.metadata["reset"] == "subtract"
             incoming = [b for _, b in graph.edges]
             assert max(incoming.count(b) for b in incoming) <= 2
+            assert incoming.count("output") == 1
             assert all(word.isidentifier() for word in graph.nodes)
             assert graph.metadata["dt"] == 1
             assert graph.metadata["threshold_compare"] == ">="
@@ -259,7 +260,7 @@ class Odd(nn.Module):
         self.shuffle = nn.ChannelShuffle(2)
         self.grouped = nn.Conv2d(6, 6, 3, padding="valid", groups=3)
         self.last = nn.Conv2d(3, 4, 1)
-        self.fc = nn.Linear(4, 5)
+        self.fc, self.skip = nn.Linear(4, 5), nn.Linear(4, 5, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.flat(x))
@@ -267,7 +268,8 @@ class Odd(nn.Module):
         x = torch.relu(self.grouped(self.shuffle(x)[:, :, 1:-1, :]))
         x = torch.relu(self.last(x[:, 1:4] + x[:, 1:4]))
         x = torch.relu(x + x + 0.5 * x)
-        return self.fc(x.mean((2, 3), keepdim=True).flatten(1))
+        x = x.mean((2, 3), keepdim=True).flatten(1)
+        return self.fc(x) + self.skip(x)
 
 
 class Line(nn.Module):
@@ -296,6 +298,7 @@ def test_everything_with_another_form(
     assert_same(
         export.snn, from_nir(tmp_path / "net.nir"), x[:8] if not export.grid else export.grid.round(x[:8])
     )
+    assert [b for _, b in nir.read(tmp_path / "net.nir").edges].count("output") == 1
     if profile == "float32":
         assert export.differing == 0
         assert export.spikes is not None
@@ -377,10 +380,12 @@ class TestRefusals:
 def test_weights_are_eight_bits(tmp_path: Path) -> None:
     export = to_nir(example("SharedReLU"), tmp_path / "net.nir", "grid", golden=inputs(4), steps=8)
     graph = nir.read(tmp_path / "net.nir")
-    layers = [n for n in graph.nodes.values() if hasattr(n, "weight")]
+    exponents = json.loads(graph.metadata["exponents"])
+    layers = {name: n for name, n in graph.nodes.items() if hasattr(n, "weight")}
+    assert exponents.keys() == layers.keys()
     assert len(layers) == 5
-    for node in layers:
-        whole = node.weight.astype(np.float64) * 2.0 ** int(node.metadata["exponent"])
+    for name, node in layers.items():
+        whole = node.weight.astype(np.float64) * 2.0 ** exponents[name]
         assert (whole == np.round(whole)).all()
         assert 32 < np.abs(whole).max() <= 127
     assert isinstance(export, Export)

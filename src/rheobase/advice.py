@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -102,7 +103,7 @@ class Trial:
 
     def __str__(self) -> str:
         if self.note:
-            return f"{self.name:<44} {self.note}"
+            return f"{self.name:<44} not measured: {shorten(self.note, 70, placeholder=' …')}"
         measured = f"{self.accuracy:6.2f} %  T = {self.steps:<4} {self.joules:9.3g} J"
         return f"{self.name:<44} {measured}{'  met' if self.met else ''}"
 
@@ -183,16 +184,17 @@ class _Parts:
 
 def _part(ann: nn.Module, calibration: Any, hold_out: float, seed: int) -> tuple[_Parts, str]:
     given = list(batches(calibration, what="calibration data"))
-    x = torch.cat([x for x, _ in given])
+    device = next((p.device for p in ann.parameters()), given[0][0].device)
+    x = torch.cat([x for x, _ in given]).to(device)
     labels = [y for _, y in given if y is not None]
     count = round(hold_out * len(x))
     if not 1 <= count < len(x):
         raise ValueError(f"holding out {hold_out:g} of {len(x)} inputs leaves none to fit or none to measure")
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed)).to(x.device)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed)).to(device)
     held, rest = order[:count], order[count:].sort().values
     with torch.no_grad():
         answers = torch.cat([ann(part).argmax(-1) for part in torch.split(x[held], 128)])
-    y = torch.cat(labels).to(x.device)[held] if labels else answers
+    y = torch.cat(labels).to(device)[held] if labels else answers
     right = 100 * (answers == y).double().mean().item()
     return _Parts(x[rest], (x[held], y), right), "accuracy" if labels else "agreement"
 
@@ -232,21 +234,28 @@ class _Search:
         """Convert, measure and note a candidate, unless it was tried before."""
         if any((t.method, str(t.initial)) == (trial.method, str(trial.initial)) for t in self.trials):
             return
+        snn = None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # dead channels show in the accuracy
                 snn = convert(
                     self.ann, trial.method, self.parts.fit, initial=trial.initial, coding=ConstantCurrent()
                 )
-            trial = self._measure(trial, snn)
         except ValueError as error:
-            trial = replace(trial, note=f"cannot be used: {str(error).splitlines()[0].split(':')[0]}")
+            trial = replace(trial, note=str(error))
+        else:
+            trial = self._measure(trial, snn)
         self.trials.append(trial)
-        if not trial.note and (self.best is None or self._rank(trial) < self._rank(self.best[0])):
+        if snn is not None and not trial.note:
+            self._keep_best(trial, snn)
+        if self.progress:
+            _show(trial)
+
+    def _keep_best(self, trial: Trial, snn: SNN) -> None:
+        if self.best is None or self._rank(trial) < self._rank(self.best[0]):
             self.best = trial, snn
             if trial.met and self.budget.accuracy_loss is not None:
-                self.horizon = trial.steps - 1
-        _show(trial, self.progress)
+                self.horizon = trial.steps - 1  # from here on only fewer steps are of interest
 
     @property
     def done(self) -> bool:
@@ -261,7 +270,7 @@ class _Search:
     def conclude(self, measure: str) -> Advice:
         """The advice."""
         if self.best is None:
-            reasons = "\n".join(f"  {trial}" for trial in self.trials)
+            reasons = "\n".join(f"  {trial.name}: {trial.note}" for trial in self.trials)
             raise ValueError(f"no method can convert this model within {self.budget}:\n{reasons}")
         chosen, snn = self.best
         result = f"{chosen.name}: {chosen.accuracy:.2f} % after {chosen.steps} steps, {chosen.joules:.3g} J"
@@ -292,7 +301,7 @@ class _Search:
     def _choose_steps(self, trial: Trial, result: Evaluation, first: int) -> Trial:
         """The fewest steps with enough accuracy, else those with the most, among what the budget allows."""
         limit = math.inf if self.budget.joules is None else self.budget.joules
-        enough = self.parts.ann - (self.budget.accuracy_loss or 0)
+        enough = self.parts.ann - (self.budget.accuracy_loss or 0) - 1e-9
         allowed = [t for t in range(first - 1, result.steps) if result.joules[t] <= limit]
         best = max(allowed, key=lambda t: (result.accuracy[t], -t), default=first - 1)
         met = bool(allowed)
@@ -339,9 +348,7 @@ def _variants(method: Method) -> Iterator[Method]:
             yield replace(method, percentile=percentile)  # type: ignore[call-arg]
 
 
-def _show(trial: Trial, progress: bool) -> None:
-    if not progress:
-        return
+def _show(trial: Trial) -> None:
     if not sys.stderr.isatty():
         print(trial, file=sys.stderr, flush=True)
         return

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from rheobase.graph import Network
 from rheobase.neurons import Neuron
-from rheobase.operations import SYNAPTIC
 from rheobase.simulation import simulate
 from rheobase.snn import SNN
-from rheobase.weights import weigh
+from rheobase.weights import full_precision, run
 
 if TYPE_CHECKING:
     from rheobase.conversion import Conversion
@@ -56,21 +55,14 @@ def unit_of(neuron: Neuron) -> float:
 
 def activations(network: Network, x: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
     """The outputs of named nodes of a captured network, each sample's the same in every batch."""
-    wanted, found = set(names), {}
-    values: dict[fx.Node, Tensor] = {}
-    with torch.no_grad():
-        for node in network.module.graph.nodes:
-            if node.op == "placeholder":
-                values[node] = x
-            elif node.op == "call_module":
-                operation, inputs = network.operation(node), [values[i] for i in node.args]
-                values[node] = (
-                    weigh(operation, *inputs) if isinstance(operation, SYNAPTIC) else operation(*inputs)
-                )
-                if str(node.target) in wanted:
-                    found[str(node.target)] = values[node]
-                if len(found) == len(wanted):
-                    break
+    found: dict[str, Tensor] = {}
+
+    def see(name: str, value: Tensor) -> None:
+        if name in names:
+            found[name] = value
+
+    with torch.no_grad(), full_precision(x.device):
+        run(network.module, x, see)
     return found
 
 

@@ -190,19 +190,23 @@ NAMED: dict[str, Callable[[], Initial]] = {
 
 
 def parse(text: str) -> Initial:
-    """An initial potential from its name, or from a number: the fraction of the threshold.
+    """An initial potential from its name, searched:STEPS, or a number: the fraction of the threshold.
 
     Raises:
-        ValueError: If it is neither.
+        ValueError: If it is none of these.
     """
     if text in NAMED:
         return NAMED[text]()
+    name, _, number = text.partition(":")
+    if name == "searched" and number.isdecimal():
+        return Searched(int(number))
     try:
         return Constant(float(text))
     except ValueError:
         known = ", ".join(NAMED)
         raise ValueError(
-            f"unknown initial potential {text!r}: give one of {known}, or a fraction such as 0.4"
+            f"unknown initial potential {text!r}: give one of {known}, searched:8 for runs of 8 steps, or a "
+            "fraction such as 0.4"
         ) from None
 
 

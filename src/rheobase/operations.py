@@ -68,8 +68,11 @@ class Scale(nn.Module):
         self.register_buffer("scale", scale.detach().clone())
         self.register_buffer("shift", (torch.zeros_like(scale) if shift is None else shift).detach().clone())
 
+        self.shifted = bool(self.shift.any())
+
     def forward(self, x: Tensor) -> Tensor:
-        return torch.addcmul(along_channels(self.shift, x.dim()), x, along_channels(self.scale, x.dim()))
+        scale = along_channels(self.scale, x.dim())
+        return torch.addcmul(along_channels(self.shift, x.dim()), x, scale) if self.shifted else x * scale
 
     def extra_repr(self) -> str:
         return f"channels={self.scale.numel()}" if self.scale.dim() else f"scale={self.scale.item():g}"
@@ -125,7 +128,8 @@ class Mean(nn.Module):
         self.dims, self.keepdim = tuple(dims), keepdim
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.mean(self.dims, keepdim=self.keepdim)
+        # Over channels last, torch sums in an order that depends on the batch size.
+        return x.contiguous().mean(self.dims, keepdim=self.keepdim)
 
     def extra_repr(self) -> str:
         return f"dims={self.dims}, keepdim={self.keepdim}"

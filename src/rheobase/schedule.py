@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.neurons import Neuron
+from rheobase.neurons import IntegrateFire, Neuron
 from rheobase.operations import Accumulating
 from rheobase.snn import SNN
 
@@ -27,6 +27,7 @@ class Step:
         still: Whether its result is the same at every step.
         last_reads: The nodes that nobody reads after this one.
         shape: One sample's result.
+        binary: Whether the result is known to be 0 or 1 throughout.
     """
 
     node: fx.Node
@@ -35,6 +36,7 @@ class Step:
     still: bool
     last_reads: tuple[fx.Node, ...]
     shape: tuple[int, ...]
+    binary: bool
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def schedule(snn: SNN, x: Tensor, read: str | None = None) -> Schedule:
         if all(i in still for i in inputs) and not isinstance(operation, Neuron):
             still.add(node)
         last = tuple(i for i in inputs if last_reader[i] == order[node] and i is not result)
-        steps.append(Step(node, operation, inputs, node in still, last, shapes[node]))
+        binary = isinstance(operation, IntegrateFire) and bool((operation.amplitude == 1).all())
+        steps.append(Step(node, operation, inputs, node in still, last, shapes[node], binary))
     size = snn.dtype.itemsize
     fixed, moving = _bytes(steps, still, source, tuple(x.shape[1:]), size)
     return Schedule(tuple(steps), source, result, fixed, moving)

@@ -21,7 +21,7 @@ from rheobase.operations import SYNAPTIC, Accumulating, Add
 from rheobase.schedule import Schedule, Step, schedule
 from rheobase.snn import SNN
 from rheobase.synapses import Synapses
-from rheobase.weights import full_precision, weigh
+from rheobase.weights import full_precision, memory_format, weigh
 
 Probe = Callable[[str, Tensor, int], None]
 """Called with a node's name, its signal (T, B, ...) and how many steps went before. The signal is overwritten
@@ -95,6 +95,8 @@ def simulate(
     """
     moments = _check(snn, x, steps, at, delay, chunk)
     x = x.to(snn.dtype)
+    if x.device.type == "cpu" and x.dim() == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
     plan = schedule(snn, x, read)
     cap = DEFAULT_MEMORY.get(x.device.type, 2**30) if memory is None else memory
     samples, fitting = plan.fit(x.shape[0], steps, cap)
@@ -135,8 +137,8 @@ def _check(
     if window is not None:
         if (steps, chunk or steps, delay) != (window, window, 0):
             raise ValueError(
-                f"this network's neurons fire after all {window} steps of their input: simulate {window} steps "
-                f"in one chunk and without delay, got steps={steps}, chunk={chunk}, delay={delay}"
+                f"this network's neurons fire after all {window} steps of their input: simulate {window} "
+                f"steps in one chunk and without delay, got steps={steps}, chunk={chunk}, delay={delay}"
             )
         first = steps
     moments = tuple(range(first, steps + 1)) if at is None else tuple(sorted(set(at)))
@@ -231,9 +233,9 @@ class _Simulation:
         stay = self.attendance.dismiss(before + T)
         if stay is None:
             return total
-        self.x = self.x[stay]
-        self.still = {node: x[stay] for node, x in self.still.items()}
-        self.membranes = {node: v[stay] for node, v in self.membranes.items()}
+        self.x = _rows(self.x, stay)
+        self.still = {node: _rows(x, stay) for node, x in self.still.items()}
+        self.membranes = {node: _rows(v, stay) for node, v in self.membranes.items()}
         self.sums = {node: {k: v[stay] for k, v in state.items()} for node, state in self.sums.items()}
         self.buffers.clear()
         return None if total is None else total[stay]
@@ -253,11 +255,13 @@ class _Simulation:
             moving[step.node] = signal = self._call(step, moving, before, T)
             name = str(step.node.target)
             if name in self.tally.spikes or name in self.tally.fan_out:
-                active_TB = _unfold(signal, T) != 0
-                if self.attendance.rule is None:
-                    self._tally(name, active_TB, before)
-                else:  # who is still here at each step is known at the end of the chunk only
-                    self.untallied.append((name, active_TB))
+                signal_TB = _unfold(signal, T)
+                if (
+                    self.attendance.rule is not None
+                ):  # who is still here is known at the end of the chunk only
+                    self.untallied.append((name, signal_TB != 0))
+                else:
+                    self._tally(name, signal_TB if step.binary else signal_TB != 0, before)
             if probe := self.watched.get(name):
                 probe(name, _unfold(signal, T), before)
             for node in step.last_reads:
@@ -287,33 +291,43 @@ class _Simulation:
         if membrane is None:
             shape = torch.Size((B, *step.shape))
             membrane = neuron.start(shape, self.number[site], self.first_sample)
+            membrane = membrane.contiguous(
+                memory_format=memory_format(current[0] if source in moving else current)
+            )
             self.membranes[step.node] = membrane
-        spikes_TB = neuron.advance(current, membrane, T, self._room(step, moving, T))
+        spikes_TB = neuron.advance(current, membrane, T, self._room(step, membrane, moving, T))
         return spikes_TB.flatten(0, 1)
 
     def _tally(self, name: str, active_TB: Tensor, before: int) -> None:
         """Count what a source of spikes sent in this chunk, and what that cost."""
         after = before + active_TB.shape[0]
-        # Whole numbers up to the batch size: exact in single precision.
+        # Sums over one dimension are whole numbers below 2^24, and so exact in single precision.
+        if name not in self.tally.fan_out:
+            counts_TB = active_TB.sum(tuple(range(2, active_TB.dim())), dtype=self.snn.dtype)
+            self.tally.spikes[name][before:after] += counts_TB.double().sum(1).long()
+            return
         active_TN = active_TB.sum(1, dtype=self.snn.dtype).flatten(1).double()
         if name in self.tally.spikes:
             self.tally.spikes[name][before:after] += active_TN.sum(1).long()
-        if name in self.tally.fan_out:
-            self.tally.sop[before:after] += active_TN @ self.tally.fan_out[name]
+        self.tally.sop[before:after] += active_TN @ self.tally.fan_out[name]
 
-    def _room(self, step: Step, moving: dict[fx.Node, Tensor], T: int) -> Tensor | None:
+    def _room(self, step: Step, membrane: Tensor, moving: dict[fx.Node, Tensor], T: int) -> Tensor | None:
         """Where spikes can go without new memory: over their currents, if nobody reads these again."""
-        source, shape_TB = step.inputs[0], (T, self.x.shape[0], *step.shape)
+        source = step.inputs[0]
         if source not in moving:
             if step.node not in self.buffers:
-                self.buffers[step.node] = torch.empty(shape_TB, dtype=self.snn.dtype, device=self.x.device)
-            return self.buffers[step.node][:T]
+                self.buffers[step.node] = torch.empty(
+                    (T * len(membrane), *step.shape),
+                    dtype=membrane.dtype,
+                    device=membrane.device,
+                    memory_format=memory_format(membrane),
+                )
+            return _unfold(self.buffers[step.node][: T * len(membrane)], T)
         signal = moving[source]
         address = signal.untyped_storage().data_ptr()
         shared = any(o.untyped_storage().data_ptr() == address for n, o in moving.items() if n is not source)
-        if source in step.last_reads and signal.is_contiguous() and not shared:
-            return signal.view(shape_TB)
-        return None
+        alike = signal.is_contiguous(memory_format=memory_format(membrane))
+        return _unfold(signal, T) if source in step.last_reads and alike and not shared else None
 
 
 def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:
@@ -323,6 +337,11 @@ def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:
 def _unfold(x: Tensor, T: int) -> Tensor:
     """(T·B, ...) as (T, B, ...)."""
     return x.view(T, -1, *x.shape[1:])
+
+
+def _rows(x: Tensor, stay: Tensor) -> Tensor:
+    """Some samples of a signal, in the signal's memory format."""
+    return x[stay].contiguous(memory_format=memory_format(x))
 
 
 def _repeat(x: Tensor, T: int) -> Tensor:

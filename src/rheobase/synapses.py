@@ -63,7 +63,7 @@ def count_synapses(plan: Schedule, pooled_units: bool = False) -> Synapses:
 
 
 def _shifts(operation: nn.Module) -> bool:
-    return isinstance(operation, Scale) and bool(operation.shift.any())
+    return isinstance(operation, Scale) and operation.shifted
 
 
 def _macs(step: Step) -> int:

@@ -18,6 +18,7 @@ from rheobase.neurons import IntegrateFire, Neuron
 from rheobase.operations import along_channels
 from rheobase.progress import display
 from rheobase.simulation import simulate
+from rheobase.weights import full_precision
 
 if TYPE_CHECKING:
     from rheobase.conversion import Conversion
@@ -177,7 +178,7 @@ def _prepare_lesson(conversion: "Conversion", site: str, node: fx.Node, steps: i
                 0
             ]
         current = simulate(snn, x, steps, at=[steps], read=snn.source(site), first_sample=count).logits[0]
-        with torch.no_grad():
+        with torch.no_grad(), full_precision(x.device):
             rest = current - operation(inputs.clone())
         parts.append((inputs.clone(), rest, activations(conversion.ann, x, [site])[site]))
         count += len(x)

@@ -113,6 +113,8 @@ def fine_tune(
     tuned = copy.deepcopy(snn).requires_grad_()
     optimiser = torch.optim.Adam(tuned.parameters(), learning_rate, weight_decay=weight_decay, amsgrad=True)
     ranks = Ranks()
+    if isinstance(data, Split):
+        data = data.to(snn.device)
     per_epoch = count_steps(data, recipe, ranks)
     with display("fine-tuning", epochs * per_epoch, shown=progress) as bar:
         for epoch in range(epochs):

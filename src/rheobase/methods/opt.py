@@ -24,7 +24,8 @@ class Opt(Method):
 
     In training a = min(max(z, 0), y) with a fixed y; the gradient is one in between. Membranes start at zero
     and reset by subtraction. After the T steps it is meant for the shift has brought θ/2, so at constant
-    current the spike count is floor((T·z + θ/2)/θ), that of a start at half the threshold.
+    current the spike count is floor((T·z + θ/2)/θ), that of a start at half the threshold. (So with such a
+    start as well, the half counts twice, and the network does worse.)
 
     Readings: every site is shifted, also behind a residual add, where the authors' code leaves it out; the
     read-out is linear, where theirs fires; their optional shift of the activation in training is left out.

@@ -100,6 +100,8 @@ def fine_tune(
     student = _Student(reference, start)
     optimiser = torch.optim.SGD([student.sigma], learning_rate, momentum=0.9)
     device, ranks = student.sigma.device, Ranks()
+    if isinstance(data, Split):
+        data = data.to(device)
     measured: list[tuple[float, float, float]] = []
     with display("lowering thresholds", epochs * count_steps(data, recipe, ranks), shown=progress) as bar:
         for epoch in range(epochs):

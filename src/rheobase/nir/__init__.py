@@ -18,12 +18,15 @@ from rheobase.nir.draft import Draft
 from rheobase.nir.golden import Golden, golden_path, read_golden, record, run, to_data
 from rheobase.nir.grid import Grid, to_grid
 from rheobase.nir.pooling import area, fold_pools
-from rheobase.nir.reading import read_graph
+from rheobase.nir.reading import in_order, read_graph
 from rheobase.nir.thresholds import unit_thresholds
 from rheobase.nir.writing import write_graph
 from rheobase.snn import SNN
 
-__all__ = ["Export", "Golden", "Grid", "NirError", "from_nir", "golden_path", "read_golden", "run", "to_nir"]
+__all__ = [
+    "Export", "Golden", "Grid", "NirError", "from_nir", "golden_path", "in_order", "read_golden", "read_nir",
+    "run", "to_nir",
+]  # fmt: skip
 
 Profile = Literal["float32", "grid"]
 Pools = Literal["average", "portable"]

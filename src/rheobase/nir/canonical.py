@@ -289,7 +289,7 @@ def _add(draft: Draft, node: fx.Node, add: Add) -> None:
 
 
 def _separate_sums(draft: Draft) -> None:
-    """NIR sums what several edges bring to a node: two at most here, and never the same edge twice."""
+    """NIR sums what several edges bring to a node: two at most here, never one twice, none at the output."""
     for node in draft.calls:
         if not isinstance(draft.operation(node), Add):
             continue
@@ -299,6 +299,11 @@ def _separate_sums(draft: Draft) -> None:
         for position, source in enumerate((first, second)):
             if isinstance(draft.operation(source), Add) or (position == 1 and first is second):
                 node.update_arg(position, pass_on(draft, node, source))
+    output = next(node for node in draft.graph.nodes if node.op == "output")
+    result = output.args[0]
+    assert isinstance(result, fx.Node)
+    if isinstance(draft.operation(result), Add):
+        output.update_arg(0, pass_on(draft, output, result))
 
 
 def pass_on(draft: Draft, before: fx.Node, source: fx.Node, factors: Tensor | None = None) -> fx.Node:

@@ -45,6 +45,24 @@ def read_graph(graph: Any, reset: str | None) -> SNN:
         raise NirError(f"the graph is no sound network: {error}") from error
 
 
+def in_order(graph: Any) -> list[str]:
+    """The names of a graph's nodes, each after those it reads.
+
+    Raises:
+        NirError: If there is a cycle.
+    """
+    waiting = {name: {a for a, b in graph.edges if b == name} for name in graph.nodes}
+    order: list[str] = []
+    while waiting:
+        ready = [name for name, sources in waiting.items() if sources <= set(order)]
+        if not ready:
+            raise NirError(f"the graph has a cycle through {', '.join(sorted(waiting)[:4])}")
+        order += ready
+        for name in ready:
+            del waiting[name]
+    return order
+
+
 def text(value: Any) -> str:
     """A word of the metadata, which may come back as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)
@@ -71,11 +89,13 @@ class _Reader:
                 f"the file compares by {compare!r}, with dt = {self.metadata.get('dt')}: expected 1"
             )
         self.strict = compare == ">"
+        self.written_names = self._json("names", {})
 
     def document(self) -> dict[str, Any]:
         """The network's description; its tensors are put aside."""
         output = ""
-        for name in self._order():
+        self._the("Output")
+        for name in in_order(self.graph):
             node = self.graph.nodes[name]
             sources = [self.names[a] for a, b in self.graph.edges if b == name]
             if type(node).__name__ == "Input":
@@ -115,25 +135,12 @@ class _Reader:
         written = json.loads(text(self.metadata.get("sites", "[]")))
         return written if sorted(written) == sorted(self.sites) else self.sites
 
-    def _order(self) -> list[str]:
-        self._the("Output")
-        waiting = {name: {a for a, b in self.graph.edges if b == name} for name in self.graph.nodes}
-        order: list[str] = []
-        while waiting:
-            ready = [name for name, sources in waiting.items() if sources <= set(order)]
-            if not ready:
-                raise NirError(f"the graph has a cycle through {', '.join(sorted(waiting)[:4])}")
-            order += ready
-            for name in ready:
-                del waiting[name]
-        return order
-
     def _add(self, name: str, operation: dict[str, Any], inputs: list[str]) -> None:
         self.nodes.append({"name": name, "inputs": inputs, "operation": operation})
 
     def _translate(self, name: str, node: Any, source: str) -> None:
         kind = type(node).__name__
-        self.names[name] = label = _label(text(node.metadata.get("name", name)))
+        self.names[name] = label = _label(str(self.written_names.get(name, name)))
         translations = {
             "Affine": self._affine, "Linear": self._affine, "Conv1d": self._conv, "Conv2d": self._conv,
             "AvgPool2d": self._average, "SumPool2d": self._sum, "Flatten": self._flatten,

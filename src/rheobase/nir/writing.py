@@ -28,7 +28,7 @@ def write_graph(draft: Draft, grid: Grid | None) -> tuple[Any, dict[str, str]]:
     for node in draft.calls:
         operation = draft.operation(node)
         if not isinstance(operation, Add):
-            nodes[names[node]] = _nir_node(draft, node, operation, grid)
+            nodes[names[node]] = _nir_node(draft, node, operation)
     edges: list[tuple[str, str]] = []
     skips: list[tuple[str, str]] = []
     depth: dict[fx.Node, int] = {}
@@ -42,7 +42,7 @@ def write_graph(draft: Draft, grid: Grid | None) -> tuple[Any, dict[str, str]]:
         for position, source in enumerate(main_first):
             (skips if position else edges).append((names[source], names[node]))
     nodes["output"] = nir.Output(np.array(draft.shapes[_result(draft)]))
-    metadata = _graph_metadata(draft, grid)
+    metadata = _graph_metadata(draft, names, grid)
     graph = nir.NIRGraph(nodes=nodes, edges=edges + skips, metadata=metadata)
     return graph, {
         site: names[node] for node in draft.calls for site in draft.snn.sites if node.target == site
@@ -82,7 +82,7 @@ def _names(draft: Draft) -> dict[fx.Node, str]:
     return names
 
 
-def _graph_metadata(draft: Draft, grid: Grid | None) -> dict[str, Any]:
+def _graph_metadata(draft: Draft, names: dict[fx.Node, str], grid: Grid | None) -> dict[str, Any]:
     snn = draft.snn
     strict = {snn.neuron(site).strict for site in snn.sites}
     if len(strict) > 1:
@@ -97,6 +97,7 @@ def _graph_metadata(draft: Draft, grid: Grid | None) -> dict[str, Any]:
         "coding": json.dumps(describe(snn.coding, "coding", {})),
         "provenance": json.dumps(origin),
         "sites": json.dumps(snn.sites),
+        "names": json.dumps({names[node]: str(node.target) for node in draft.calls}),
     }
     if grid is not None:
         metadata |= {
@@ -104,19 +105,20 @@ def _graph_metadata(draft: Draft, grid: Grid | None) -> dict[str, Any]:
             "input_exponent": grid.input_exponent,
             "input_low": grid.input_low,
             "input_high": grid.input_high,
+            "exponents": json.dumps(
+                {names[n]: e for n in draft.calls if (e := grid.exponents.get(str(n.target))) is not None}
+            ),
         }
     return metadata
 
 
-def _nir_node(draft: Draft, node: fx.Node, operation: Any, grid: Grid | None) -> Any:
+def _nir_node(draft: Draft, node: fx.Node, operation: Any) -> Any:
+    """One node; only neurons have metadata of their own, as NIR up to 1.0.5 takes them nowhere else."""
     import nir
 
     shape = draft.shapes[_first(node)]
-    metadata: dict[str, Any] = {"name": str(node.target)}
-    if grid is not None and str(node.target) in grid.exponents:
-        metadata["exponent"] = grid.exponents[str(node.target)]
     if isinstance(operation, nn.Linear):
-        return nir.Affine(_array(operation.weight), _bias(operation), metadata=metadata)
+        return nir.Affine(_array(operation.weight), _bias(operation))
     if isinstance(operation, (nn.Conv1d, nn.Conv2d)):
         flat = isinstance(operation, nn.Conv1d)
         kind = nir.Conv1d if flat else nir.Conv2d
@@ -126,17 +128,17 @@ def _nir_node(draft: Draft, node: fx.Node, operation: Any, grid: Grid | None) ->
         )
         weight, bias = _array(operation.weight), _bias(operation)
         sizes = shape[1] if flat else shape[1:]
-        return kind(sizes, weight, stride, padding, dilation, 1, bias, metadata=metadata)
+        return kind(sizes, weight, stride, padding, dilation, 1, bias)
     if isinstance(operation, nn.AvgPool2d):
         kernel, step, around = (
             np.broadcast_to(np.array(v), 2).copy()
             for v in (operation.kernel_size, operation.stride, operation.padding)
         )
-        return nir.AvgPool2d(kernel, step, around, metadata=metadata)
+        return nir.AvgPool2d(kernel, step, around)
     if isinstance(operation, Reshape):
-        return nir.Flatten({"input": np.array(shape)}, 0, -1, metadata=metadata)
+        return nir.Flatten({"input": np.array(shape)}, 0, -1)
     assert isinstance(operation, IntegrateFire)
-    metadata |= {"v_init": _array(start_of(operation, shape)), "reset": "subtract"}
+    metadata = {"v_init": _array(start_of(operation, shape)), "reset": "subtract"}
     ones = np.ones(shape, dtype=np.float32)
     return nir.IF(r=ones, v_threshold=ones.copy(), metadata=metadata)
 

@@ -106,6 +106,6 @@ def _tell(found: Demonstration) -> str:
     table = Table("", ("Percent right", *(f"T={t}" for t in steps), "SOP at T=32"), tuple(lines))
     return (
         f"{to_markdown(table)}\n\nBefore conversion the network is right on "
-        f"{number(found.ann_accuracy)} % of the test images and takes {found.ann_operations:,} operations an image. A synaptic operation (SOP) "
-        "is the addition that one spike causes at one synapse."
+        f"{number(found.ann_accuracy)} % of the test images and takes {found.ann_operations:,} operations an "
+        "image. A synaptic operation (SOP) is the addition that one spike causes at one synapse."
     )
