@@ -106,7 +106,7 @@ def test_it_needs_data_and_sound_settings(clipped: nn.Module) -> None:
         methods.get("hwang", steps=0)
     assert parse("searched:8") == Searched(8)
     for text in ("searched", "searched:", "searched:x", "searched:0"):
-        with pytest.raises(ValueError, match="searched:8 for runs of 8 steps|whole number"):
+        with pytest.raises(ValueError, match=r"searched:8 for runs of 8 steps|whole number"):
             parse(text)
 
 

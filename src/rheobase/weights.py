@@ -53,6 +53,7 @@ def weigh(operation: nn.Module, x: Tensor) -> Tensor:
         return _in_blocks(operation, x)
     if isinstance(operation, (nn.Conv1d, nn.Conv2d)) and _direct(operation, x):
         return _convolve(operation, x)
+    x = x.contiguous()  # one routine needs one memory format
     missing = _FEW - x.shape[0]
     if missing <= 0:
         return operation(x)  # type: ignore[no-any-return]

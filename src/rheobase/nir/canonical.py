@@ -31,7 +31,15 @@ Rule = Callable[[Draft, fx.Node, Any], None]
 
 
 class NirError(ValueError):
-    """A network that cannot be said in NIR, or a NIR file that cannot be understood; says why."""
+    """A network that cannot be said in NIR, or a NIR file that cannot be understood; says why.
+
+    Attributes:
+        places: Where in the network it lies, and the reason for each place.
+    """
+
+    def __init__(self, message: str, places: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.places = places or {}
 
 
 class _Refusal(Exception):  # noqa: N818 - an answer, not an error of ours
@@ -44,7 +52,7 @@ def canonicalise(draft: Draft) -> None:
     Raises:
         NirError: If something has no form in NIR; every such place is named, with the reason.
     """
-    refusals = []
+    refusals: dict[str, str] = {}
     for node in draft.calls:
         operation = draft.operation(node)
         rule = _RULES.get(type(operation))
@@ -54,9 +62,10 @@ def canonicalise(draft: Draft) -> None:
                 raise _Refusal(reason)
             rule(draft, node, operation)
         except _Refusal as refusal:
-            refusals.append(f"  {node.target} ({type(operation).__name__}): {refusal}")
+            refusals[f"{node.target} ({type(operation).__name__})"] = str(refusal)
     if refusals:
-        raise NirError("this network cannot be said in NIR:\n" + "\n".join(refusals))
+        lines = [f"  {place}: {reason}" for place, reason in refusals.items()]
+        raise NirError("this network cannot be said in NIR:\n" + "\n".join(lines), refusals)
     _separate_sums(draft)
 
 

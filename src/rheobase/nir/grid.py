@@ -39,6 +39,7 @@ class Grid:
         input_low: The smallest input the proof holds for.
         input_high: The largest.
         exponents: For each layer: its weights are multiples of 2^−this.
+        currents: For each layer and neuron: its sums are multiples of 2^−this.
         bits: For each neuron: how many bits its membrane needs at most, with the one that settles ties.
     """
 
@@ -47,6 +48,7 @@ class Grid:
     input_low: float
     input_high: float
     exponents: dict[str, int]
+    currents: dict[str, int] = field(default_factory=dict)
     bits: dict[str, float] = field(default_factory=dict)
 
     def round(self, x: Tensor) -> Tensor:
@@ -121,7 +123,8 @@ def _quantise(name: str, layer: Layer) -> int:
     if exponent < 0:
         raise NirError(
             f"{name} has a weight of {largest:g} times the threshold behind it, more than {LARGEST}: "
-            "its thresholds are far too low, calibrate again"
+            "its thresholds are far too low, calibrate again",
+            {name: f"a weight of {largest:g} thresholds has no grid of eight bits"},
         )
     whole = (layer.weight.double() * 2.0**exponent).round()
     while exponent > 0 and not (whole % 2).any():
@@ -145,6 +148,7 @@ def _settle(draft: Draft, grid: Grid, dry: bool = False) -> Grid:
         first, *others = (signals[i] for i in node.all_input_nodes)
         if isinstance(operation, (nn.Conv1d, nn.Conv2d, nn.Linear)):
             signals[node] = _weigh(operation, first, grid.exponents[name], dry)
+            grid.currents[name] = signals[node].exponent
             _require(name, signals[node], 1, grid.steps)
         elif isinstance(operation, Add):
             exponent = max(first.exponent, others[0].exponent)
@@ -154,6 +158,7 @@ def _settle(draft: Draft, grid: Grid, dry: bool = False) -> Grid:
             signals[node] = _Signal(first.exponent + int(math.log2(area(operation))), first.low, first.high)
         elif isinstance(operation, IntegrateFire):
             # The tie bit makes the grid of the membrane twice as fine as that of the current.
+            grid.currents[name] = first.exponent
             membrane = _Signal(first.exponent + 1, first.low * grid.steps - 1, first.high * grid.steps + 1)
             grid.bits[name] = _require(name, membrane, grid.steps, grid.steps)
             if not dry:
@@ -202,7 +207,6 @@ def _require(name: str, signal: _Signal, factor: int, steps: int) -> float:
     if bits >= EXACT_BITS:
         fitting = int(steps / 2 ** (bits - EXACT_BITS)) - 1 if factor > 1 else 0
         remedy = f"at most {fitting} steps fit" if fitting > 0 else "use fewer inputs or smaller weights"
-        raise NirError(
-            f"{name}: sums over {steps} steps need {bits:.1f} bits, and only {EXACT_BITS} are exact: {remedy}"
-        )
+        reason = f"sums over {steps} steps need {bits:.1f} bits, and only {EXACT_BITS} are exact: {remedy}"
+        raise NirError(f"{name}: {reason}", {name: reason})
     return bits

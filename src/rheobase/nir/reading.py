@@ -127,12 +127,18 @@ class _Reader:
             raise NirError(f"the graph has {len(found)} nodes {kind}, expected one")
         return found[0]
 
-    def _json(self, key: str, default: dict[str, Any]) -> Any:
-        return json.loads(text(self.metadata[key])) if key in self.metadata else default
+    def _json(self, key: str, default: Any) -> Any:
+        try:
+            found = json.loads(text(self.metadata[key])) if key in self.metadata else default
+        except ValueError as error:
+            raise NirError(f"the metadata {key!r} of the graph is no JSON: {error}") from error
+        if type(found) is not type(default):
+            raise NirError(f"the metadata {key!r} of the graph is {str(found)[:60]}, which cannot be")
+        return found
 
     def _ordered(self) -> list[str]:
         """The sites in the order they were written in, by which samples are drawn."""
-        written = json.loads(text(self.metadata.get("sites", "[]")))
+        written: list[str] = [str(site) for site in self._json("sites", [])]
         return written if sorted(written) == sorted(self.sites) else self.sites
 
     def _add(self, name: str, operation: dict[str, Any], inputs: list[str]) -> None:
