@@ -129,6 +129,18 @@ class TestRoundTrip:
         assert_same(export.snn, back, inputs(4))
         assert export.differing == 0
 
+    @pytest.mark.parametrize("shown", [coding.Poisson(7, 8.0), coding.TemporalSwitch(12, 4.5)], ids=repr)
+    def test_codings_on_the_grid(self, shown: coding.Coding, tmp_path: Path) -> None:
+        path = tmp_path / "net.nir"
+        export = to_nir(example(coding=shown), path, "grid", golden=inputs(4), steps=12)
+        assert export.grid is not None
+        assert export.grid.input_exponent == (shown.scale == 4.5)
+        assert torch.equal(export.grid.round(inputs(4)), inputs(4))
+        assert_same(export.snn, from_nir(path), inputs(4))
+        assert execute(path, at_least) == execute(path, above) == 0
+        with pytest.raises(NirError, match="a scale that is a power of two"):
+            to_nir(example(coding=coding.Poisson(7, 4.7)), path, "grid", golden=inputs(4), steps=12)
+
     @pytest.mark.parametrize("strict", [False, True])
     @pytest.mark.parametrize("profile", ["float32", "grid"])
     def test_starts(self, profile: Any, strict: bool, tmp_path: Path) -> None:

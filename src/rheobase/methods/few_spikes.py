@@ -26,16 +26,16 @@ __all__ = ["FS", "Fit", "Table", "fit", "tables"]
 
 @dataclass(frozen=True)
 class Table:
-    """Fitted coefficients, and between which inputs they hold."""
+    """A fit, of which function and between which inputs."""
 
     function: str
     bounds: tuple[float, float]
-    coefficients: Coefficients
+    fit: Fit
 
     @property
     def steps(self) -> int:
         """K."""
-        return len(self.coefficients.values)
+        return len(self.fit.coefficients.values)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,9 @@ class FS(Method):
             )
         width = 1 if holding else -1  # the narrowest that holds, or the widest there is
         table = min(holding or fitting, key=lambda t: (-t.steps, width * t.bounds[1]))
-        return FewSpikes(torch.ones(()), _pad(table.coefficients, self.steps), function, strict=self.strict)
+        return FewSpikes(
+            torch.ones(()), _pad(table.fit.coefficients, self.steps), function, strict=self.strict
+        )
 
     def _find_tables(self, function: str) -> list[Table]:
         """Tables for a function of no more than K steps: the user's, or else the package's."""
@@ -141,10 +143,10 @@ def tables() -> tuple[Table, ...]:
     """The tables that come with the package; the file says with which arguments of `fit` each was made."""
     entries = json.loads(Path(__file__).with_name("few_spikes.json").read_text(encoding="utf-8"))
     return tuple(
-        Table(
-            entry["function"],
-            tuple(entry["bounds"]),
-            Coefficients(tuple(entry["thresholds"]), tuple(entry["resets"]), tuple(entry["values"])),
-        )
+        Table(entry["function"], tuple(entry["bounds"]), Fit(_read(entry), entry["error"]))
         for entry in entries["tables"]
     )
+
+
+def _read(entry: dict[str, list[float]]) -> Coefficients:
+    return Coefficients(*(tuple(entry[name]) for name in ("thresholds", "resets", "values")))

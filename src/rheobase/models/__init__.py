@@ -11,6 +11,9 @@ from torch import nn
 from rheobase.models.resnet import resnet18, resnet20, resnet34
 from rheobase.models.small import small, small_residual
 from rheobase.models.vgg import vgg16
+from rheobase.models.zoo import catalogue, pretrained
+
+__all__ = ["BUILDERS", "build", "catalogue", "names", "pretrained"]
 
 BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "vgg16": vgg16,

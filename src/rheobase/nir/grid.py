@@ -38,6 +38,7 @@ class Grid:
         input_exponent: Inputs are multiples of 2^−this.
         input_low: The smallest input the proof holds for.
         input_high: The largest.
+        analog: Whether inputs are numbers that must be rounded; the spikes of a coding lie on their grid.
         exponents: For each layer: its weights are multiples of 2^−this.
         currents: For each layer and neuron: its sums are multiples of 2^−this.
         bits: For each neuron: how many bits its membrane needs at most, with the one that settles ties.
@@ -47,16 +48,19 @@ class Grid:
     input_exponent: int
     input_low: float
     input_high: float
+    analog: bool
     exponents: dict[str, int]
     currents: dict[str, int] = field(default_factory=dict)
     bits: dict[str, float] = field(default_factory=dict)
 
     def round(self, x: Tensor) -> Tensor:
-        """Inputs moved to the nearest point of their grid.
+        """Inputs moved to the nearest point of their grid; those that a coding makes spikes of, as they are.
 
         Raises:
             ValueError: If some lie outside the range that sums are proved exact for.
         """
+        if not self.analog:
+            return x
         step = 2.0**-self.input_exponent
         rounded = (x / step).round() * step
         if bool((rounded < self.input_low).any() or (rounded > self.input_high).any()):
@@ -92,21 +96,30 @@ def to_grid(draft: Draft, inputs: Tensor, steps: int) -> Grid:
         NirError: If some layer's sums would need more than 24 bits, or its weights more than eight.
     """
     exponents = {str(n.target): _quantise(str(n.target), op) for n in draft.calls if (op := _layer(draft, n))}
-    low, high = min(inputs.min().item(), 0.0), max(inputs.max().item(), 0.0)
+    coding = draft.snn.coding
+    shown = inputs if coding.constant else coding.encode(inputs, 0, steps, 0)
+    low, high = min(shown.min().item(), 0.0), max(shown.max().item(), 0.0)
     finest = math.floor(math.log2(LARGEST / max(-low, high, 2**-20)))
     for exponent in range(finest, -1, -1):
-        grid = _bounds_on(exponent, low, high, steps, exponents)
+        if not coding.constant and _lies_on(shown, exponent - 1):
+            continue  # spikes are what they are: the coarsest grid that holds them is enough
+        step = 2.0**-exponent
+        ends = math.floor(low / step) * step, math.ceil(high / step) * step
+        grid = Grid(steps, exponent, *ends, coding.constant, exponents)
         try:
-            return _settle(draft, grid, dry=True) and _settle(draft, grid)
+            _settle(draft, grid, dry=True)
         except NirError:
-            if exponent == 0:
+            if exponent == 0 or not coding.constant:
                 raise
+            continue
+        if not coding.constant and not _lies_on(shown, exponent):
+            raise NirError(f"the spikes of {coding} are on no grid: give it a scale that is a power of two")
+        return _settle(draft, grid)
     raise NirError(f"inputs up to {max(-low, high):g} have no grid of eight bits: scale them down")
 
 
-def _bounds_on(exponent: int, low: float, high: float, steps: int, exponents: dict[str, int]) -> Grid:
-    step = 2.0**-exponent
-    return Grid(steps, exponent, math.floor(low / step) * step, math.ceil(high / step) * step, exponents)
+def _lies_on(values: Tensor, exponent: int) -> bool:
+    return exponent >= 0 and bool((values * 2.0**exponent == (values * 2.0**exponent).round()).all())
 
 
 def _layer(draft: Draft, node: fx.Node) -> Layer | None:
