@@ -1,6 +1,7 @@
 """NIR: every spike survives the file, an independent reader agrees, and what cannot be said is refused."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -372,6 +373,15 @@ class TestRefusals:
         assert many is not None
         assert few.input_exponent > many.input_exponent
         assert max(many.bits.values()) < 24
+
+    def test_without_the_package_it_is_said_what_to_install(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "nir", None)
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'rheobase\[nir\]'"):
+            to_nir(example(), tmp_path / "net.nir")
+        with pytest.raises(ModuleNotFoundError, match="pip install"):
+            from_nir(tmp_path / "net.nir")
 
     def test_inputs_outside_the_proof(self, tmp_path: Path) -> None:
         grid = to_nir(example(), tmp_path / "net.nir", "grid", golden=inputs(4), steps=4).grid

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rheobase.compare import Comparison
 from rheobase.records import load_all
 from rheobase.reports import Demonstration, draw_demonstration, refresh_readme
 
@@ -14,7 +15,8 @@ README = (ROOT / "README.md").read_text("utf-8")
 
 def test_the_readme_is_what_the_records_say() -> None:
     demonstration = Demonstration.read(ROOT / "docs" / "demo.json")
-    fresh = refresh_readme(README, load_all(ROOT / "results"), demonstration)
+    comparison = Comparison.read(ROOT / "docs" / "compare.json")
+    fresh = refresh_readme(README, load_all(ROOT / "results"), demonstration, comparison)
     assert fresh == README, "the README is stale: rheobase report --readme README.md makes it anew"
     assert (ROOT / "docs" / "demo.svg").read_text("utf-8") == draw_demonstration(demonstration)
 

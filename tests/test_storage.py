@@ -30,7 +30,9 @@ from rheobase import (
     coding,
     convert,
     membrane,
+    methods,
     neurons,
+    prepare,
     simulate,
 )
 from rheobase.membrane import Corrected, Initial, Potential
@@ -103,6 +105,15 @@ class TestRoundTrip:
             few = FewSpikes(neuron.threshold, Coefficients.binary(6), "silu", Half(), strict=True)
             snn.module.set_submodule(site, few)
         assert_same(snn, round_trip(snn, tmp_path), inputs(3))
+
+    @pytest.mark.parametrize("name", methods.names())
+    def test_every_method(self, name: str, tmp_path: Path) -> None:
+        method, plain, x = methods.find(name).example(), build("Plain"), inputs(32).clamp(-1, 1)
+        model = prepare(plain, method)
+        model.load_state_dict({**model.state_dict(), **plain.state_dict()})
+        snn = convert(model.eval(), method, x)
+        window = next(iter(snn.neurons.values())).window
+        assert_same(snn, round_trip(snn, tmp_path), x[:3], window or 6)
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
     def test_numbers_of_any_width(self, dtype: torch.dtype, tmp_path: Path) -> None:

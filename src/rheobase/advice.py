@@ -333,7 +333,7 @@ class _Search:
 
 def _cost(method: Method) -> int:
     """Methods that only read thresholds come first, then those that observe, then those that do more."""
-    if type(method).finish is not Method.finish:
+    if type(method).finish is not Method.finish or method.initial.needs_calibration:
         return 2
     return int(method.needs_calibration)
 

@@ -262,9 +262,11 @@ def compare(
         steps=columns,
         coding="own" if coding == "own" else "constant",
         trained=own,
+        title=f"{model} on {dataset.name}",
     )
     show_comparison(result)
-    typer.echo(f"A page with the curves: {comparison_page(f'{model} on {dataset.name}', result, out)}")
+    result.write(out.with_suffix(".json"))
+    typer.echo(f"A page with the figures: {comparison_page(result, out)}")
 
 
 @app.command()

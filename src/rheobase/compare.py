@@ -1,7 +1,10 @@
 """Comparison: one trained network, every method, every start asked for."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal
 
 import torch
@@ -11,10 +14,11 @@ from rheobase import methods
 from rheobase.coding import Coding, ConstantCurrent
 from rheobase.conversion import convert
 from rheobase.datasets import Data, batches
-from rheobase.evaluation import Evaluation, evaluate
+from rheobase.evaluation import evaluate
 from rheobase.membrane import Half, Initial, Zero
 from rheobase.methods import Method
 from rheobase.progress import display
+from rheobase.records import environment, replace_file
 from rheobase.training import accuracy
 
 
@@ -25,27 +29,22 @@ class Row:
     Attributes:
         method: Its name.
         initial: The start.
-        result: What was measured, or None.
+        accuracy: Percent right after the steps of the columns it has an answer for.
+        steps: How long it was run; none where it was not.
+        spikes: Mean spikes of an image over the run.
+        sop: Mean synaptic operations of an image over the run.
+        joules: Mean energy of an image over the run.
         note: Why it was not measured, or what is special about it.
     """
 
     method: str
     initial: str
-    result: Evaluation | None
+    accuracy: dict[int, float] = field(default_factory=dict)
+    steps: int = 0
+    spikes: float = 0.0
+    sop: float = 0.0
+    joules: float = 0.0
     note: str = ""
-
-    def at(self, steps: int) -> float | None:
-        """Percent right after so many steps; a network with one answer at its end gives that from then on."""
-        if self.result is None:
-            return None
-        if self.single:
-            return self.result.accuracy[-1] if steps >= self.result.steps else None
-        return self.result.accuracy[steps - 1] if steps <= self.result.steps else None
-
-    @property
-    def single(self) -> bool:
-        """Whether there is one answer only, at the end of the run."""
-        return self.note.startswith("answers once")
 
 
 @dataclass(frozen=True)
@@ -53,14 +52,36 @@ class Comparison:
     """Methods side by side on the same network.
 
     Attributes:
+        title: Which network, on which data.
+        samples: How many images were measured on.
         ann_accuracy: Percent right before conversion.
         steps: The columns.
         rows: The methods, in the order asked for.
+        seconds: How long it took.
+        versions: Of what it ran on.
     """
 
+    title: str
+    samples: int
     ann_accuracy: float
     steps: tuple[int, ...]
     rows: tuple[Row, ...]
+    seconds: float
+    versions: dict[str, str]
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON."""
+        replace_file(path, json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> "Comparison":
+        """Read what `write` wrote."""
+        found = json.loads(path.read_text("utf-8"))
+        rows = [
+            Row(**{**row, "accuracy": {int(t): a for t, a in row["accuracy"].items()}})
+            for row in found["rows"]
+        ]
+        return cls(**{**found, "rows": tuple(rows), "steps": tuple(found["steps"])})
 
 
 def compare(
@@ -74,8 +95,8 @@ def compare(
     coding: Literal["constant", "own"] = "constant",
     trained: Mapping[str, nn.Module] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    title: str = "",
     progress: bool = True,
-    on_row: Callable[[Row], None] | None = None,
 ) -> Comparison:
     """Convert one trained network by every method and start, and measure each over the test data.
 
@@ -84,34 +105,40 @@ def compare(
         calibration: Training data for methods that measure the network.
         test: Labelled data to measure on.
         names: The methods; by default all.
-        initials: The starts. A method that gives starts of its own to its neurons is run with these too.
+        initials: The starts. A method whose paper has another of its own is run with that too.
         steps: The columns. A method meant for a certain number of steps is converted for the first of them.
         coding: `constant` shows every method the same constant input; `own` uses the coding of its paper.
         trained: Networks that were trained for methods which need that, by the methods' names.
         settings: Settings of methods, by name.
+        title: Which network, on which data.
         progress: Whether to show a progress bar.
-        on_row: Called with each row as it is done.
     """
+    began = perf_counter()
     names = methods.names() if names is None else list(names)
     chosen = {name: _configure(name, min(steps), (settings or {}).get(name, {})) for name in names}
     scale = max(x.abs().max().item() for x, _ in batches(calibration, what="calibration data"))
     rows = []
-    with display("comparing", len(names) * len(initials), shown=progress) as bar:
+    starts = {name: _starts(method, initials) for name, method in chosen.items()}
+    with display("comparing", sum(map(len, starts.values())), shown=progress) as bar:
         for name, method in chosen.items():
-            for initial in initials:
+            for initial in starts[name]:
                 network = (trained or {}).get(name) if method.needs_training else model
                 if network is None:
-                    row = Row(
-                        name, str(initial), None, "trained networks of their own are needed; none was given"
-                    )
+                    row = Row(name, str(initial), note="needs a network of its own training; none was given")
                 else:
                     shown = ConstantCurrent() if coding == "constant" else _fit(method.coding, scale)
-                    row = _measure(network, method, initial, shown, calibration, test, max(steps))
+                    row = _measure(network, method, initial, shown, calibration, test, sorted(steps))
                 rows.append(row)
                 bar.advance()
-                if on_row is not None:
-                    on_row(row)
-    return Comparison(100 * accuracy(model, test), tuple(sorted(steps)), tuple(rows))
+    samples = sum(len(x) for x, _ in batches(test, what="test data"))
+    ann, seconds = 100 * accuracy(model, test), perf_counter() - began
+    return Comparison(title, samples, ann, tuple(sorted(steps)), tuple(rows), seconds, environment())
+
+
+def _starts(method: Method, initials: Sequence[Initial]) -> list[Initial]:
+    """The starts asked for, and that of the method's paper where it is another."""
+    asked = {str(initial) for initial in initials} | {"zero", "half"}
+    return [*initials, *([method.initial] if str(method.initial) not in asked else [])]
 
 
 def _configure(name: str, steps: int, settings: Mapping[str, Any]) -> Method:
@@ -134,11 +161,19 @@ def _measure(
     coding: Coding,
     calibration: Data,
     test: Data,
-    longest: int,
+    columns: Sequence[int],
 ) -> Row:
     with torch.random.fork_rng():
         snn = convert(network, method, calibration, initial=initial, coding=coding)
     window = max((n.window or 0 for n in snn.neurons.values()), default=0)
-    result = evaluate(snn, test, window or longest, progress=False)
-    note = f"answers once, after {window} steps" if window else ""
-    return Row(method.name, str(initial), result, note)
+    result = evaluate(snn, test, window or columns[-1], progress=False)
+    return Row(
+        method.name,
+        str(initial),
+        {t: result.accuracy[-1 if window else t - 1] for t in columns if t >= window},
+        result.steps,
+        result.spikes_per_image[-1],
+        result.sop[-1],
+        result.joules[-1],
+        f"answers once, after {window} steps" if window else "",
+    )

@@ -18,7 +18,7 @@ def show(results: Mapping[str, Evaluation], ann: float | None = None) -> None:
     table = _table("percent right", steps)
     for name, r in results.items():
         accuracy = [f"{r.accuracy[t - 1]:.1f}" if t <= r.steps else "" for t in steps]
-        table.add_row(f"start {name}", *accuracy, *_costs(r))
+        table.add_row(f"start {name}", *accuracy, *_costs(r.spikes_per_image[-1], r.sop[-1], r.joules[-1]))
     _print(table, longest, ann)
 
 
@@ -26,9 +26,9 @@ def show_comparison(comparison: Comparison) -> None:
     """Print methods side by side."""
     table = _table("method", comparison.steps, "start")
     for row in comparison.rows:
-        values = ["–" if (v := row.at(t)) is None else f"{v:.1f}" for t in comparison.steps]
-        costs = ("", "", "") if row.result is None else _costs(row.result)
-        table.add_row(row.method, row.initial, *values, *costs, style="dim" if row.result is None else None)
+        values = [f"{row.accuracy[t]:.1f}" if t in row.accuracy else "–" for t in comparison.steps]
+        costs = _costs(row.spikes, row.sop, row.joules) if row.steps else ("", "", "")
+        table.add_row(row.method, row.initial, *values, *costs, style=None if row.steps else "dim")
     _print(table, comparison.steps[-1], comparison.ann_accuracy)
     for note in dict.fromkeys(row.note for row in comparison.rows if row.note):
         names = dict.fromkeys(row.method for row in comparison.rows if row.note == note)
@@ -44,8 +44,8 @@ def _table(title: str, steps: Sequence[int], *more: str) -> Table:
     return table
 
 
-def _costs(result: Evaluation) -> tuple[str, str, str]:
-    return _short(result.spikes_per_image[-1]), _short(result.sop[-1]), f"{result.joules[-1] * 1e6:.3g} µJ"
+def _costs(spikes: float, sop: float, joules: float) -> tuple[str, str, str]:
+    return _short(spikes), _short(sop), f"{joules * 1e6:.3g} µJ"
 
 
 def _print(table: Table, longest: int, ann: float | None) -> None:

@@ -72,8 +72,10 @@ def to_nir(
         steps: For how many steps spikes are recorded and, in the grid profile, sums proved exact.
 
     Raises:
+        ModuleNotFoundError: If the package nir is not installed.
         NirError: If something in the network cannot be said in NIR, or not exactly. Nothing is written.
     """
+    _require_nir()
     path = Path(path)
     for value, choices in ((profile, Profile), (pool, Pools)):
         if value not in get_args(choices):
@@ -127,6 +129,7 @@ def read_nir(path: Path | str) -> Any:
         FileNotFoundError: There is no such file.
         NirError: It is not a NIR file.
     """
+    _require_nir()
     import nir
 
     path = Path(path)
@@ -138,6 +141,13 @@ def read_nir(path: Path | str) -> Any:
         )  # its check takes groups and kernels that are not square amiss
     except Exception as error:  # h5py and nir raise whatever a broken file makes them stumble over
         raise NirError(f"{path} is not a whole NIR file: {str(error)[:200]}") from error
+
+
+def _require_nir() -> None:
+    try:
+        import nir  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("NIR files need the package nir: pip install 'rheobase[nir]'") from error
 
 
 def _write(path: Path, graph: Any, golden: Golden | None) -> None:

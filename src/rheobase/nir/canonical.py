@@ -17,6 +17,7 @@ from rheobase.nir.starts import is_fixed
 from rheobase.operations import (
     Add,
     Concat,
+    GatedMaxPool,
     MaxPool,
     Mean,
     Pad,
@@ -344,6 +345,7 @@ def _integrate_fire(draft: Draft, node: fx.Node, neuron: IntegrateFire) -> None:
 
 _REASONS: dict[type, str] = {
     MaxPool: "its maximum is one of sums over time, and NIR keeps none: train with average pools",
+    GatedMaxPool: "it remembers which input leads, and NIR keeps no such state: train with average pools",
     Product: "it multiplies two signals, and NIR's graph only adds them",
     Permute: "NIR cannot permute dimensions",
     nn.Upsample: "NIR cannot resize",

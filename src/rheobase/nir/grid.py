@@ -84,13 +84,14 @@ class _Signal:
         return max(-self.low.min().item(), self.high.max().item())
 
 
-def to_grid(draft: Draft, inputs: Tensor, steps: int) -> Grid:
+def to_grid(draft: Draft, inputs: Tensor, steps: int, input_bits: int = 8) -> Grid:
     """Move a network with thresholds of one to grids.
 
     Args:
         draft: The network; pools have windows of a power of two.
         inputs: Inputs that show the range.
         steps: How many steps sums must be exact for.
+        input_bits: How many bits an input may have, with its sign; fewer where sums would need too many.
 
     Raises:
         NirError: If some layer's sums would need more than 24 bits, or its weights more than eight.
@@ -99,7 +100,7 @@ def to_grid(draft: Draft, inputs: Tensor, steps: int) -> Grid:
     coding = draft.snn.coding
     shown = inputs if coding.constant else coding.encode(inputs, 0, steps, 0)
     low, high = min(shown.min().item(), 0.0), max(shown.max().item(), 0.0)
-    finest = math.floor(math.log2(LARGEST / max(-low, high, 2**-20)))
+    finest = math.floor(math.log2((2 ** (input_bits - 1) - 1) / max(-low, high, 2**-20)))
     for exponent in range(finest, -1, -1):
         if not coding.constant and _lies_on(shown, exponent - 1):
             continue  # spikes are what they are: the coarsest grid that holds them is enough
@@ -115,7 +116,7 @@ def to_grid(draft: Draft, inputs: Tensor, steps: int) -> Grid:
         if not coding.constant and not _lies_on(shown, exponent):
             raise NirError(f"the spikes of {coding} are on no grid: give it a scale that is a power of two")
         return _settle(draft, grid)
-    raise NirError(f"inputs up to {max(-low, high):g} have no grid of eight bits: scale them down")
+    raise NirError(f"inputs up to {max(-low, high):g} have no grid of {input_bits} bits: scale them down")
 
 
 def _lies_on(values: Tensor, exponent: int) -> bool:

@@ -5,8 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rheobase import methods, papers
+from rheobase.compare import Comparison
 from rheobase.records import Record, load_all, replace_file
 from rheobase.reports import tables
+from rheobase.reports.comparison import comparison_table
 from rheobase.reports.demonstration import Demonstration, accuracy_figure
 from rheobase.reports.groups import group
 from rheobase.reports.pages import escape_markdown, to_markdown
@@ -53,26 +55,35 @@ def readme_table(records: Iterable[Record], paper: str = "opi2022") -> str:
     return "\n\n".join([to_markdown(table), score, "\n".join(f"- {source}" for source in sources)]) + "\n"
 
 
-def refresh_readme(text: str, records: Iterable[Record], demonstration: Demonstration | None = None) -> str:
+def refresh_readme(
+    text: str,
+    records: Iterable[Record],
+    demonstration: Demonstration | None = None,
+    comparison: Comparison | None = None,
+) -> str:
     """A README with everything between its markers made anew; without markers it stays as it is.
 
     A table stands between `<!-- table:NAME -->` and `<!-- /table -->`, where NAME is the paper's; the
-    demonstration's between `<!-- demo -->` and `<!-- /demo -->`, the methods' likewise.
+    demonstration's between `<!-- demo -->` and `<!-- /demo -->`, methods and comparison likewise.
     """
     kept = list(records)
     text = _BLOCK.sub(lambda m: m[1] + "\n" + readme_table(kept, m["paper"]) + "\n" + m[3], text)
     text = _fill(text, "methods", _methods())
+    if comparison is not None:
+        table = comparison_table(comparison)
+        text = _fill(text, "compare", "\n\n".join([to_markdown(table), " ".join(table.notes)]))
     return text if demonstration is None else _fill(text, "demo", _tell(demonstration))
 
 
 def renew(readme: Path | str, results: Path | str) -> None:
-    """Make a README anew from the records, and from `docs/demo.json` beside it its picture too."""
+    """Make a README anew from the records, and from `demo.json` and `compare.json` in the folder docs."""
     readme = Path(readme)
-    demo = readme.parent / "docs" / "demo.json"
-    found = Demonstration.read(demo) if demo.exists() else None
-    replace_file(readme, refresh_readme(readme.read_text("utf-8"), load_all(results), found))
-    if found is not None:
-        replace_file(demo.with_suffix(".svg"), draw_demonstration(found))
+    demo, compare = (readme.parent / "docs" / name for name in ("demo.json", "compare.json"))
+    shown = Demonstration.read(demo) if demo.exists() else None
+    compared = Comparison.read(compare) if compare.exists() else None
+    replace_file(readme, refresh_readme(readme.read_text("utf-8"), load_all(results), shown, compared))
+    if shown is not None:
+        replace_file(demo.with_suffix(".svg"), draw_demonstration(shown))
 
 
 def draw_demonstration(found: Demonstration) -> str:
