@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+INTEROP := .venv-interop
 
-.PHONY: demo test lint format clean
+.PHONY: demo test test-interop lint format clean
 
 demo: $(STAMP)
 	$(BIN)/rheobase demo
@@ -26,5 +27,18 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test]'
 	touch $@
 
+# The other simulators live in an environment of their own: their requirements contradict each other.
+test-interop: $(INTEROP)/.installed
+	PYTHONPATH=src $(INTEROP)/bin/python -m pytest -o addopts= -W ignore -q tests/interop
+
+$(INTEROP)/.installed: constraints.txt
+	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
+	$(INTEROP)/bin/pip install --quiet --no-compile -c constraints.txt torch numpy safetensors rich typer pytest \
+		hypothesis matplotlib nir nirtorch==2.6 tqdm loguru requests pbr
+	$(INTEROP)/bin/pip install --quiet --no-compile --no-deps \
+		snntorch==1.0.0 norse==1.1.0 spikingjelly==2.0.0 sinabs==3.1.3
+	$(INTEROP)/bin/pip install --quiet --no-compile --no-deps --target $(INTEROP)/nir-1.0.4 nir==1.0.4
+	touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEROP) .pytest_cache .mypy_cache .ruff_cache .hypothesis

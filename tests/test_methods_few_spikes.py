@@ -149,25 +149,29 @@ class Mixed(nn.Module):
 
     def __init__(self, activation: nn.Module) -> None:
         super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 32, 3, 2, padding=1)
-        self.gate, self.head = nn.Linear(32, 32), nn.Linear(32, 10)
+        self.conv1, self.norm1 = nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.conv2, self.norm2 = nn.Conv2d(16, 32, 3, 2, padding=1), nn.BatchNorm2d(32)
+        self.gate, self.hidden, self.head = nn.Linear(32, 32), nn.Linear(512, 64), nn.Linear(64, 10)
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.activation(self.conv2(self.activation(self.conv1(x)))).mean([2, 3])
-        return self.head(torch.relu(x * torch.sigmoid(self.gate(x))))
+        x = self.activation(self.norm2(self.conv2(self.activation(self.norm1(self.conv1(x))))))
+        x = x * torch.sigmoid(self.gate(x.mean([2, 3]))).view(-1, 32, 1, 1)
+        return self.head(torch.relu(self.hidden(x.flatten(1))))
 
 
 @pytest.mark.parametrize("activation", [nn.SiLU(inplace=True), nn.GELU(), nn.GELU("tanh")], ids=str)
 def test_networks_of_other_activations_convert(activation: nn.Module, digits: datasets.Dataset) -> None:
     torch.manual_seed(0)
-    model = train_quickly(Mixed(activation), digits.train.take(600), epochs=3)
+    model = train_quickly(Mixed(activation), digits.train, epochs=3)
     x, y = digits.test.normalise(digits.test.images), digits.test.labels
     snn = convert(model, "few-spikes", images(digits, 64), steps=16, initial=Half())
     assert len(snn.sites) == 4
     logits = simulate(snn, x, 16).logits[0]
     ann = model(x).detach()
-    assert (logits.argmax(1) == y).double().mean() >= (ann.argmax(1) == y).double().mean() - 0.03
+    accuracy = [(answer.argmax(1) == y).double().mean() for answer in (ann, logits)]
+    assert accuracy[0] > 0.85
+    assert accuracy[1] >= accuracy[0] - 0.02
     assert (logits - ann).abs().mean() < 0.1 * ann.abs().mean()
     prepared = prepare(model, "few-spikes")
     assert sum(isinstance(m, Smooth) for m in prepared.modules()) == 3

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rheobase.compare import Comparison
+from rheobase.contest import Comparison
 from rheobase.records import load_all
 from rheobase.reports import Demonstration, draw_demonstration, refresh_readme
 

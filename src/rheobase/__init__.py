@@ -4,36 +4,65 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rheobase.advice import Budget, advise
+    from rheobase.contest import compare
     from rheobase.conversion import convert, prepare
     from rheobase.coverage import inspect
+    from rheobase.diagnosis import diagnose
     from rheobase.evaluation import evaluate
-    from rheobase.membrane import Constant, Gaussian, Half, Uniform, Zero
+    from rheobase.exit import Confidence, Margin, Patience
+    from rheobase.exit.fitting import fit_exit
+    from rheobase.hardware import fit
+    from rheobase.membrane import Constant, Gaussian, Half, Searched, Uniform, Zero
+    from rheobase.nir import from_nir, to_nir
     from rheobase.simulation import simulate
     from rheobase.storage import load
+    from rheobase.verification import verify
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Budget",
+    "Confidence",
     "Constant",
     "Gaussian",
     "Half",
+    "Margin",
+    "Patience",
+    "Searched",
     "Uniform",
     "Zero",
+    "advise",
+    "compare",
     "convert",
+    "diagnose",
     "evaluate",
+    "fit",
+    "fit_exit",
+    "from_nir",
     "inspect",
     "load",
     "prepare",
     "simulate",
+    "to_nir",
+    "verify",
 ]
 
 _HOMES = {
+    "advice": ("Budget", "advise"),
+    "contest": ("compare",),
     "conversion": ("convert", "prepare"),
     "coverage": ("inspect",),
+    "diagnosis": ("diagnose",),
     "evaluation": ("evaluate",),
-    "membrane": ("Constant", "Gaussian", "Half", "Uniform", "Zero"),
+    "exit": ("Confidence", "Margin", "Patience"),
+    "exit.fitting": ("fit_exit",),
+    "hardware": ("fit",),
+    "membrane": ("Constant", "Gaussian", "Half", "Searched", "Uniform", "Zero"),
+    "nir": ("from_nir", "to_nir"),
     "simulation": ("simulate",),
     "storage": ("load",),
+    "verification": ("verify",),
 }
 
 

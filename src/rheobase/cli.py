@@ -239,7 +239,7 @@ def compare(
     """
     from rheobase import datasets, membrane
     from rheobase import methods as registry
-    from rheobase.compare import compare as contest
+    from rheobase.contest import compare as contest
     from rheobase.reports import comparison_page
     from rheobase.terminal import show_comparison
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from rheobase.compare import Comparison
+from rheobase.contest import Comparison
 from rheobase.evaluation import Evaluation
 
 _SHOWN = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rheobase.compare import Comparison
+from rheobase.contest import Comparison
 from rheobase.reports.figures import Panel, draw_gains
 from rheobase.reports.pages import write_page
 from rheobase.reports.tables import Line, Table, number

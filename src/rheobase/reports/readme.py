@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rheobase import methods, papers
-from rheobase.compare import Comparison
+from rheobase.contest import Comparison
 from rheobase.records import Record, load_all, replace_file
 from rheobase.reports import tables
 from rheobase.reports.comparison import comparison_table
