@@ -2,9 +2,8 @@
 
     python benchmarks/simulation.py --model resnet20 --batch 32 --steps 32 --out record.json
 
-Compared on the same network with the same thresholds: SpikingJelly's converter in each configuration that runs
-here (its best counts), a plain PyTorch step loop with BatchNorm folded, T ordinary forward passes, and this
-package. Reported: median, fastest and slowest of n runs, and the first call apart. On a GPU times come from
+Compared on the same network: SpikingJelly's converter in each configuration that runs here (its best counts),
+a plain PyTorch step loop with BatchNorm folded, T ordinary forward passes, and this package. Reported: median, fastest and slowest of n runs, and the first call apart. On a GPU times come from
 synchronised clocks around whole runs.
 """
 
@@ -166,7 +165,7 @@ def main() -> None:
     if options.out:
         record = {
             "benchmark": "simulation", "model": options.model, "batch": options.batch, "steps": T,
-            "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu",
+            "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.machine(),
             "threads": torch.get_num_threads(), "torch": str(torch.__version__), "repeats": options.repeats,
             "agreement_with_step_loop": agree, "seconds": results,
         }  # fmt: skip
