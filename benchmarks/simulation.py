@@ -3,8 +3,9 @@
     python benchmarks/simulation.py --model resnet20 --batch 32 --steps 32 --out record.json
 
 Compared on the same network: SpikingJelly's converter in each configuration that runs here (its best counts),
-a plain PyTorch step loop with BatchNorm folded, T ordinary forward passes, and this package. Reported: median, fastest and slowest of n runs, and the first call apart. On a GPU times come from
-synchronised clocks around whole runs.
+a plain PyTorch step loop with BatchNorm folded, T ordinary forward passes, and this package. Reported:
+median, fastest and slowest of n runs, and the first call apart. On a GPU times come from synchronised clocks
+around whole runs.
 """
 
 import argparse
