@@ -233,17 +233,35 @@ class Shuffled(nn.Module):
         return self.fc(F.relu(self.b(x)).mean((2, 3)))
 
 
+class Indexed(nn.Module):
+    """Channels picked one by one and rescaled, a border cut off, and a buffer viewed before it is added."""
+
+    offset: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("offset", torch.linspace(-0.2, 0.3, 6))
+        self.a, self.b = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
+        self.fc = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat([torch.unsqueeze(x[:, i], 1) * (0.8 + 0.1 * i) - 0.05 for i in range(3)], 1)
+        x = F.relu(self.a(x))[:, :, 1:-1, -6:-1]
+        x = F.relu(self.b(x) + self.offset.view(1, -1, 1, 1))
+        return self.fc(x.mean((2, 3)))
+
+
 FAMILIES: dict[str, type[nn.Module]] = {
     cls.__name__: cls
     for cls in (
         Plain, SharedReLU, IdentitySkip, Functional, DenseConcat, Depthwise, SqueezeExcite, Inception,
-        NormFirst, PreActivation, MaxPooled, Transposed, OneDimensional, Shuffled,
+        NormFirst, PreActivation, MaxPooled, Transposed, OneDimensional, Shuffled, Indexed,
     )
 }  # fmt: skip
 ACTIVATION_CALLS = {
     "Plain": 3, "SharedReLU": 3, "IdentitySkip": 2, "Functional": 9, "DenseConcat": 4, "Depthwise": 3,
     "SqueezeExcite": 3, "Inception": 4, "NormFirst": 2, "PreActivation": 3, "MaxPooled": 2, "Transposed": 2,
-    "OneDimensional": 2, "Shuffled": 2,
+    "OneDimensional": 2, "Shuffled": 2, "Indexed": 2,
 }  # fmt: skip
 """Counted by hand, from the code above."""
 

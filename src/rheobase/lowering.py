@@ -98,7 +98,7 @@ class Lowering:
     def _call(self, node: fx.Node) -> None:
         module = self.traced.get_submodule(str(node.target)) if node.op == "call_module" else None
         row = Row(_name(node), _describe(node, module))
-        if self.shapes_known and "shape" not in node.meta and not node.meta.get("tensors"):
+        if self.shapes_known and "shape" not in node.meta and not _parts(node):
             self.values[node] = node.meta.get("value")  # an int, a size …: known from the example
             return
         call = Call(self, node, row)
@@ -106,12 +106,22 @@ class Lowering:
             self.values[node] = _apply(call, module)
         except Refusal as refusal:
             row.refused, row.becomes, row.remedy = True, refusal.reason, refusal.remedy
-            # Go on with the input, so that one run names everything that refuses.
-            self.values[node] = next(
-                (v for v in map(self._resolve, node.args) if isinstance(v, fx.Node)), None
-            )
+            self.values[node] = self._stand_in(node)
         if row.becomes:
             self.rows.append(row)
+
+    def _stand_in(self, node: fx.Node) -> Any:
+        """Something of the right shape for a refused call, so that one run names everything that refuses."""
+        sources = _leaves([self.values[n] for n in node.all_input_nodes])
+        source = next((v for v in sources if isinstance(v, fx.Node)), next(iter(self.graph.nodes)))
+
+        def place(shape: Any) -> fx.Node:
+            placed = self.add(_name(node), nn.Identity(), [source])
+            placed.meta.update({"shape": shape} if shape is not None else {})
+            return placed
+
+        parts = _parts(node)
+        return tuple(place(shape) for shape in parts) if parts else place(node.meta.get("shape"))
 
     def _resolve(self, argument: Any) -> Any:
         return fx.node.map_arg(argument, lambda n: self.values[n])
@@ -142,6 +152,19 @@ class Call:
     row: Row
 
     @property
+    def function(self) -> str:
+        """The name of the function or method that is called."""
+        target = self.node.target
+        return target if isinstance(target, str) else getattr(target, "__name__", "")
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the function writes its result over its first argument."""
+        name = self.function
+        operator = name in ("iadd", "isub", "imul", "itruediv")
+        return operator or (name.endswith("_") and not name.startswith("__"))
+
+    @property
     def shape(self) -> torch.Size:
         """The shape of the result on the example input."""
         if not self.lowering.shapes_known:
@@ -150,18 +173,28 @@ class Call:
 
     def shape_of(self, x: fx.Node) -> torch.Size:
         """The shape of an input on the example input."""
+        self._expect_signals(x)
         if not self.lowering.shapes_known:
             raise NeedsExample(f"the input's shape of {self.row.call} is not known")
         return torch.Size(x.meta["shape"])
 
     def emit(self, module: nn.Module, *inputs: fx.Node, becomes: str = "") -> fx.Node:
         """Add an operation; the row says what the call became."""
+        self._expect_signals(*inputs)
         node = self.lowering.add(self.row.name, module, inputs)
         if "shape" in self.node.meta:
             node.meta["shape"] = self.node.meta["shape"]
         self.row.nodes.append(node)
         self.row.becomes = becomes or self.row.becomes or type(module).__name__
         return node
+
+    def _expect_signals(self, *inputs: fx.Node) -> None:
+        for x in inputs:
+            if not isinstance(x, fx.Node):
+                raise Refusal(
+                    f"{self.row.call} works on a constant ({type(x).__name__}) as if it were a signal",
+                    "compute it from the input, or add or multiply it as one number for each channel",
+                )
 
     def site(self, x: fx.Node, activation: nn.Module, bound: float | None, inplace: bool) -> fx.Node:
         """Add a site."""
@@ -191,9 +224,10 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
         if handler is None:
             raise _no_rule(type(module).__name__)
         return handler(call, *args, module=module, **kwargs)
-    name = (
-        call.node.target if isinstance(call.node.target, str) else getattr(call.node.target, "__name__", "")
-    )
+    name = call.function
+    if _is_constant(call, args, kwargs):
+        call.row.becomes = "constant"
+        return _evaluate(call.node, args, kwargs)
     handler = rules.get(name)
     if (
         handler is None
@@ -211,6 +245,33 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
             f"{name} is called in a way that is not understood ({error})",
             "call it as in PyTorch's documentation",
         ) from None
+
+
+def _is_constant(call: Call, args: Any, kwargs: Any) -> bool:
+    """Whether a call reads tensors of the model alone, and changes none of them."""
+    leaves = _leaves((args, kwargs))
+    known = not any(isinstance(v, fx.Node) for v in leaves) and any(isinstance(v, Tensor) for v in leaves)
+    unknown_sizes = any(call.lowering.values[n] is None for n in call.node.all_input_nodes)
+    return known and not unknown_sizes and not call.in_place
+
+
+def _evaluate(node: fx.Node, args: Any, kwargs: Any) -> Any:
+    with torch.no_grad():
+        if isinstance(node.target, str):
+            return getattr(args[0], node.target)(*args[1:], **kwargs)
+        return node.target(*args, **kwargs)
+
+
+def _parts(node: fx.Node) -> list[Any]:
+    """The shapes of what a call gave, where it gave several values and tensors are among them."""
+    given = [tuple(v.shape) if isinstance(v, Tensor) else None for v in _leaves(node.meta.get("value"))]
+    return node.meta.get("tensors") or (given if any(shape is not None for shape in given) else [])
+
+
+def _leaves(values: Any) -> list[Any]:
+    found: list[Any] = []
+    fx.node.map_aggregate(values, found.append)
+    return found
 
 
 def _no_rule(name: str) -> Refusal:

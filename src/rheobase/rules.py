@@ -69,7 +69,7 @@ def _activation_module(call: Call, x: fx.Node, module: Activation) -> fx.Node:
 
 @rule("relu", "relu_")
 def _relu(call: Call, x: fx.Node, inplace: bool = False) -> fx.Node:
-    return call.site(x, Rectifier(), None, inplace or _in_place(call))
+    return call.site(x, Rectifier(), None, inplace or call.in_place)
 
 
 @rule("relu6")
@@ -90,7 +90,7 @@ def _threshold(call: Call, x: fx.Node, threshold: float, value: float, inplace: 
         raise Refusal(
             f"a threshold at {threshold} with value {value} is not a ReLU", "use nn.ReLU and train again"
         )
-    return call.site(x, Rectifier(), None, inplace or _in_place(call))
+    return call.site(x, Rectifier(), None, inplace or call.in_place)
 
 
 @rule("clamp", "clip", "clamp_", "clip_", "clamp_min", "clamp_min_")
@@ -101,14 +101,14 @@ def _clamp(call: Call, x: fx.Node, min: Any = None, max: Any = None, inplace: bo
             f"a clamp to [{'-inf' if low is None else low}, {'inf' if high is None else high}] is not a ReLU",
             "a spiking neuron stands for clamp(min=0) or clamp(min=0, max=c) with c > 0",
         )
-    return call.site(x, Rectifier(high), high, inplace or _in_place(call))
+    return call.site(x, Rectifier(high), high, inplace or call.in_place)
 
 
 def _smooth(name: str) -> dict[str, Rule]:
     """The rules that make a site of a nonlinearity other than ReLU."""
 
     def lower(call: Call, x: fx.Node, module: nn.Module | None = None, inplace: bool = False) -> fx.Node:
-        inplace = inplace or _in_place(call) or getattr(module, "inplace", False)
+        inplace = inplace or call.in_place or getattr(module, "inplace", False)
         return call.site(x, Smooth(name), Smooth(name).bound, inplace)
 
     module_name = {"silu": "SiLU"}.get(name, name.capitalize())
@@ -245,7 +245,7 @@ def _add(call: Call, x: Any, other: Any, alpha: float = 1) -> fx.Node:
         result = call.emit(Add(), x, other, becomes="sum")
     else:
         result = call.emit(Scale(*_per_channel(call, x, 1.0, _constant(other) * alpha)), x, becomes="shift")
-    call.overwrite(_in_place(call), result)
+    call.overwrite(call.in_place, result)
     return result
 
 
@@ -264,7 +264,7 @@ def _mul(call: Call, x: Any, other: Any) -> fx.Node:
         result = call.emit(Product(), x, other, becomes="accumulated product")
     else:
         result = call.emit(Scale(*_per_channel(call, x, other, 0.0)), x, becomes="scale")
-    call.overwrite(_in_place(call), result)
+    call.overwrite(call.in_place, result)
     return result
 
 
@@ -338,14 +338,19 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
         raise NeedsExample("what is indexed is not known")
     if not isinstance(index, tuple) or index[:1] != (slice(None),):
         raise Refusal(f"indexing by {index} may mix samples", "index dimensions after the batch, with slices")
+    extents = call.shape_of(x)
     for dim, part in enumerate(index):
         if isinstance(part, slice) and part == slice(None):
             continue
+        if isinstance(part, int):
+            part = slice(part % extents[dim], part % extents[dim] + 1)
         if not isinstance(part, slice) or part.step not in (None, 1):
-            raise Refusal(f"indexing by {part} has no spiking form here", "use slices with step 1")
-        start, stop, _ = part.indices(call.shape_of(x)[dim])
+            raise Refusal(
+                f"indexing by {part} has no spiking form here", "use numbers, or slices with step 1"
+            )
+        start, stop, _ = part.indices(extents[dim])
         x = call.emit(Slice(dim, start, stop - start), x, becomes="slice")
-    return x
+    return call.emit(Reshape(call.shape[1:]), x) if any(isinstance(part, int) for part in index) else x
 
 
 @rule("chunk", "split")
@@ -446,13 +451,6 @@ def _softmax(call: Call, x: fx.Node, dim: Any = None, module: nn.Module | None =
     return call.drop(x, "removed: the read-out gives logits, in the same order")
 
 
-def _in_place(call: Call) -> bool:
-    name = (
-        call.node.target if isinstance(call.node.target, str) else getattr(call.node.target, "__name__", "")
-    )
-    return name in ("iadd", "isub", "imul", "itruediv") or (name.endswith("_") and not name.startswith("__"))
-
-
 def _number(value: Any) -> float | None:
     if value is None:
         return None
@@ -477,6 +475,8 @@ def _per_channel(call: Call, x: fx.Node, *values: Any) -> list[Tensor]:
     shape = call.shape_of(x)
     vectors = []
     for t in tensors:
+        if t.dim() > len(shape) or (t.dim() == len(shape) and t.shape[0] != 1):
+            raise Refusal("a constant that differs between samples has no rule", "use one number per channel")
         spread = torch.broadcast_to(t, (1, *shape[1:])).transpose(0, 1).flatten(1)
         if not (spread == spread[:, :1]).all():
             raise Refusal(

@@ -1,0 +1,195 @@
+"""From nodes to a torch module: one module per node, named after it.
+
+A value is either a constant or a signal. What depends on constants alone is computed while reading, so that the
+arithmetic by which exporters spell out shapes leaves no trace. Signals know their shapes, from running each new
+module on tensors without data.
+"""
+
+import keyword
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.lowering import Refusal, _no_rule
+from rheobase.onnx.constants import FOLDS
+from rheobase.onnx.operators import OPERATORS
+from rheobase.onnx.reading import Source, to_tensor
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A value that depends on the input: its place in the graph, and a tensor without data of its shape."""
+
+    node: fx.Node
+    like: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape; dimension 0 is the batch."""
+        return tuple(self.like.shape)
+
+
+Value = Signal | Tensor | None
+
+
+def build(source: Source) -> fx.GraphModule:
+    """Build the network of a file.
+
+    Raises:
+        ValueError: Something in it is not supported; all such nodes are named.
+    """
+    builder = Builder(source)
+    refusals: list[str] = []
+    for number, node in enumerate(source.nodes):
+        name = node.name or f"{node.op_type}_{number}"
+        results: tuple[Value, ...] = ()
+        try:
+            results = _build_node(builder, node, name)
+        except Refusal as refusal:
+            refusals.append(f"  {name} ({node.op_type}): {refusal.reason}\n    -> {refusal.remedy}")
+        # Values that could not be built are None, and pass on silently: one look names all the causes.
+        padded = (*results, *[None] * len(node.output))
+        builder.values.update(zip(node.output, padded, strict=False))
+    if refusals:
+        raise ValueError("this ONNX file holds what is not supported:\n" + "\n".join(refusals))
+    return builder.finish()
+
+
+def _build_node(builder: "Builder", node: onnx.NodeProto, name: str) -> tuple[Value, ...]:
+    if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS.keys() | FOLDS.keys():
+        raise _no_rule(node.op_type)
+    inputs: list[Value] = []
+    for i in node.input:
+        if i and i not in builder.values:
+            raise Refusal(f"its input {i!r} is made by no node", "the file is damaged: export it again")
+        if i and builder.values[i] is None:
+            return ()
+        inputs.append(builder.values[i] if i else None)
+    call = Call(builder, node, name, inputs)
+    foldable = node.op_type in FOLDS and (node.op_type == "Shape" or not call.signals)
+    if not foldable and (node.op_type not in OPERATORS or not call.signals):
+        raise Refusal(
+            "it works on constants alone" if not call.signals else "it works on the signal, not on its shape",
+            "simplify the file (python -m onnxsim), or write the model without it and export again",
+        )
+    try:
+        result = FOLDS[node.op_type](call) if foldable else OPERATORS[node.op_type](call)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        reason = f"it could not be built on inputs of shapes {call.shapes} ({str(error).splitlines()[0]})"
+        raise Refusal(reason, "check the file with onnx.checker, or export it again") from error
+    return result if isinstance(result, tuple) else (result,)
+
+
+class Builder:
+    """The torch module as it grows."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.root = nn.Module()
+        self.graph = fx.Graph()
+        self.values: dict[str, Value] = dict(source.constants)
+        like = torch.empty(source.shape, dtype=source.dtype, device="meta")
+        self.values[source.input] = Signal(self.graph.placeholder(_identifier(source.input)), like)
+
+    def add(self, name: str, module: nn.Module, signals: tuple[Signal, ...]) -> Signal:
+        """Put a module under a free name and call it."""
+        state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        for tensor in state.values():
+            if tensor.is_floating_point() and not tensor.isfinite().all():
+                raise Refusal(
+                    "its weights hold NaN or infinite values", "train the network again or take another file"
+                )
+        module.eval().requires_grad_(False)
+        free, number = _identifier(name), 1
+        while hasattr(self.root, free) or keyword.iskeyword(free):
+            number += 1
+            free = f"{_identifier(name)}_{number}"
+        without_data = {key: torch.empty_like(tensor, device="meta") for key, tensor in state.items()}
+        like = torch.func.functional_call(module, without_data, tuple(s.like for s in signals))
+        self.root.add_module(free, module)
+        return Signal(self.graph.call_module(free, tuple(s.node for s in signals)), like)
+
+    def finish(self) -> fx.GraphModule:
+        """The module, once all nodes are in."""
+        output = self.values.get(self.source.output)
+        if not isinstance(output, Signal):
+            raise ValueError(
+                f"the output {self.source.output!r} does not depend on the input: export the file again"
+            )
+        self.graph.output(output.node)
+        return fx.GraphModule(self.root, self.graph, "OnnxNetwork").eval()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One node, as its operator sees it."""
+
+    builder: Builder
+    node: onnx.NodeProto
+    name: str
+    inputs: list[Value]
+
+    @property
+    def opset(self) -> int:
+        """Version of the standard operators."""
+        return self.builder.source.opset
+
+    @property
+    def signals(self) -> list[Signal]:
+        """Those inputs that are signals."""
+        return [value for value in self.inputs if isinstance(value, Signal)]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the inputs."""
+        return [tuple(value.shape) for value in self.inputs if value is not None]
+
+    @property
+    def x(self) -> Signal:
+        """The first input, a signal."""
+        value = self.inputs[0]
+        if not isinstance(value, Signal):
+            raise Refusal("its first input is a constant", "write the model so that the signal comes first")
+        return value
+
+    def emit(self, module: nn.Module, *signals: Signal) -> Signal:
+        """Call a module, on the first input if nothing else is said."""
+        return self.builder.add(self.name, module, signals or (self.x,))
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute of the node."""
+        for found in self.node.attribute:
+            if found.name == name:
+                value = onnx.helper.get_attribute_value(found)
+                if isinstance(value, onnx.TensorProto):
+                    return to_tensor(value)
+                return value.decode() if isinstance(value, bytes) else value
+        return default
+
+    def constant(self, index: int, what: str) -> Tensor | None:
+        """An input that must be a constant, or None where it is left out."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if isinstance(value, Signal):
+            raise Refusal(f"its {what} is not a constant", "export the model with fixed weights and sizes")
+        return value
+
+    def weight(self, index: int, what: str) -> Tensor:
+        """An input that must be there, and a constant."""
+        value = self.constant(index, what)
+        if value is None:
+            raise Refusal(f"its {what} is missing", "the file is damaged: export it again")
+        return value
+
+    def numbers(self, name: str, index: int) -> Any:
+        """What older files give as an attribute and newer ones as a constant input: a number, a list or None."""
+        value = self.constant(index, name)
+        return self.attribute(name) if value is None else value.tolist()
+
+
+def _identifier(name: str) -> str:
+    plain = re.sub(r"\W+", "_", name).strip("_") or "node"
+    return f"node_{plain}" if plain[0].isdigit() else plain

@@ -1,0 +1,408 @@
+"""What each ONNX operator on signals becomes in torch.
+
+An operator receives its call and emits torch's own layers or the package's operations. It refuses what would be
+computed otherwise, or would mix the samples of a batch.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from rheobase.lowering import Refusal
+from rheobase.onnx.constants import slices
+from rheobase.operations import Add, Concat, Mean, Pad, Permute, Reshape, Slice
+
+if TYPE_CHECKING:
+    from rheobase.onnx.building import Call, Signal
+
+Operator = Callable[["Call"], Any]
+
+
+class Arithmetic(nn.Module):
+    """A function of two operands, either of which may be a constant."""
+
+    def __init__(self, function: Callable[[Any, Any], Tensor], *operands: Tensor | None) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("left", operands[0])
+        self.register_buffer("right", operands[1])
+
+    def forward(self, *signals: Tensor) -> Tensor:
+        left = signals[0] if self.left is None else self.left
+        return self.function(left, signals[-1] if self.right is None else self.right)
+
+
+# Weights
+
+
+def _convolution(call: "Call") -> "Signal":
+    weight, bias = call.weight(1, "weight"), call.constant(2, "bias")
+    places = weight.dim() - 2
+    kind = _layer((nn.Conv1d, nn.Conv2d, nn.Conv3d), places)
+    groups = call.attribute("group", 1)
+    x, padding = _pad_evenly(call, places, list(weight.shape[2:]))
+    layer = kind(
+        weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:]), bias=bias is not None,
+        groups=groups, padding=padding, **_steps(call, places),
+    )  # fmt: skip
+    return call.emit(_fill(layer, weight, bias), x)
+
+
+def _transposed_convolution(call: "Call") -> "Signal":
+    weight, bias = call.weight(1, "weight"), call.constant(2, "bias")
+    places = weight.dim() - 2
+    kind = _layer((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), places)
+    groups, pads = call.attribute("group", 1), call.attribute("pads", [0] * 2 * places)
+    fixed = call.attribute("auto_pad", "NOTSET") == "NOTSET" and call.attribute("output_shape") is None
+    if not fixed or pads[:places] != pads[places:]:
+        raise Refusal("its padding is uneven or left open", "use equal explicit padding on both sides")
+    layer = kind(
+        weight.shape[0], weight.shape[1] * groups, tuple(weight.shape[2:]), bias=bias is not None,
+        groups=groups, padding=tuple(pads[:places]),
+        output_padding=tuple(call.attribute("output_padding", [0] * places)), **_steps(call, places),
+    )  # fmt: skip
+    return call.emit(_fill(layer, weight, bias))
+
+
+def _gemm(call: "Call") -> "Signal":
+    weight, bias = call.weight(1, "weight"), call.constant(2, "bias")
+    if call.attribute("transA", 0):
+        raise Refusal("it transposes the signal, which mixes samples", "use transA=0")
+    weight = weight if call.attribute("transB", 0) else weight.T
+    if bias is not None:
+        if bias.dim() > 1 and bias.shape[0] != 1:
+            raise Refusal("its bias differs between samples", "use one bias per output")
+        bias = (bias * call.attribute("beta", 1.0)).expand(1, weight.shape[0])[0]
+    return _linear(call, weight * call.attribute("alpha", 1.0), bias)
+
+
+def _matmul(call: "Call") -> "Signal":
+    if len(call.signals) > 1:
+        raise Refusal(
+            "it multiplies two signals as matrices",
+            "convert the convolutional part alone, or replace attention",
+        )
+    weight = call.weight(1, "weight")
+    if weight.dim() != 2:
+        raise Refusal(f"its weight has {weight.dim()} dimensions", "use a weight of two dimensions")
+    return _linear(call, weight.T, None)
+
+
+def _linear(call: "Call", weight: Tensor, bias: Tensor | None) -> "Signal":
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    return call.emit(_fill(layer, weight, bias))
+
+
+def _batch_norm(call: "Call") -> "Signal":
+    if call.attribute("training_mode", 0):
+        raise Refusal("it is in training mode, without a fixed scale", "export the model in evaluation mode")
+    scale, shift, mean, variance = (call.weight(i, "statistics") for i in range(1, 5))
+    kinds = (nn.BatchNorm1d, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    layer = _layer(kinds, len(call.x.shape) - 1)(len(scale), eps=call.attribute("epsilon", 1e-5))
+    layer.running_mean, layer.running_var = mean.clone(), variance.clone()
+    return call.emit(_fill(layer, scale, shift))
+
+
+def _fill(layer: nn.Module, weight: Tensor, bias: Tensor | None) -> nn.Module:
+    layer.weight = nn.Parameter(weight.clone(memory_format=torch.contiguous_format))
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.clone(memory_format=torch.contiguous_format))
+    return layer
+
+
+# Activations
+
+
+def _clip(call: "Call") -> "Signal":
+    low, high = call.numbers("min", 1), call.numbers("max", 2)
+    if low != 0 or (high is not None and not high > 0):
+        raise Refusal(
+            f"a clip to [{'-inf' if low is None else low}, {'inf' if high is None else high}] is not a ReLU",
+            "a spiking neuron stands for Clip(0) or Clip(0, c) with c > 0",
+        )
+    unbounded = high is None or high >= torch.finfo(torch.float32).max
+    return call.emit(nn.ReLU() if unbounded else nn.Hardtanh(0.0, high))
+
+
+def _softmax(kind: Any) -> Operator:
+    def emit(call: "Call") -> "Signal":
+        rank = len(call.x.shape)
+        axis = call.attribute("axis", -1 if call.opset >= 13 else 1) % rank
+        if call.opset < 13 and axis != rank - 1:
+            raise Refusal("before opset 13 it spans several dimensions", "export with opset 13 or later")
+        return call.emit(kind(axis))
+
+    return emit
+
+
+# Pooling
+
+
+def _average_pool(call: "Call") -> "Signal":
+    kernel = call.attribute("kernel_shape")
+    if set(call.attribute("dilations", [1])) != {1}:
+        raise Refusal("it is dilated", "use average pooling without dilation")
+    counted = bool(call.attribute("count_include_pad", 0))
+    x, padding = _pad_evenly(call, len(kernel), kernel, zeros=counted)
+    kind = _layer((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d), len(kernel))
+    stride = tuple(call.attribute("strides", [1] * len(kernel)))
+    layer = kind(tuple(kernel), stride, padding, bool(call.attribute("ceil_mode", 0)), counted)
+    return call.emit(layer, x)
+
+
+def _max_pool(call: "Call") -> "Signal":
+    kernel = call.attribute("kernel_shape")
+    if len(call.node.output) > 1 and call.node.output[1]:
+        raise Refusal("it gives indices too", "use max-pooling without indices")
+    x, padding = _pad_evenly(call, len(kernel), kernel, zeros=False)
+    kind = _layer((nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), len(kernel))
+    steps = {"stride": (1,) * len(kernel)} | _steps(call, len(kernel))
+    return call.emit(
+        kind(tuple(kernel), padding=padding, ceil_mode=bool(call.attribute("ceil_mode", 0)), **steps), x
+    )
+
+
+def _global_pool(*kinds: Any) -> Operator:
+    return lambda call: call.emit(_layer(kinds, len(call.x.shape) - 2)(1))
+
+
+def _mean(call: "Call") -> "Signal":
+    rank, axes = len(call.x.shape), call.numbers("axes", 1)
+    if axes is None and call.attribute("noop_with_empty_axes", 0):
+        return call.x
+    dims = sorted(axis % rank for axis in (axes if axes is not None else range(rank)))
+    if 0 in dims:
+        raise Refusal("a mean over the batch mixes samples", "take the mean over later dimensions")
+    return call.emit(Mean(dims, bool(call.attribute("keepdims", 1))))
+
+
+# Arithmetic
+
+
+def _arithmetic(function: Callable[[Any, Any], Tensor]) -> Operator:
+    def emit(call: "Call") -> "Signal":
+        operands = [value if isinstance(value, Tensor) else None for value in call.inputs]
+        if function is operator.add and len(call.signals) == 2:
+            return call.emit(Add(), *call.signals)
+        return call.emit(Arithmetic(function, *operands), *call.signals)
+
+    return emit
+
+
+# Shapes
+
+
+def _flatten(call: "Call") -> "Signal":
+    axis = call.attribute("axis", 1)
+    shape = call.x.shape
+    axis = axis + len(shape) if axis < 0 else axis
+    return _to_shape(call, [math.prod(shape[:axis]), math.prod(shape[axis:])])
+
+
+def _reshape(call: "Call") -> "Signal":
+    shape, sizes = call.x.shape, call.numbers("shape", 1)
+    if not call.attribute("allowzero", 0):
+        sizes = [shape[i] if size == 0 else size for i, size in enumerate(sizes)]
+    known = math.prod(size for size in sizes if size != -1)
+    return _to_shape(call, [math.prod(shape) // known if size == -1 else size for size in sizes])
+
+
+def _squeeze(call: "Call") -> "Signal":
+    shape, axes = call.x.shape, call.numbers("axes", 1)
+    gone = [i for i, n in enumerate(shape) if n == 1] if axes is None else [a % len(shape) for a in axes]
+    return _to_shape(call, [size for i, size in enumerate(shape) if i not in gone])
+
+
+def _unsqueeze(call: "Call") -> "Signal":
+    shape, axes = list(call.x.shape), call.numbers("axes", 1)
+    for axis in sorted(axis % (len(shape) + len(axes)) for axis in axes):
+        shape.insert(axis, 1)
+    return _to_shape(call, shape)
+
+
+def _to_shape(call: "Call", shape: list[int]) -> "Signal":
+    found = call.x.shape
+    if not shape or shape[0] != found[0]:
+        raise Refusal(
+            "it mixes samples: the batch does not stay as it is", "keep dimension 0, the batch, first"
+        )
+    if math.prod(shape) != math.prod(found):
+        raise Refusal(f"{found} does not fit into {tuple(shape)}", "the file is damaged: export it again")
+    return call.emit(nn.Flatten() if len(shape) == 2 else Reshape(shape[1:]))
+
+
+def _transpose(call: "Call") -> "Signal":
+    order = call.attribute("perm", list(range(len(call.x.shape)))[::-1])
+    if order[0] != 0:
+        raise Refusal("it moves the batch", "keep dimension 0, the batch, first")
+    return call.emit(Permute(order))
+
+
+def _concat(call: "Call") -> "Signal":
+    if len(call.signals) != len(call.inputs):
+        raise Refusal("it joins a signal and a constant", "join signals alone")
+    axis = call.attribute("axis") % len(call.x.shape)
+    if axis == 0:
+        raise Refusal("it joins along the batch", "concatenate along a later dimension")
+    return call.emit(Concat(axis), *call.signals)
+
+
+def _slice(call: "Call") -> "Signal":
+    x = call.x
+    for axis, start, end, step in slices(call, len(x.shape)):
+        first, last, _ = slice(start, end, step).indices(x.shape[axis])
+        if step == 1 and (first, last) == (0, x.shape[axis]):
+            continue
+        if axis == 0 or step != 1:
+            raise Refusal(
+                "it takes a part of the batch, or leaves gaps", "slice later dimensions with step 1"
+            )
+        x = call.emit(Slice(axis, first, last - first), x)
+    return x
+
+
+def _split(call: "Call") -> "tuple[Signal, ...]":
+    axis = call.attribute("axis", 0) % len(call.x.shape)
+    if axis == 0:
+        raise Refusal("it splits the batch", "split along a later dimension")
+    size, parts = call.x.shape[axis], len(call.node.output)
+    largest = -(-size // parts)
+    even = [min(largest, size - start) for start in range(0, size, largest)]
+    sizes = call.numbers("split", 1) or even
+    return tuple(call.emit(Slice(axis, sum(sizes[:i]), length)) for i, length in enumerate(sizes))
+
+
+def _pad(call: "Call") -> "Signal":
+    rank = len(call.x.shape)
+    amounts, value = call.numbers("pads", 1), call.numbers("value", 2)
+    axes = call.numbers("axes", 3) or range(rank)
+    if call.attribute("mode", "constant") != "constant" or value not in (None, 0, [0]):
+        raise Refusal("it does not pad with zeros", "pad with zeros")
+    before, after = [0] * rank, [0] * rank
+    for i, axis in enumerate(axes):
+        before[axis % rank], after[axis % rank] = amounts[i], amounts[i + len(amounts) // 2]
+    if before[0] or after[0]:
+        raise Refusal("it pads the batch", "pad later dimensions")
+    return call.emit(Pad(_torch_order(before[1:], after[1:])))
+
+
+def _resize(call: "Call") -> "Signal":
+    shape = call.x.shape
+    scales = call.numbers("scales", 2 if call.node.op_type == "Resize" and call.opset >= 11 else 1)
+    sizes = call.numbers("sizes", 3)
+    factors = scales or [new / old for new, old in zip(sizes, shape, strict=True)]
+    # For whole factors both of these conventions repeat each value, as torch's nearest does.
+    way = (
+        call.attribute("coordinate_transformation_mode", "half_pixel" if call.opset >= 11 else "asymmetric"),
+        call.attribute("nearest_mode", "round_prefer_floor" if call.opset >= 11 else "floor"),
+    )
+    halves = way[0] in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel") and "round" in way[1]
+    whole = all(factor == int(factor) for factor in factors) and list(factors[:2]) == [1, 1]
+    nearest = call.attribute("mode", "nearest") == "nearest" and call.attribute("axes") is None
+    if not nearest or not whole or not (halves or way == ("asymmetric", "floor")):
+        raise Refusal(
+            "it does not repeat whole pixels", "use nearest, with whole factors, over the image alone"
+        )
+    return call.emit(nn.Upsample(scale_factor=tuple(map(float, factors[2:]))))
+
+
+def _passed(call: "Call") -> "Signal":
+    return call.x
+
+
+def _cast(call: "Call") -> "Signal":
+    if call.attribute("to") not in (1, 10, 11, 16):  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
+        raise Refusal("it turns the signal into whole numbers", "keep the signal of floating point")
+    return call.x
+
+
+# Shared by convolution and pooling
+
+
+def _layer(kinds: Sequence[Any], places: int) -> Any:
+    if not 1 <= places <= len(kinds):
+        raise Refusal(f"it works on {places} dimensions of space", "use one to three")
+    return kinds[places - 1]
+
+
+def _steps(call: "Call", places: int) -> dict[str, tuple[int, ...]]:
+    names = {"stride": "strides", "dilation": "dilations"}
+    return {ours: tuple(call.attribute(theirs, [1] * places)) for ours, theirs in names.items()}
+
+
+def _pad_evenly(
+    call: "Call", places: int, kernel: list[int], zeros: bool = True
+) -> "tuple[Signal, tuple[int, ...]]":
+    """The signal to work on, and the padding for torch, which is the same on both sides.
+
+    Uneven padding becomes zeros around the signal, where zeros are what is meant.
+    """
+    before, after = _pads(call, places, kernel)
+    if before == after:
+        return call.x, tuple(before)
+    if not zeros:
+        raise Refusal("its padding is uneven", "pad equally on both sides")
+    return call.emit(Pad(_torch_order(before, after))), (0,) * places
+
+
+def _pads(call: "Call", places: int, kernel: list[int]) -> tuple[list[int], list[int]]:
+    way = call.attribute("auto_pad", "NOTSET")
+    if way == "NOTSET":
+        pads = call.attribute("pads", [0] * 2 * places)
+        return pads[:places], pads[places:]
+    if way == "VALID":
+        return [0] * places, [0] * places
+    steps = _steps(call, places)
+    small, large = [], []
+    for size, width, stride, dilation in zip(
+        call.x.shape[2:], kernel, steps["stride"], steps["dilation"], strict=True
+    ):
+        total = max(0, (-(-size // stride) - 1) * stride + dilation * (width - 1) + 1 - size)
+        small.append(total // 2)
+        large.append(total - total // 2)
+    return (large, small) if way == "SAME_LOWER" else (small, large)
+
+
+def _torch_order(before: list[int], after: list[int]) -> list[int]:
+    """Paddings as torch wants them: the last dimension first, both sides of each."""
+    return [amount for pair in reversed(list(zip(before, after, strict=True))) for amount in pair]
+
+
+OPERATORS: dict[str, Operator] = {
+    "Add": _arithmetic(operator.add),
+    "AveragePool": _average_pool,
+    "BatchNormalization": _batch_norm,
+    "Cast": _cast,
+    "Clip": _clip,
+    "Concat": _concat,
+    "Conv": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "Div": _arithmetic(operator.truediv),
+    "Dropout": _passed,
+    "Flatten": _flatten,
+    "Gemm": _gemm,
+    "GlobalAveragePool": _global_pool(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
+    "GlobalMaxPool": _global_pool(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
+    "Identity": _passed,
+    "LogSoftmax": _softmax(nn.LogSoftmax),
+    "MatMul": _matmul,
+    "MaxPool": _max_pool,
+    "Mul": _arithmetic(operator.mul),
+    "Pad": _pad,
+    "ReduceMean": _mean,
+    "Relu": lambda call: call.emit(nn.ReLU()),
+    "Reshape": _reshape,
+    "Resize": _resize,
+    "Slice": _slice,
+    "Softmax": _softmax(nn.Softmax),
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Sub": _arithmetic(operator.sub),
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+    "Upsample": _resize,
+}

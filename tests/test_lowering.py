@@ -1,0 +1,79 @@
+"""Lowering: constants, calls that give several values, and shapes after a refusal."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rheobase import inspect
+from rheobase.graph import CaptureError, capture
+
+
+class Attention(nn.Module):
+    """A call that gives a tensor and None: neither is a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, _ = self.attention(x, x, x, need_weights=False)
+        return self.fc(F.relu(x + y))
+
+
+class ClassToken(nn.Module):
+    """A constant repeated for every sample and concatenated, then an embedding of the longer shape added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.places = nn.Parameter(torch.ones(1, 1, 8)), nn.Parameter(torch.randn(1, 6, 8))
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+        return self.fc(F.relu(x + self.places))
+
+
+class PerSample(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("noise", torch.tensor([[[0.0]], [[1.0]]]))
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(F.relu(x + self.noise))
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_tensor_among_other_values_is_not_a_constant(x: Tensor) -> None:
+    refused = inspect(Attention().eval(), x, show=False).refused
+    assert [line.name for line in refused] == ["attention"]
+    with pytest.raises(CaptureError, match="multiplies two signals as matrices"):
+        capture(Attention().eval(), x)
+
+
+def test_what_follows_a_refusal_is_judged_by_its_own_shape(x: Tensor) -> None:
+    refused = inspect(ClassToken().eval(), x, show=False).refused
+    assert [line.name for line in refused] == ["cat", "add"]
+    assert "a constant (Tensor) as if it were a signal" in refused[0].becomes
+    assert "differs within a channel" in refused[1].becomes
+
+
+def test_a_constant_for_each_sample_is_refused(x: Tensor) -> None:
+    (line,) = inspect(PerSample().eval(), x, show=False).refused
+    assert "differs between samples" in line.becomes
+
+
+def test_computed_constants_are_lines_of_the_table(x: Tensor) -> None:
+    class Viewed(PerSample):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(F.relu(x + self.noise.mean().view(1, 1, 1)))
+
+    coverage = inspect(Viewed().eval(), x, show=False)
+    assert [line.becomes for line in coverage.lines] == ["constant", "constant", "shift", "site", "weights"]
+    assert coverage.convertible
