@@ -70,9 +70,9 @@ def test_a_constant_for_each_sample_is_refused(x: Tensor) -> None:
 
 
 def test_computed_constants_are_lines_of_the_table(x: Tensor) -> None:
-    class Expanded(PerSample):
+    class Expanded(ClassToken):
         def forward(self, x: Tensor) -> Tensor:
-            return self.fc(F.relu(x + self.noise.mean().expand(x.shape[1], 1)))
+            return self.fc(F.relu(x + self.token.expand(1, x.shape[1], -1)))
 
     coverage = inspect(Expanded().eval(), x, show=False)
     assert [line.becomes for line in coverage.lines] == ["constant", "shift", "site", "weights"]

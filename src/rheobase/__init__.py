@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rheobase.hardware import fit
     from rheobase.membrane import Constant, Gaussian, Half, Searched, Uniform, Zero
     from rheobase.nir import from_nir, to_nir
+    from rheobase.onnx import load_onnx
     from rheobase.simulation import simulate
     from rheobase.storage import load
     from rheobase.verification import verify
@@ -42,6 +43,7 @@ __all__ = [
     "from_nir",
     "inspect",
     "load",
+    "load_onnx",
     "prepare",
     "simulate",
     "to_nir",
@@ -60,6 +62,7 @@ _HOMES = {
     "hardware": ("fit",),
     "membrane": ("Constant", "Gaussian", "Half", "Searched", "Uniform", "Zero"),
     "nir": ("from_nir", "to_nir"),
+    "onnx": ("load_onnx",),
     "simulation": ("simulate",),
     "storage": ("load",),
     "verification": ("verify",),

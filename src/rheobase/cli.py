@@ -23,7 +23,10 @@ app = typer.Typer(
 )
 
 Model = Annotated[
-    str, typer.Argument(help="A built-in name (vgg16, resnet20, small …) or `package.module:callable`.")
+    str,
+    typer.Argument(
+        help="A built-in name (vgg16, resnet20, small …), `package.module:callable`, or an .onnx file."
+    ),
 ]
 Data = Annotated[str, typer.Option(help="`digits`, `cifar10`, `cifar100`, or a folder of images.")]
 Root = Annotated[Path | None, typer.Option(help="Where CIFAR lies; by default $RHEOBASE_DATA.")]
@@ -79,7 +82,13 @@ def inspect(
     import rheobase
     from rheobase import models
 
-    coverage = rheobase.inspect(models.build(model, classes), torch.randn(2, *_shape(shape)))
+    example = torch.randn(2, *_shape(shape))
+    if model.endswith(".onnx"):
+        from rheobase.onnx import load_onnx
+
+        coverage = rheobase.inspect(load_onnx(model), example)
+    else:
+        coverage = rheobase.inspect(models.build(model, classes), example)
     if not coverage.convertible:
         raise typer.Exit(1)
 
@@ -325,6 +334,10 @@ def report(
 def _build(model: str, dataset: "Dataset") -> "nn.Module":
     from rheobase import models
 
+    if model.endswith(".onnx"):
+        from rheobase.onnx import load_onnx
+
+        return load_onnx(model)
     return models.build(model, len(dataset.classes))
 
 
@@ -347,7 +360,7 @@ def _load(model: str, weights: Path | None, dataset: "Dataset") -> "nn.Module":
 
     network = _build(model, dataset)
     if weights is None:
-        if ":" not in model:
+        if ":" not in model and not model.endswith(".onnx"):
             raise ValueError(
                 f"{model} has fresh weights: pass --weights, as `rheobase train {model}` writes them"
             )

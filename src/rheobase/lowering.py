@@ -222,7 +222,7 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
     if module is not None:
         handler = rules["Activation"] if isinstance(module, Activation) else rules.get(type(module).__name__)
         if handler is None:
-            raise _no_rule(type(module).__name__)
+            raise refuse_unknown(type(module).__name__)
         return handler(call, *args, module=module, **kwargs)
     name = call.function
     if _is_constant(call, args, kwargs):
@@ -236,7 +236,7 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
     ):
         raise NeedsExample(f"what {name} works on is not known")
     if handler is None:
-        raise _no_rule(name)
+        raise refuse_unknown(name)
     kwargs = {{"input": "x", "self": "x", "tensors": "x"}.get(k, k): v for k, v in kwargs.items()}
     try:
         return handler(call, *args, **kwargs)
@@ -274,7 +274,8 @@ def _leaves(values: Any) -> list[Any]:
     return found
 
 
-def _no_rule(name: str) -> Refusal:
+def refuse_unknown(name: str) -> Refusal:
+    """Why a call without a rule is refused, and what to do about it."""
     for words, reason, remedy in _REMEDIES:
         if any(word in name.lower() for word in words):
             return Refusal(f"{name} {reason}", remedy)

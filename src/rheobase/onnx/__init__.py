@@ -1,7 +1,7 @@
 """Trained networks from ONNX files, as plain PyTorch modules.
 
-A file is only ever read: its weights become tensors, and each node becomes one of the operators written out in
-`operators.py`. Nothing in it is executed. Needs the `onnx` package: `pip install "rheobase[onnx]"`.
+A file is only ever read: its weights become tensors, and each node becomes one of the operators written out
+in `operators.py`. Nothing in it is executed. Needs the `onnx` package: `pip install "rheobase[onnx]"`.
 """
 
 import os
@@ -15,8 +15,8 @@ __all__ = ["load_onnx"]
 def load_onnx(path: str | os.PathLike[str]) -> fx.GraphModule:
     """Read a network from an ONNX file, to be converted like any other.
 
-    Its modules, and so its sites, bear the names of the ONNX nodes, with other characters than letters, digits
-    and underscores replaced. The batch may have any size, even where the file fixes it.
+    Its modules, and so its sites, bear the names of the ONNX nodes, with all but letters, digits and
+    underscores replaced. The batch may have any size, even where the file fixes it.
 
     Args:
         path: The file. Weights kept outside it are looked for beside it.
@@ -27,8 +27,8 @@ def load_onnx(path: str | os.PathLike[str]) -> fx.GraphModule:
     Raises:
         ImportError: The `onnx` package is not installed.
         FileNotFoundError: There is no such file, or weights kept outside it are missing.
-        ValueError: The file is not a sound ONNX file of one input and one output, its weights are not finite, or
-            it holds operators that are not supported: all of them are named at once.
+        ValueError: The file is not a sound ONNX file of one input and one output, its weights are not finite,
+            or it holds operators that are not supported: all of them are named at once.
     """
     try:
         import onnx  # noqa: F401 - only to say what is missing

@@ -1,8 +1,8 @@
 """From nodes to a torch module: one module per node, named after it.
 
-A value is either a constant or a signal. What depends on constants alone is computed while reading, so that the
-arithmetic by which exporters spell out shapes leaves no trace. Signals know their shapes, from running each new
-module on tensors without data.
+A value is either a constant or a signal. What depends on constants alone is computed while reading, so that
+the arithmetic by which exporters spell out shapes leaves no trace. Signals know their shapes, from running
+each new module on a batch of no samples.
 """
 
 import keyword
@@ -14,7 +14,7 @@ import onnx
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.lowering import Refusal, _no_rule
+from rheobase.lowering import Refusal, refuse_unknown
 from rheobase.onnx.constants import FOLDS
 from rheobase.onnx.operators import OPERATORS
 from rheobase.onnx.reading import Source, to_tensor
@@ -22,15 +22,11 @@ from rheobase.onnx.reading import Source, to_tensor
 
 @dataclass(frozen=True)
 class Signal:
-    """A value that depends on the input: its place in the graph, and a tensor without data of its shape."""
+    """A value that depends on the input: its place in the graph, its value for no samples, and its shape."""
 
     node: fx.Node
-    like: Tensor
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape; dimension 0 is the batch."""
-        return tuple(self.like.shape)
+    empty: Tensor
+    shape: tuple[int, ...]
 
 
 Value = Signal | Tensor | None
@@ -55,13 +51,13 @@ def build(source: Source) -> fx.GraphModule:
         padded = (*results, *[None] * len(node.output))
         builder.values.update(zip(node.output, padded, strict=False))
     if refusals:
-        raise ValueError("this ONNX file holds what is not supported:\n" + "\n".join(refusals))
+        raise ValueError("this ONNX file cannot be made into a network:\n" + "\n".join(refusals))
     return builder.finish()
 
 
 def _build_node(builder: "Builder", node: onnx.NodeProto, name: str) -> tuple[Value, ...]:
     if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS.keys() | FOLDS.keys():
-        raise _no_rule(node.op_type)
+        raise refuse_unknown(node.op_type)
     inputs: list[Value] = []
     for i in node.input:
         if i and i not in builder.values:
@@ -74,11 +70,11 @@ def _build_node(builder: "Builder", node: onnx.NodeProto, name: str) -> tuple[Va
     if not foldable and (node.op_type not in OPERATORS or not call.signals):
         raise Refusal(
             "it works on constants alone" if not call.signals else "it works on the signal, not on its shape",
-            "simplify the file (python -m onnxsim), or write the model without it and export again",
+            "write the model without it, with slices for parts of a signal, and export it again",
         )
     try:
         result = FOLDS[node.op_type](call) if foldable else OPERATORS[node.op_type](call)
-    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+    except (RuntimeError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         reason = f"it could not be built on inputs of shapes {call.shapes} ({str(error).splitlines()[0]})"
         raise Refusal(reason, "check the file with onnx.checker, or export it again") from error
     return result if isinstance(result, tuple) else (result,)
@@ -92,26 +88,29 @@ class Builder:
         self.root = nn.Module()
         self.graph = fx.Graph()
         self.values: dict[str, Value] = dict(source.constants)
-        like = torch.empty(source.shape, dtype=source.dtype, device="meta")
-        self.values[source.input] = Signal(self.graph.placeholder(_identifier(source.input)), like)
+        empty = torch.empty((0, *source.shape[1:]), dtype=source.dtype)
+        place = self.graph.placeholder(_identifier(source.input))
+        self.values[source.input] = Signal(place, empty, source.shape)
 
     def add(self, name: str, module: nn.Module, signals: tuple[Signal, ...]) -> Signal:
         """Put a module under a free name and call it."""
-        state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        for tensor in state.values():
+        for tensor in [*module.parameters(), *module.buffers()]:
             if tensor.is_floating_point() and not tensor.isfinite().all():
                 raise Refusal(
                     "its weights hold NaN or infinite values", "train the network again or take another file"
                 )
-        module.eval().requires_grad_(False)
+        module.eval()
         free, number = _identifier(name), 1
         while hasattr(self.root, free) or keyword.iskeyword(free):
             number += 1
             free = f"{_identifier(name)}_{number}"
-        without_data = {key: torch.empty_like(tensor, device="meta") for key, tensor in state.items()}
-        like = torch.func.functional_call(module, without_data, tuple(s.like for s in signals))
+        with torch.no_grad():
+            empty = module(*(signal.empty for signal in signals))
+        if not empty.dim() or empty.shape[0]:
+            raise Refusal("its result does not have the batch first", "keep dimension 0, the batch, as it is")
         self.root.add_module(free, module)
-        return Signal(self.graph.call_module(free, tuple(s.node for s in signals)), like)
+        place = self.graph.call_module(free, tuple(signal.node for signal in signals))
+        return Signal(place, empty, (self.source.shape[0], *empty.shape[1:]))
 
     def finish(self) -> fx.GraphModule:
         """The module, once all nodes are in."""
@@ -185,7 +184,7 @@ class Call:
         return value
 
     def numbers(self, name: str, index: int) -> Any:
-        """What older files give as an attribute and newer ones as a constant input: a number, a list or None."""
+        """A setting that older files give as an attribute and newer ones as a constant input, if at all."""
         value = self.constant(index, name)
         return self.attribute(name) if value is None else value.tolist()
 

@@ -30,7 +30,7 @@ def _shape(call: "Call") -> Tensor:
 
 
 def _filled(call: "Call") -> Tensor:
-    value = call.attribute("value", torch.zeros(1))
+    value: Tensor = call.attribute("value", torch.zeros(1))
     return value.reshape(()).expand(call.weight(0, "shape").tolist())
 
 
@@ -44,7 +44,7 @@ def _gather(call: "Call") -> Tensor:
     axis = call.attribute("axis", 0)
     picked = values.index_select(axis, indices.flatten() % values.shape[axis])
     axis %= values.dim()
-    return picked.reshape(*values.shape[:axis], *indices.shape, *values.shape[axis + 1 :])
+    return picked.reshape([*values.shape[:axis], *indices.shape, *values.shape[axis + 1 :]])
 
 
 def _unsqueeze(call: "Call") -> Tensor:

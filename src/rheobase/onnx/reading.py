@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import checker, external_data_helper, inliner, numpy_helper
 from torch import Tensor
 
 ANY_BATCH = 1_000_003
-"""Stands for a batch size the file leaves open: a prime that no dimension of a real network is a multiple of."""
+"""Stands for a batch size that the file leaves open: a prime, so that no other dimension is taken for it."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ def to_tensor(stored: onnx.TensorProto) -> Tensor:
     try:
         array = numpy_helper.to_array(stored)
         tensor = torch.from_numpy(np.array(array if array.dtype.kind in "iufb" else array.astype(np.float32)))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, LookupError) as error:
         raise ValueError(
-            f"the constant {stored.name!r} cannot be read ({error}): the file, or the file of weights beside it, "
+            f"the constant {stored.name!r} cannot be read ({error}): the file, or that of weights beside it, "
             "is damaged or cut short; copy or export it again"
         ) from error
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
@@ -72,11 +72,14 @@ def _parse(path: Path) -> onnx.ModelProto:
         raise FileNotFoundError(f"there is no file {path}: expected an ONNX file")
     broken = f"{path} is not an ONNX file, or was cut short"
     try:
-        model = onnx.load(path, load_external_data=False)
+        model = onnx.load(path, "protobuf", load_external_data=False)
     except DecodeError as error:
         raise ValueError(f"{broken} ({error}): copy or export it again") from error
     if not model.ir_version or not model.graph.node:
         raise ValueError(f"{broken}: no network was found in it; copy or export it again")
+    texts = [text for n in model.graph.node for text in (n.name, n.op_type, n.domain, *n.input, *n.output)]
+    if not all(isinstance(text, str) for text in [*texts, *(value.name for value in model.graph.input)]):
+        raise ValueError(f"{path} is damaged: a name in it is no text; copy or export it again")
     return model
 
 
@@ -115,7 +118,7 @@ def _needed(nodes: "list[onnx.NodeProto]", output: str) -> list[onnx.NodeProto]:
 
 def _shape_and_type(value: onnx.ValueInfoProto, path: Path) -> tuple[tuple[int, ...], torch.dtype]:
     tensor = value.type.tensor_type
-    dtypes = {
+    dtypes: dict[int, torch.dtype] = {
         onnx.TensorProto.DOUBLE: torch.float64,
         onnx.TensorProto.FLOAT: torch.float32,
         onnx.TensorProto.FLOAT16: torch.float32,
@@ -128,7 +131,7 @@ def _shape_and_type(value: onnx.ValueInfoProto, path: Path) -> tuple[tuple[int, 
     if len(sizes) < 2 or min(sizes[1:]) < 1:
         shown = ", ".join(d.dim_param or str(d.dim_value or "?") for d in tensor.shape.dim)
         raise ValueError(
-            f"the input {value.name!r} of {path} has the shape ({shown}); all but the batch, which comes first, "
-            "must be fixed: export again, or fix the sizes with onnx.tools.update_model_dims"
+            f"the input {value.name!r} of {path} has the shape ({shown}); all but the batch, which comes "
+            "first, must be fixed: export again, or fix the sizes with onnx.tools.update_model_dims"
         )
     return (sizes[0] or ANY_BATCH, *sizes[1:]), dtypes[tensor.elem_type]
