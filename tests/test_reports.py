@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rheobase import papers, records
+from rheobase import papers
 from rheobase.evaluation import Evaluation
 from rheobase.records import Record
 from rheobase.reports import (
@@ -294,15 +294,6 @@ def test_the_readme_table_has_a_line_for_printed_measured_and_difference():
     assert lines[2].startswith("| ResNet-20 on CIFAR-100 | printed | 70.43 | 23.09 |")
     assert "measured" in lines[3]
     assert lines[4].startswith("|  | difference | −0.43 lose |")
-
-
-def test_the_projects_readme_is_not_stale():
-    root = Path(__file__).parents[1]
-    readme = (root / "README.md").read_text(encoding="utf-8")
-    kept = records.load_all(root / "results")
-    if "<!-- table:" not in readme or not kept:
-        pytest.skip("the README has no table yet, or there are no records for it")
-    assert refresh_readme(readme, kept) == readme, "make the README's table anew"
 
 
 def test_the_page_of_a_demonstration(tmp_path):

@@ -80,15 +80,8 @@ def inspect(
     import torch
 
     import rheobase
-    from rheobase import models
 
-    example = torch.randn(2, *_shape(shape))
-    if model.endswith(".onnx"):
-        from rheobase.onnx import load_onnx
-
-        coverage = rheobase.inspect(load_onnx(model), example)
-    else:
-        coverage = rheobase.inspect(models.build(model, classes), example)
+    coverage = rheobase.inspect(_build(model, classes), torch.randn(2, *_shape(shape)))
     if not coverage.convertible:
         raise typer.Exit(1)
 
@@ -150,7 +143,7 @@ def train(
     if device == "cpu":
         chosen = replace(chosen, precision="float32", compile=False)
     torch.manual_seed(chosen.seed)
-    prepared = rheobase.prepare(_build(model, dataset), method).to(device)
+    prepared = rheobase.prepare(_build(model, len(dataset.classes)), method).to(device)
     out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}.safetensors"
     trained = fit(prepared, dataset.train, chosen, checkpoint=out.with_suffix(".checkpoint"))
     share = accuracy(trained.model, dataset.test.to(device))
@@ -331,14 +324,14 @@ def report(
         typer.echo(f"renewed: {readme}")
 
 
-def _build(model: str, dataset: "Dataset") -> "nn.Module":
+def _build(model: str, classes: int) -> "nn.Module":
     from rheobase import models
 
     if model.endswith(".onnx"):
         from rheobase.onnx import load_onnx
 
         return load_onnx(model)
-    return models.build(model, len(dataset.classes))
+    return models.build(model, classes)
 
 
 def _train_plain(model: str, dataset: "Dataset") -> "nn.Module":
@@ -350,7 +343,7 @@ def _train_plain(model: str, dataset: "Dataset") -> "nn.Module":
 
     recipe = find_recipe(dataset.name)
     torch.manual_seed(recipe.seed)
-    return fit(_build(model, dataset), dataset.train, recipe).model
+    return fit(_build(model, len(dataset.classes)), dataset.train, recipe).model
 
 
 def _load(model: str, weights: Path | None, dataset: "Dataset") -> "nn.Module":
@@ -358,7 +351,7 @@ def _load(model: str, weights: Path | None, dataset: "Dataset") -> "nn.Module":
     import rheobase
     from rheobase import checkpoints
 
-    network = _build(model, dataset)
+    network = _build(model, len(dataset.classes))
     if weights is None:
         if ":" not in model and not model.endswith(".onnx"):
             raise ValueError(
