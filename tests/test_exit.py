@@ -135,7 +135,7 @@ def test_the_batch_really_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
         rows.append(signal.shape[0])
         return weigh(operation, signal)
 
-    monkeypatch.setattr("rheobase.simulation.weigh", counting)
+    monkeypatch.setattr("rheobase.engine.weigh", counting)
     rule = Margin(some_level(snn, x))
     rows.clear()
     run = simulate(snn, x, T, exit=rule)

@@ -162,7 +162,7 @@ def test_still_work_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append(operation)
         return weigh(operation, x)
 
-    monkeypatch.setattr("rheobase.simulation.weigh", counting)
+    monkeypatch.setattr("rheobase.engine.weigh", counting)
     simulate(snn, inputs(), 8, chunk=2)
     first, second = snn.module.get_submodule("0"), snn.module.get_submodule("4")
     assert calls.count(first) == 1

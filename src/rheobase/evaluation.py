@@ -12,7 +12,7 @@ from rheobase.energy import PAPER, Convention, snn_joules
 from rheobase.exit import Exit
 from rheobase.progress import display
 from rheobase.schedule import schedule
-from rheobase.simulation import simulate
+from rheobase.simulation import Simulator
 from rheobase.snn import SNN
 from rheobase.synapses import Synapses, count_synapses
 
@@ -79,6 +79,7 @@ def evaluate(
     pooled_units: bool = False,
     convention: Convention = PAPER,
     exit: Exit | None = None,
+    profile: str = "exact",
     progress: bool = True,
 ) -> Evaluation:
     """Run a converted network over a dataset.
@@ -95,6 +96,7 @@ def evaluate(
         convention: What an operation costs.
         exit: When an image leaves because its answer is safe. It keeps that answer and costs nothing more;
             accuracy after a step belongs to the mean `latency` up to it.
+        profile: The arithmetic, as in `simulate`.
         progress: Whether to show a progress bar.
     """
     began = perf_counter()
@@ -102,6 +104,7 @@ def evaluate(
     spikes: dict[str, Tensor] = {}
     sop = torch.zeros(steps, dtype=torch.float64)
     synapses: Synapses | None = None
+    simulator: Simulator | None = None
     samples, run = 0, None
     with display("evaluating", _count(data, batch_size), shown=progress) as bar:
         for x, y in batches(data, batch_size, what="evaluation data"):
@@ -109,9 +112,10 @@ def evaluate(
                 raise ValueError("evaluation data has no labels: pass (inputs, labels)")
             x = x.to(snn.device)
             synapses = synapses or count_synapses(schedule(snn, x), pooled_units)
-            run = simulate(
-                snn, x, steps, delay=delay, memory=memory, first_sample=samples, synapses=synapses, exit=exit
+            simulator = simulator or Simulator(
+                snn, x, steps, delay=delay, memory=memory, synapses=synapses, profile=profile
             )
+            run = simulator.run(x, samples, exit=exit)
             exits += torch.bincount(run.left.cpu() - 1, minlength=steps)
             right[run.at[0] - 1 :] += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
             sop += run.sop.cpu()

@@ -4,8 +4,9 @@ A node is *still* when nothing before it depends on time: under a constant input
 first neurons. Still nodes are computed once for the whole run, all others once for each chunk of steps.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,6 +29,10 @@ class Step:
         last_reads: The nodes that nobody reads after this one.
         shape: One sample's result.
         binary: Whether the result is known to be 0 or 1 throughout.
+        fires: Whether it has a membrane.
+        unit: What one count stands for, where the result is kept as counts; None where it is kept as it is.
+        tail: Whether it only serves the read-out and is linear, so that it can wait for the mean of what it
+            reads.
     """
 
     node: fx.Node
@@ -37,6 +42,9 @@ class Step:
     last_reads: tuple[fx.Node, ...]
     shape: tuple[int, ...]
     binary: bool
+    fires: bool
+    unit: float | None = None
+    tail: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,16 +54,31 @@ class Schedule:
     Attributes:
         steps: The calls.
         source: The input node.
+        source_still: Whether the input is the same at every step.
         result: The node whose value is the read-out.
+        sample: One input's shape.
+        itemsize: Bytes of a number that is not a count.
         fixed_bytes: What one sample keeps over the whole run: membranes, sums, still results.
         moving_bytes: What one sample needs for each step simulated at a time, at the busiest moment.
     """
 
     steps: tuple[Step, ...]
     source: fx.Node
+    source_still: bool
     result: fx.Node
-    fixed_bytes: int
-    moving_bytes: int
+    sample: tuple[int, ...]
+    itemsize: int
+    fixed_bytes: int = 0
+    moving_bytes: int = 0
+
+    @cached_property
+    def summed(self) -> list[fx.Node]:
+        """The nodes whose sums over time the read-out is computed from."""
+        apart = {step.node for step in self.steps if step.still or step.tail}
+        if self.source_still:
+            apart.add(self.source)
+        read = [i for step in self.steps if step.tail for i in step.inputs] or [self.result]
+        return [node for node in dict.fromkeys(read) if node not in apart]
 
     def fit(self, samples: int, steps: int, memory: int) -> tuple[int, int]:
         """The largest (samples at a time, steps at a time) that stay within so many bytes.
@@ -105,20 +128,55 @@ def schedule(snn: SNN, x: Tensor, read: str | None = None) -> Schedule:
     still = {source} if snn.coding.constant else set()
     needed = _ancestors(result)
     calls = [n for n in graph.nodes if n.op == "call_module" and n in needed]
-    order = {n: i for i, n in enumerate(calls)}
-    last_reader = {n: max((order[u] for u in n.users if u in order), default=-1) for n in [source, *calls]}
     steps = []
     for node in calls:
         operation = snn.module.get_submodule(str(node.target))
         inputs = tuple(node.all_input_nodes)
         if all(i in still for i in inputs) and not isinstance(operation, Neuron):
             still.add(node)
-        last = tuple(i for i in inputs if last_reader[i] == order[node] and i is not result)
         binary = isinstance(operation, IntegrateFire) and bool((operation.amplitude == 1).all())
-        steps.append(Step(node, operation, inputs, node in still, last, shapes[node], binary))
+        fires = isinstance(operation, Neuron)
+        steps.append(Step(node, operation, inputs, node in still, (), shapes[node], binary, fires))
     size = snn.dtype.itemsize
-    fixed, moving = _bytes(steps, still, source, tuple(x.shape[1:]), size)
-    return Schedule(tuple(steps), source, result, fixed, moving)
+    return build(Schedule(tuple(steps), source, snn.coding.constant, result, tuple(x.shape[1:]), size))
+
+
+def build(plan: Schedule, count_size: int = 1) -> Schedule:
+    """Work out when each result of a schedule can be let go, and what memory that takes.
+
+    Args:
+        plan: The schedule, whose calls are in order.
+        count_size: Bytes of a count.
+    """
+    last = {node: i for i, step in enumerate(plan.steps) if not step.tail for node in step.inputs}
+    steps = tuple(
+        replace(step, last_reads=tuple(n for n in step.inputs if last.get(n) == i and n is not plan.result))
+        for i, step in enumerate(plan.steps)
+    )
+    fixed, moving = _bytes(replace(plan, steps=steps), count_size)
+    return replace(plan, steps=steps, fixed_bytes=fixed, moving_bytes=moving)
+
+
+def mark_tail(plan: Schedule, visible: Collection[str]) -> Schedule:
+    """Mark the calls that can wait for the read-out.
+
+    Args:
+        plan: The schedule.
+        visible: Names of nodes whose signal somebody wants to see at every step.
+    """
+    waiting: set[fx.Node] = set()
+    readers: dict[fx.Node, set[fx.Node]] = {}
+    steps = []
+    for step in reversed(plan.steps):
+        unread = readers.get(step.node, set()) <= waiting
+        linear = not isinstance(step.operation, (Neuron, Accumulating))
+        tail = not step.still and linear and unread and str(step.node.target) not in visible
+        if tail:
+            waiting.add(step.node)
+        steps.append(replace(step, tail=tail))
+        for node in step.inputs:
+            readers.setdefault(node, set()).add(step.node)
+    return build(replace(plan, steps=tuple(reversed(steps))))
 
 
 def _result(graph: fx.Graph, read: str | None) -> fx.Node:
@@ -162,26 +220,26 @@ def _shapes(module: fx.GraphModule, x: Tensor) -> dict[fx.Node, tuple[int, ...]]
     return interpreter.shapes
 
 
-def _bytes(
-    steps: Iterable[Step], still: set[fx.Node], source: fx.Node, sample: tuple[int, ...], size: int
-) -> tuple[int, int]:
-    def count(shape: tuple[int, ...]) -> int:
-        return size * torch.Size(shape).numel()
+def _bytes(plan: Schedule, count_size: int) -> tuple[int, int]:
+    """What one sample keeps over a run, and what it needs for each step at the busiest moment."""
 
-    fixed, alive, busiest = count(sample), {}, 0
-    if source not in still:
-        alive[source] = count(sample)
-    shapes = {source: sample}
-    for step in steps:
+    def count(shape: tuple[int, ...], unit: float | None = None) -> int:
+        return (plan.itemsize if unit is None else count_size) * torch.Size(shape).numel()
+
+    fixed, busiest = count(plan.sample), 0
+    alive = {} if plan.source_still else {plan.source: count(plan.sample)}
+    shapes = {plan.source: plan.sample}
+    for step in plan.steps:
         shapes[step.node] = step.shape
-        if step.still or isinstance(step.operation, Neuron):
+        accumulating = isinstance(step.operation, Accumulating)
+        if step.still or step.fires:
             fixed += count(step.shape)
-        if isinstance(step.operation, Accumulating):
+        if accumulating:
             fixed += count(step.shape) + sum(count(shapes[i]) for i in step.inputs)
-        if not step.still:
-            alive[step.node] = count(step.shape)
-            extra = 2 * count(step.shape) if isinstance(step.operation, Accumulating) else 0
+        if not (step.still or step.tail):
+            alive[step.node] = count(step.shape, step.unit)
+            extra = 2 * count(step.shape) if accumulating else 0
             busiest = max(busiest, sum(alive.values()) + extra)
         for node in step.last_reads:
             alive.pop(node, None)
-    return fixed, busiest
+    return fixed, max(busiest, 1)

@@ -1,31 +1,31 @@
 """Simulation: a converted network run in spikes.
 
-Time is folded into the batch. Between neurons a signal is either *moving*, (T·B, ...), one slice for each of
-T steps, or *still*, (B, ...), the same at every step; only neurons and accumulating operations see time. A
-run goes through the steps in chunks under a memory cap, so its memory does not grow with their number, and
-no result depends on the chunks.
+A run goes through the steps in chunks under a memory cap, so that its memory does not grow with their number,
+and no result depends on the chunks. `Simulator` prepares a network once and runs it on many batches.
 
-Shape letters: T steps of a chunk, B batch, S steps read out, K outputs; `...` is one sample's own shape.
+Shape letters: B batch, S steps read out, K outputs; `...` is one sample's own shape.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor
 
+from rheobase.engine import Passage, Probe, Tally
 from rheobase.exit import Attendance, Exit
+from rheobase.fusion import Layer, fuse
 from rheobase.kernels import choose_backend
-from rheobase.neurons import Neuron
-from rheobase.operations import SYNAPTIC, Accumulating, Add
-from rheobase.schedule import Schedule, Step, schedule
+from rheobase.kernels.backends import explain_no_triton
+from rheobase.membrane import Constant
+from rheobase.neurons import IntegrateFire
+from rheobase.profiles import find_profile
+from rheobase.schedule import mark_tail, schedule
 from rheobase.snn import SNN
 from rheobase.synapses import Synapses
-from rheobase.weights import full_precision, memory_format, weigh
+from rheobase.weights import full_precision
 
-Probe = Callable[[str, Tensor, int], None]
-"""Called with a node's name, its signal (T, B, ...) and how many steps went before. The signal is overwritten
-afterwards: take what is needed at once."""
+__all__ = ["Probe", "Run", "Simulator", "simulate"]
 
 DEFAULT_MEMORY = {"cpu": 96 * 2**20, "cuda": 2**30}
 
@@ -39,10 +39,11 @@ class Run:
         at: The steps read out.
         spikes: For each site the number of spikes of the whole batch at every step, (steps,).
         sop: The synaptic operations of the whole batch at every step, (steps,); zero unless asked for.
-        backend: The kernel that really ran.
-        profile: The arithmetic: `exact` is single precision throughout, without TF32.
+        backend: The kernels that really ran.
+        profile: The arithmetic, one of `profiles.PROFILES`.
         chunk: How many (samples, steps) were simulated at a time.
         left: The step after which each sample left, (B,); the last one where it stayed to the end.
+        notes: What could not be done as asked for, or not as fast, and why.
     """
 
     logits: Tensor
@@ -53,6 +54,7 @@ class Run:
     profile: str
     chunk: tuple[int, int]
     left: Tensor
+    notes: tuple[str, ...] = ()
 
 
 def simulate(
@@ -70,6 +72,7 @@ def simulate(
     exit: Exit | None = None,
     probe: Probe | None = None,
     watch: Sequence[str] | None = None,
+    profile: str = "exact",
 ) -> Run:
     """Run a converted network in spikes.
 
@@ -89,41 +92,229 @@ def simulate(
             Steps are simulated one at a time unless `chunk` says otherwise, which changes no result.
         probe: Sees the signals of the nodes in `watch`, chunk by chunk.
         watch: Names of nodes that depend on time; by default all sites.
+        profile: The arithmetic: `exact`, `fast` or `int8`, see `rheobase.profiles`.
 
     Raises:
-        ValueError: If steps, inputs or cap do not fit; nothing is run.
+        ValueError: If steps, inputs, cap or profile do not fit; nothing is run.
     """
-    moments = _check(snn, x, steps, at, delay, chunk)
-    x = x.to(snn.dtype)
-    if x.device.type == "cpu" and x.dim() == 4:
-        x = x.contiguous(memory_format=torch.channels_last)
-    plan = schedule(snn, x, read)
-    cap = DEFAULT_MEMORY.get(x.device.type, 2**30) if memory is None else memory
-    samples, fitting = plan.fit(x.shape[0], steps, cap)
-    if _window(snn) is not None:
-        if exit is not None:
-            raise ValueError("this network's neurons answer at the last step only: no sample can leave early")
-        chunk, samples = steps, plan.fit_whole(samples, steps, cap)
-    if chunk is None:
-        chunk = fitting if exit is None else 1
-    chunk = min(chunk, steps)
-    watched = {} if probe is None else dict.fromkeys(snn.sites if watch is None else watch, probe)
-    tally = _Tally(
-        {site: torch.zeros(steps, dtype=torch.int64, device=x.device) for site in snn.sites},
-        {} if synapses is None else {k: v.flatten().to(x.device) for k, v in synapses.fan_out.items()},
-        torch.zeros(steps, dtype=torch.float64, device=x.device),
+    seen = () if probe is None else snn.sites if watch is None else watch
+    simulator = Simulator(
+        snn,
+        x,
+        steps,
+        at=at,
+        delay=delay,
+        read=read,
+        memory=memory,
+        chunk=chunk,
+        synapses=synapses,
+        profile=profile,
+        watch=seen,
     )
-    with torch.inference_mode(), full_precision(x.device):
-        parts = [
-            _Simulation(
-                snn, plan, part, first_sample + i * samples, tally, watched, Attendance(exit, part, steps)
-            ).run(steps, chunk, moments, delay)
-            for i, part in enumerate(torch.split(x, samples))
-        ]
-        logits = torch.cat([means for means, _ in parts], dim=1)
-        left = torch.cat([left_B for _, left_B in parts])
-    backend = choose_backend(x.device)
-    return Run(logits, moments, tally.spikes, tally.sop, backend, "exact", (samples, chunk), left)
+    return simulator.run(x, first_sample, exit=exit, probe=probe)
+
+
+class Simulator:
+    """A converted network made ready for inputs of one shape: weights prepared, calls put together.
+
+    On a GPU the second batch of a size is recorded as a CUDA graph, which later ones only replay: that takes
+    the time between kernels away, which is most of it for small batches.
+
+    Attributes:
+        plan: What is called in which order.
+        notes: What could not be done as asked for, or not as fast, and why.
+    """
+
+    def __init__(
+        self,
+        snn: SNN,
+        x: Tensor,
+        steps: int,
+        *,
+        at: Sequence[int] | None = None,
+        delay: int = 0,
+        read: str | None = None,
+        memory: int | None = None,
+        chunk: int | None = None,
+        synapses: Synapses | None = None,
+        profile: str = "exact",
+        watch: Sequence[str] = (),
+        graph: bool = True,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            snn: The network; it must not be changed afterwards.
+            x: Inputs like those to come.
+            steps: As in `simulate`, and so all up to `profile`.
+            at: See there.
+            delay: See there.
+            read: See there.
+            memory: See there.
+            chunk: See there.
+            synapses: See there.
+            profile: See there.
+            watch: Names of the nodes that a probe will see.
+            graph: Whether runs may be recorded as CUDA graphs.
+        """
+        self.moments = _check(snn, x, steps, at, delay, chunk)
+        self.snn, self.steps, self.delay, self.chunk = snn, steps, delay, chunk
+        self.profile = find_profile(profile, x.device)
+        self.watch = tuple(watch)
+        self.fan_out = (
+            {}
+            if synapses is None
+            else {name: counts.flatten().to(x.device) for name, counts in synapses.fan_out.items()}
+        )
+        visible = {*self.watch, *self.fan_out}
+        self.plan = mark_tail(schedule(snn, _shaped(snn, x), read), visible)
+        self.notes: list[str] = []
+        self.fused = self._fuses(x.device)
+        if self.fused:
+            with torch.no_grad():
+                self.plan = fuse(self.plan, self.profile, visible)
+        self.memory = self._cap(x.device, memory)
+        self.graph = graph and x.device.type == "cuda" and self._can_be_recorded()
+        self._recorded: dict[int, _Recording | None] = {}
+
+    def run(
+        self, x: Tensor, first_sample: int = 0, *, exit: Exit | None = None, probe: Probe | None = None
+    ) -> Run:
+        """Run on a batch; see `simulate`."""
+        _check_inputs(self.snn, x)
+        x = _shaped(self.snn, x)
+        samples, chunk = self._cut(x.shape[0], exit)
+        if self.graph and exit is None and probe is None and samples >= x.shape[0]:
+            return self._run_recorded(x, chunk, first_sample)
+        return self._run(x, samples, chunk, first_sample, exit, probe)
+
+    def _run(
+        self,
+        x: Tensor,
+        samples: int,
+        chunk: int,
+        first_sample: int,
+        exit: Exit | None = None,
+        probe: Probe | None = None,
+    ) -> Run:
+        watched = {} if probe is None else dict.fromkeys(self.watch, probe)
+        tally = Tally(
+            {site: torch.zeros(self.steps, dtype=torch.int64, device=x.device) for site in self.snn.sites},
+            self.fan_out,
+            torch.zeros(self.steps, dtype=torch.float64, device=x.device),
+        )
+        with torch.inference_mode(), full_precision(x.device):
+            parts = [
+                Passage(
+                    self.snn,
+                    self.plan,
+                    self.profile.counts,
+                    part,
+                    first_sample + i * samples,
+                    tally,
+                    watched,
+                    Attendance(exit, part, self.steps),
+                ).run(self.steps, chunk, self.moments, self.delay)
+                for i, part in enumerate(torch.split(x, samples))
+            ]
+            logits = torch.cat([means for means, _ in parts], dim=1)
+            left = torch.cat([left_B for _, left_B in parts])
+        return Run(
+            logits,
+            self.moments,
+            tally.spikes,
+            tally.sop,
+            choose_backend(x.device),
+            self.profile.name,
+            (samples, chunk),
+            left,
+            tuple(self.notes),
+        )
+
+    def _run_recorded(self, x: Tensor, chunk: int, first_sample: int) -> Run:
+        B = x.shape[0]
+        if B not in self._recorded:
+            self._recorded[B] = None
+            return self._run(x, B, chunk, first_sample)
+        recording = self._recorded[B]
+        if recording is None:
+            recording = self._recorded[B] = _Recording(x, lambda x: self._run(x, B, chunk, 0))
+        return recording.replay(x)
+
+    def _fuses(self, device: torch.device) -> bool:
+        """Whether calls are put together, with a note where they are not but would be."""
+        if device.type == "cpu":
+            return self.profile.name != "exact"
+        reason = explain_no_triton(device)
+        if reason is not None and self.profile.name == "exact":
+            self.notes.append(f"calls are not fused, which is slower: {reason}")
+            return False
+        return True
+
+    def _cap(self, device: torch.device, memory: int | None) -> int:
+        cap = DEFAULT_MEMORY.get(device.type, 2**30) if memory is None else memory
+        if device.type != "cuda":
+            return cap
+        free = torch.cuda.mem_get_info(device)[0] + (
+            torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        )
+        if cap > 0.9 * free:
+            self.notes.append(
+                f"the memory cap is {0.9 * free / 2**20:.0f} MiB instead of {cap / 2**20:.0f}: "
+                f"the device has {free / 2**20:.0f} MiB free"
+            )
+        return min(cap, int(0.9 * free))
+
+    def _cut(self, B: int, exit: Exit | None) -> tuple[int, int]:
+        """How many samples and steps to simulate at a time."""
+        samples, fitting = self.plan.fit(B, self.steps, self.memory)
+        chunk = self.chunk
+        if _window(self.snn) is not None:
+            if exit is not None:
+                raise ValueError(
+                    "this network's neurons answer at the last step only: no sample can leave early"
+                )
+            chunk, samples = self.steps, self.plan.fit_whole(samples, self.steps, self.memory)
+        if chunk is None:
+            chunk = fitting if exit is None else 1
+        return samples, min(chunk, self.steps)
+
+    def _can_be_recorded(self) -> bool:
+        """Whether every run does the same to its inputs, whichever they are."""
+        operations = [step.operation for step in self.plan.steps if step.fires]
+        neurons = [o.neuron if isinstance(o, Layer) else o for o in operations]
+        plain = all(isinstance(n, IntegrateFire) and isinstance(n.initial, Constant) for n in neurons)
+        return plain and self.snn.coding.constant
+
+
+class _Recording:
+    """A run recorded as a CUDA graph."""
+
+    def __init__(self, x: Tensor, run: Callable[[Tensor], Run]) -> None:
+        self.x = x.clone()
+        self.graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(x.device)
+        with torch.cuda.graph(self.graph):
+            self.result = run(self.x)
+
+    def replay(self, x: Tensor) -> Run:
+        """Run on other inputs of the same shape."""
+        self.x.copy_(x)
+        self.graph.replay()
+        kept = self.result
+        return replace(
+            kept,
+            logits=kept.logits.clone(),
+            spikes={site: counts.clone() for site, counts in kept.spikes.items()},
+            sop=kept.sop.clone(),
+            left=kept.left.clone(),
+        )
+
+
+def _shaped(snn: SNN, x: Tensor) -> Tensor:
+    """Inputs in the network's precision, channels last where they have two dimensions beside."""
+    x = x.to(snn.dtype)
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
 
 def _check(
@@ -144,6 +335,11 @@ def _check(
     moments = tuple(range(first, steps + 1)) if at is None else tuple(sorted(set(at)))
     if not moments or moments[0] < first or moments[-1] > steps:
         raise ValueError(f"the steps to read out must lie in {first}…{steps}, got {list(moments)}")
+    _check_inputs(snn, x)
+    return moments
+
+
+def _check_inputs(snn: SNN, x: Tensor) -> None:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         found = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"inputs must be a tensor of floating point, got {found}: normalise images first")
@@ -157,7 +353,6 @@ def _check(
         raise ValueError("there are no inputs: the batch is empty")
     if not x.isfinite().all():
         raise ValueError("the inputs have NaN or infinite values")
-    return moments
 
 
 def _window(snn: SNN) -> int | None:
@@ -166,188 +361,3 @@ def _window(snn: SNN) -> int | None:
     if len(windows) > 1:
         raise ValueError(f"the network's neurons need runs of different lengths: {windows} steps")
     return windows.pop() if windows else None
-
-
-@dataclass(frozen=True)
-class _Tally:
-    """What a run counts: spikes of each site, and synaptic operations by the fan-out of their sources."""
-
-    spikes: dict[str, Tensor]
-    fan_out: dict[str, Tensor]
-    sop: Tensor
-
-
-class _Simulation:
-    """One run over one part of a batch."""
-
-    def __init__(
-        self,
-        snn: SNN,
-        plan: Schedule,
-        x: Tensor,
-        first_sample: int,
-        tally: _Tally,
-        watched: dict[str, Probe],
-        attendance: Attendance,
-    ) -> None:
-        self.snn, self.plan, self.x, self.first_sample = snn, plan, x, first_sample
-        self.tally, self.watched, self.attendance = tally, watched, attendance
-        self.everyone = x
-        self.untallied: list[tuple[str, Tensor]] = []
-        self.still: dict[fx.Node, Tensor] = {}
-        self.membranes: dict[fx.Node, Tensor] = {}
-        self.sums: dict[fx.Node, dict[str, Tensor]] = {}
-        self.buffers: dict[fx.Node, Tensor] = {}
-        self.number = {site: i for i, site in enumerate(snn.sites)}
-
-    def run(self, steps: int, chunk: int, moments: tuple[int, ...], delay: int) -> tuple[Tensor, Tensor]:
-        """Mean outputs (S, B, K) after the steps of `moments`, and the step after which each sample left."""
-        wanted = set(moments)
-        total: Tensor | None = None
-        means: list[Tensor] = []
-        for before in range(0, steps, chunk):
-            T = min(chunk, steps - before)
-            outputs_TB = self._chunk(before, T)
-            for t, output in enumerate(outputs_TB, start=before + 1):
-                if t <= delay:
-                    continue
-                # Added one by one and in double, so that chunks cannot change a sum.
-                total = output.double() if total is None else total + output
-                if t in wanted or self.attendance.rule is not None:
-                    answers = self.attendance.take((total / (t - delay)).to(output.dtype), t)
-                if t in wanted:
-                    means.append(answers)
-            if self.attendance.rule is not None:
-                total = self._shrink(before, T, total)
-                if not self.attendance.rows.numel():
-                    break
-        means += [answers] * (len(moments) - len(means))
-        return torch.stack(means), self.attendance.left
-
-    def _shrink(self, before: int, T: int, total: Tensor | None) -> Tensor | None:
-        """Count what was done by those present in a chunk, and go on without those that left in it."""
-        present_TB = self.attendance.present(before, T)
-        for name, active_TB in self.untallied:
-            self._tally(name, active_TB & present_TB.view(T, -1, *[1] * (active_TB.dim() - 2)), before)
-        self.untallied.clear()
-        stay = self.attendance.dismiss(before + T)
-        if stay is None:
-            return total
-        self.x = _rows(self.x, stay)
-        self.still = {node: _rows(x, stay) for node, x in self.still.items()}
-        self.membranes = {node: _rows(v, stay) for node, v in self.membranes.items()}
-        self.sums = {node: {k: v[stay] for k, v in state.items()} for node, state in self.sums.items()}
-        self.buffers.clear()
-        return None if total is None else total[stay]
-
-    def _chunk(self, before: int, T: int) -> Tensor:
-        moving: dict[fx.Node, Tensor] = {}
-        if self.snn.coding.constant:
-            self.still[self.plan.source] = self.snn.coding.encode(self.x, before, T, self.first_sample)
-        else:
-            coded_TB = self.snn.coding.encode(self.everyone, before, T, self.first_sample)
-            moving[self.plan.source] = self.attendance.pick(coded_TB).flatten(0, 1)
-        for step in self.plan.steps:
-            if step.still:
-                if step.node not in self.still:
-                    self.still[step.node] = _apply(step.operation, [self.still[i] for i in step.inputs])
-                continue
-            moving[step.node] = signal = self._call(step, moving, before, T)
-            name = str(step.node.target)
-            if name in self.tally.spikes or name in self.tally.fan_out:
-                signal_TB = _unfold(signal, T)
-                if (
-                    self.attendance.rule is not None
-                ):  # who is still here is known at the end of the chunk only
-                    self.untallied.append((name, signal_TB != 0))
-                else:
-                    self._tally(name, signal_TB if step.binary else signal_TB != 0, before)
-            if probe := self.watched.get(name):
-                probe(name, _unfold(signal, T), before)
-            for node in step.last_reads:
-                moving.pop(node, None)
-        result = moving.get(self.plan.result)
-        if result is None:
-            return self.still[self.plan.result].expand(T, *self.still[self.plan.result].shape)
-        return _unfold(result, T)
-
-    def _call(self, step: Step, moving: dict[fx.Node, Tensor], before: int, T: int) -> Tensor:
-        if isinstance(step.operation, Neuron):
-            return self._fire(step, step.operation, moving, before, T)
-        if isinstance(step.operation, Add):
-            a, b = (_unfold(moving[i], T) if i in moving else self.still[i] for i in _twice(step.inputs))
-            return step.operation.forward(a, b).flatten(0, 1)
-        inputs = [moving[i] if i in moving else _repeat(self.still[i], T) for i in step.inputs]
-        if isinstance(step.operation, Accumulating):
-            state = self.sums.setdefault(step.node, {})
-            inputs_TB = tuple(_unfold(x, T) for x in inputs)
-            return step.operation.advance(inputs_TB, state, before).flatten(0, 1)
-        return _apply(step.operation, inputs)
-
-    def _fire(self, step: Step, neuron: Neuron, moving: dict[fx.Node, Tensor], before: int, T: int) -> Tensor:
-        B, site, source = self.x.shape[0], str(step.node.target), step.inputs[0]
-        current = _unfold(moving[source], T) if source in moving else self.still[source]
-        membrane = self.membranes.get(step.node)
-        if membrane is None:
-            shape = torch.Size((B, *step.shape))
-            membrane = neuron.start(shape, self.number[site], self.first_sample)
-            membrane = membrane.contiguous(
-                memory_format=memory_format(current[0] if source in moving else current)
-            )
-            self.membranes[step.node] = membrane
-        spikes_TB = neuron.advance(current, membrane, T, self._room(step, membrane, moving, T))
-        return spikes_TB.flatten(0, 1)
-
-    def _tally(self, name: str, active_TB: Tensor, before: int) -> None:
-        """Count what a source of spikes sent in this chunk, and what that cost."""
-        after = before + active_TB.shape[0]
-        # Sums over one dimension are whole numbers below 2^24, and so exact in single precision.
-        if name not in self.tally.fan_out:
-            counts_TB = active_TB.sum(tuple(range(2, active_TB.dim())), dtype=self.snn.dtype)
-            self.tally.spikes[name][before:after] += counts_TB.double().sum(1).long()
-            return
-        active_TN = active_TB.sum(1, dtype=self.snn.dtype).flatten(1).double()
-        if name in self.tally.spikes:
-            self.tally.spikes[name][before:after] += active_TN.sum(1).long()
-        self.tally.sop[before:after] += active_TN @ self.tally.fan_out[name]
-
-    def _room(self, step: Step, membrane: Tensor, moving: dict[fx.Node, Tensor], T: int) -> Tensor | None:
-        """Where spikes can go without new memory: over their currents, if nobody reads these again."""
-        source = step.inputs[0]
-        if source not in moving:
-            if step.node not in self.buffers:
-                self.buffers[step.node] = torch.empty(
-                    (T * len(membrane), *step.shape),
-                    dtype=membrane.dtype,
-                    device=membrane.device,
-                    memory_format=memory_format(membrane),
-                )
-            return _unfold(self.buffers[step.node][: T * len(membrane)], T)
-        signal = moving[source]
-        address = signal.untyped_storage().data_ptr()
-        shared = any(o.untyped_storage().data_ptr() == address for n, o in moving.items() if n is not source)
-        alike = signal.is_contiguous(memory_format=memory_format(membrane))
-        return _unfold(signal, T) if source in step.last_reads and alike and not shared else None
-
-
-def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:
-    return weigh(operation, *inputs) if isinstance(operation, SYNAPTIC) else operation(*inputs)
-
-
-def _unfold(x: Tensor, T: int) -> Tensor:
-    """(T·B, ...) as (T, B, ...)."""
-    return x.view(T, -1, *x.shape[1:])
-
-
-def _rows(x: Tensor, stay: Tensor) -> Tensor:
-    """Some samples of a signal, in the signal's memory format."""
-    return x[stay].contiguous(memory_format=memory_format(x))
-
-
-def _repeat(x: Tensor, T: int) -> Tensor:
-    return x.expand(T, *x.shape).flatten(0, 1)
-
-
-def _twice(inputs: tuple[fx.Node, ...]) -> tuple[fx.Node, fx.Node]:
-    """The two inputs of a sum; x + x reads one node twice."""
-    return (inputs[0], inputs[-1])

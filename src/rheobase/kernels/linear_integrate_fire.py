@@ -25,7 +25,6 @@ def linear_integrate_fire(
     reset: str = "subtract",
     out: Tensor | None = None,
     totals: Tensor | None = None,
-    allow_tf32: bool = False,
     tile: Tile | None = None,
     backend: str = "auto",
 ) -> Tensor:
@@ -45,7 +44,6 @@ def linear_integrate_fire(
         reset: `"subtract"` or `"zero"`.
         out: (T, B, N), to be overwritten.
         totals: (T, B) int32, increased by the number of spikes of each sample at each step.
-        allow_tf32: Let float32 weights be rounded to ten bits for speed.
         tile: How the fused kernel is cut; chosen for the layer when not given.
         backend: `"auto"`, `"reference"` or `"triton"`.
 
@@ -75,7 +73,6 @@ def linear_integrate_fire(
         reset=reset,
         out=None if out is None else out[..., None, None],
         totals=totals,
-        allow_tf32=allow_tf32,
         tile=tile,
         backend=backend,
     )

@@ -24,7 +24,7 @@ def choose_backend(
     groups: int = 1,
     backend: str = "auto",
 ) -> str:
-    """Name the backend that will run: `"reference"` or `"triton"`.
+    """Name the backend that will run: `"reference"`, `"cpu"` or `"triton"`.
 
     Raises:
         ValueError: The backend asked for cannot run; the message says why.
@@ -32,8 +32,8 @@ def choose_backend(
     reason = _explain_no_fusion(threshold, _pair(dilation), groups)
     if backend == "triton" and reason is not None:
         raise ValueError(f"backend 'triton' cannot run: {reason}; use 'auto'")
-    name = backends.choose_backend(device, backend, offered=("reference", "triton"))
-    return name if reason is None else "reference"
+    name = backends.choose_backend(device, backend)
+    return "reference" if name == "triton" and reason is not None else name
 
 
 @torch.no_grad()
@@ -54,7 +54,6 @@ def conv_integrate_fire(
     reset: str = "subtract",
     out: Tensor | None = None,
     totals: Tensor | None = None,
-    allow_tf32: bool = False,
     tile: Tile | None = None,
     backend: str = "auto",
 ) -> Tensor:
@@ -66,8 +65,8 @@ def conv_integrate_fire(
     through it.
 
     Args:
-        spikes: (T, B, C, H, W): uint8 up to 127, or the weight's float dtype. The fused kernel copies spikes
-            that are not channels-last.
+        spikes: (T, B, C, H, W): uint8 up to 127, the weight's float dtype, or float16 for float32 weights.
+            The fused kernel copies spikes that are not channels-last.
         weight: (N, C / groups, kernel rows, kernel columns): bfloat16, float16 or float32 with a float32
             membrane; int8 with an int32 membrane, bias, threshold and scale.
         bias: (N,) or none.
@@ -86,9 +85,8 @@ def conv_integrate_fire(
         out: Spikes of an earlier call, to be overwritten: (T, B, N, Y, X), channels-last, uint8, bfloat16,
             float16 or float32.
         totals: (T, B) int32, increased by the number of spikes of each sample at each step.
-        allow_tf32: Let float32 weights be rounded to ten bits for speed.
         tile: How the fused kernel is cut; chosen for the layer when not given.
-        backend: `"auto"`, `"reference"` or `"triton"`; `choose_backend` says what `"auto"` means.
+        backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`; `choose_backend` says what `"auto"` means.
 
     Returns:
         (T, B, N, Y, X) spikes, 0 or 1, channels-last: `out` when given, else uint8.
@@ -109,10 +107,14 @@ def conv_integrate_fire(
         return out
     if name == "reference":
         reference.run(problem)
+    elif name == "cpu":
+        from rheobase.kernels.conv_integrate_fire import cpu
+
+        cpu.run(problem)
     else:
         from rheobase.kernels.conv_integrate_fire import triton
 
-        triton.run(problem, "tf32" if allow_tf32 else "ieee", tile)
+        triton.run(problem, tile)
     return out
 
 

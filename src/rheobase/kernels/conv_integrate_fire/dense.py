@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 
 
@@ -23,6 +24,7 @@ def flatten_small_image(problem: Problem) -> Problem:
     if prod(p.spikes.shape[-2:]) >= prod(p.weight.shape[-2:]) or not all(x.is_contiguous() for x in written):
         return p
     pixels = prod(p.membrane.shape[-2:])
+    image = (p.spikes.shape[-2], p.spikes.shape[-1], p.stride, p.padding)
 
     def repeat(vector: Tensor | None) -> Tensor | None:
         return None if vector is None else vector.repeat(pixels)
@@ -30,7 +32,7 @@ def flatten_small_image(problem: Problem) -> Problem:
     return replace(
         p,
         spikes=_flatten(p.spikes),
-        weight=spread_weight(p.weight, p.spikes.shape[-2], p.spikes.shape[-1], p.stride, p.padding),
+        weight=keep(p.weight, image, lambda: spread_weight(p.weight, *image)),
         bias=repeat(p.bias),
         membrane=_flatten(p.membrane),
         threshold=p.threshold.expand(len(p.weight), 1, 1).repeat(pixels, 1, 1),

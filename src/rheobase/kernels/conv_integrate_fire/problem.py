@@ -68,7 +68,8 @@ def check_problem(problem: Problem) -> None:
     check_dtype("weight", weight, (*halves, torch.float32, torch.int8))
     integer = weight.dtype == torch.int8
     numbers = (torch.int32,) if integer else (*halves, torch.float32, torch.float64)
-    check_dtype("spikes", spikes, (torch.uint8,) if integer else (torch.uint8, weight.dtype))
+    single = (torch.float16,) if weight.dtype == torch.float32 else ()
+    check_dtype("spikes", spikes, (torch.uint8,) if integer else (torch.uint8, weight.dtype, *single))
     check_dtype("membrane", membrane, (torch.int32 if integer else torch.float32,))
     check_shape("membrane", membrane, (B, N, Y, X))
     check_dtype("threshold", problem.threshold, numbers)

@@ -10,7 +10,7 @@ rows and columns. Tensors are channels-last.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 import os
-from math import prod
+from math import inf, prod
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
+from rheobase.kernels.conv_integrate_fire.packing import align, pack
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles
 
@@ -41,6 +42,8 @@ def _accumulate(
     STRIDE_X: tl.constexpr,
     PADDING_Y: tl.constexpr,
     PADDING_X: tl.constexpr,
+    TAPS: tl.constexpr,
+    SPLIT: tl.constexpr,
     PRECISION: tl.constexpr,
     VIA_FLOAT32: tl.constexpr,
     BLOCK_C: tl.constexpr,
@@ -65,7 +68,13 @@ def _accumulate(
     elif seen.dtype != taken.dtype:
         # A signed byte has a fast conversion.
         seen = seen.to(tl.int8, bitcast=True).to(taken.dtype)
-    return tl.dot(seen, taken.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
+    potential = tl.dot(seen, taken.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
+    if SPLIT:
+        rest = weight.load([(TAPS + tap) * N + n0, c])
+        if VIA_FLOAT32:
+            rest = rest.to(tl.float32)
+        potential = tl.dot(seen, rest.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
+    return potential
 
 
 @triton.jit
@@ -127,6 +136,7 @@ def _kernel(
     residual_scale,
     residual_step,
     membrane,
+    gain,
     threshold,
     out,
     totals,
@@ -146,6 +156,7 @@ def _kernel(
     SUBTRACT: tl.constexpr,
     RESIDUAL: tl.constexpr,
     TOTALS: tl.constexpr,
+    SPLIT: tl.constexpr,
     PRECISION: tl.constexpr,
     VIA_FLOAT32: tl.constexpr,
     BLOCK_B: tl.constexpr,
@@ -165,15 +176,19 @@ def _kernel(
     y0 = tile // tiles_x % tiles_y * BLOCK_Y
     b0 = tile // (tiles_x * tiles_y) * BLOCK_B
 
-    ROUNDS: tl.constexpr = KERNEL_Y * KERNEL_X * ((C + BLOCK_C - 1) // BLOCK_C)
+    TAPS: tl.constexpr = KERNEL_Y * KERNEL_X
+    ROUNDS: tl.constexpr = TAPS * ((C + BLOCK_C - 1) // BLOCK_C)
     potential = membrane.load([b0, y0, x0, n0]).reshape(BLOCK_B * BLOCK_Y * BLOCK_X, BLOCK_N)
+    if SPLIT:
+        potential *= tl.load(gain + n0 + tl.arange(0, BLOCK_N))[None, :]
     # fmt: off
     if ONE_LOOP:
         for i in range(steps * ROUNDS):
             t = i // ROUNDS
             potential = _accumulate(
                 potential, spikes, weight, t * B + b0, y0, x0, n0, N, i % ROUNDS,
-                C, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, PRECISION, VIA_FLOAT32, BLOCK_C,
+                C, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
+                TAPS, SPLIT, PRECISION, VIA_FLOAT32, BLOCK_C,
             )
             if i % ROUNDS == ROUNDS - 1:
                 potential = _fire(
@@ -186,7 +201,8 @@ def _kernel(
             for i in range(ROUNDS):
                 potential = _accumulate(
                     potential, spikes, weight, t * B + b0, y0, x0, n0, N, i,
-                    C, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, PRECISION, VIA_FLOAT32, BLOCK_C,
+                    C, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
+                    TAPS, SPLIT, PRECISION, VIA_FLOAT32, BLOCK_C,
                 )
             potential = _fire(
                 potential, bias, residual, residual_scale, residual_step, threshold, out, totals,
@@ -194,15 +210,16 @@ def _kernel(
                 STRICT, SUBTRACT, RESIDUAL, TOTALS, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
             )
     # fmt: on
+    if SPLIT:
+        potential /= tl.load(gain + n0 + tl.arange(0, BLOCK_N))[None, :]
     membrane.store([b0, y0, x0, n0], potential.reshape(BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
 
 
-def run(problem: Problem, precision: str, tile: Tile | None) -> None:
+def run(problem: Problem, tile: Tile | None) -> None:
     """Fill `out` in one launch, updating `membrane` and `totals` in place.
 
     Args:
         problem: What to do; groups and dilation must be 1, the threshold one value per channel.
-        precision: How float32 weights are multiplied: `"ieee"` or `"tf32"`.
         tile: What a program owns; chosen for the layer when not given.
     """
     p = flatten_small_image(problem)
@@ -210,34 +227,46 @@ def run(problem: Problem, precision: str, tile: Tile | None) -> None:
     N, _, kernel_y, kernel_x = p.weight.shape
     _, _, Y, X = p.membrane.shape
     integer = p.membrane.dtype == torch.int32
-    images = _align((p.spikes.view(torch.int8) if integer else p.spikes).movedim(2, -1))
+    images = align((p.spikes.view(torch.int8) if integer else p.spikes).movedim(2, -1))
     membrane, out = p.membrane.movedim(1, -1), p.out.movedim(2, -1)
-    state, written = _align(membrane), _align(out)
+    state, written = align(membrane), align(out)
     extra = state[None]
     if p.residual is not None:
-        extra = _align((p.residual if p.residual.dim() == 5 else p.residual[None]).movedim(2, -1))
+        extra = align((p.residual if p.residual.dim() == 5 else p.residual[None]).movedim(2, -1))
 
     C = images.shape[-1]
+    weight, gain = pack(p.weight)
     processors = _count_processors(images.device)
-    cut = tile or rank_tiles(p.weight.dtype, C, N, B * Y * X, processors, p.residual is not None)[0]
+    cut = tile or rank_tiles(weight.dtype, C, N, B * Y * X, processors, p.residual is not None)[0]
     block_b, block_y, block_x = cut_pixels(cut.pixels, B, Y, X)
     box = [block_b, block_y, block_x, cut.channels]
     programs = prod(-(-size // block) for size, block in zip((B, Y, X, N), box, strict=True))
 
-    def vector(values: Tensor, beyond: float) -> Tensor:
-        return F.pad(values.to(membrane.dtype).flatten(), (0, -N % cut.channels), value=beyond)
+    def vector(values: Tensor | None, default: float, beyond: float, most: float = inf) -> Tensor:
+        """One value for each output channel, and some for those that a tile has beyond the last."""
+        if values is None:
+            return torch.full((N + -N % cut.channels,), default, dtype=state.dtype, device=state.device)
+        values = values.to(state.dtype).flatten().contiguous()
+        if gain is not None:
+            values = (values * gain).clamp(max=most)
+        return values if N % cut.channels == 0 else F.pad(values, (0, -N % cut.channels), value=beyond)
 
     largest = torch.iinfo(torch.int32).max if integer else torch.finfo(torch.float32).max
+    residual_scale = p.residual_scale
+    if p.residual is not None and residual_scale is None:
+        residual_scale = torch.ones(N, dtype=state.dtype, device=state.device)
+    threshold = vector(p.threshold.expand(N, 1, 1), largest, largest, largest)
     with torch.cuda.device_of(images):
         _kernel[(programs,)](
             _describe(_fold_stride(images, p.stride), [block_b, block_y, 1, block_x, cut.depth]),
-            _describe(_align(p.weight.permute(2, 3, 0, 1).flatten(0, 2)), [cut.channels, cut.depth]),
-            vector(images.new_zeros(N) if p.bias is None else p.bias, 0),
+            _describe(weight, [cut.channels, cut.depth]),
+            vector(p.bias, 0, 0),
             _describe(extra, [1, *box]),
-            vector(images.new_ones(N) if p.residual_scale is None else p.residual_scale, 0),
+            threshold if residual_scale is None else vector(residual_scale, 1, 0),
             int(len(extra) > 1),
             _describe(state, box),
-            vector(p.threshold.expand(N, 1, 1), largest),
+            threshold if gain is None else F.pad(gain, (0, -N % cut.channels), value=1),
+            threshold,
             _describe(written, [1, *box]),
             state if p.totals is None else p.totals,
             T,
@@ -256,7 +285,8 @@ def run(problem: Problem, precision: str, tile: Tile | None) -> None:
             SUBTRACT=p.reset == "subtract",
             RESIDUAL=p.residual is not None,
             TOTALS=p.totals is not None,
-            PRECISION=precision,
+            SPLIT=gain is not None,
+            PRECISION="ieee",
             VIA_FLOAT32=not integer and os.environ.get("TRITON_INTERPRET") == "1",
             BLOCK_B=block_b,
             BLOCK_Y=block_y,
@@ -271,17 +301,6 @@ def run(problem: Problem, precision: str, tile: Tile | None) -> None:
     for result, aligned in ((membrane, state), (out, written)):
         if aligned is not result:
             result.copy_(aligned[..., :N])
-
-
-def _align(tensor: Tensor) -> Tensor:
-    """Return the tensor as a descriptor needs it: contiguous, from and in multiples of 16 bytes.
-
-    Channels-last tensors of most layers pass as they are; others are copied, padded with channels of zeros.
-    """
-    aligned = tensor.shape[-1] * tensor.itemsize % 16 == 0 and tensor.data_ptr() % 16 == 0
-    if aligned and tensor.is_contiguous():
-        return tensor
-    return F.pad(tensor, (0, -tensor.shape[-1] % 16)).clone(memory_format=torch.contiguous_format)
 
 
 def _fold_stride(spikes: Tensor, stride: tuple[int, int]) -> Tensor:

@@ -1,0 +1,133 @@
+"""Benchmark: how fast a converted network is simulated here, beside the plain ways to do the same."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rheobase.operations import Accumulating, along_channels
+from rheobase.profiles import PROFILES
+from rheobase.simulation import Simulator
+from rheobase.snn import SNN
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Some runs of the same thing.
+
+    Attributes:
+        first: Seconds of the first call, in which kernels are compiled.
+        median: Seconds of a call after it.
+        fastest: Likewise.
+        slowest: Likewise.
+        repeats: How many calls.
+        peak_bytes: The most device memory in use; 0 on a CPU, where it is not known.
+    """
+
+    first: float
+    median: float
+    fastest: float
+    slowest: float
+    repeats: int
+    peak_bytes: int
+
+
+def measure(run: Callable[[], object], device: torch.device, repeats: int = 5, warm_up: int = 2) -> Timing:
+    """Time calls of a function by the clock, with the device's work finished.
+
+    Args:
+        run: What to time.
+        device: Where it works.
+        repeats: How many calls to time.
+        warm_up: How many calls go before them.
+    """
+
+    def once() -> float:
+        began = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    first = once()
+    for _ in range(warm_up - 1):
+        once()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    times = [once() for _ in range(repeats)]
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    return Timing(first, statistics.median(times), min(times), max(times), repeats, peak)
+
+
+def step_loop(snn: SNN, x: Tensor, steps: int) -> Tensor:
+    """Simulate by the loop that everybody writes first: every step the whole network, call by call."""
+    graph, state = snn.module.graph, {}
+    total: Tensor | None = None
+    with torch.inference_mode():
+        for t in range(steps):
+            values: dict[object, Tensor] = {}
+            for node in graph.nodes:
+                if node.op == "placeholder":
+                    values[node] = x
+                elif node.op == "output":
+                    total = values[node.args[0]] if total is None else total + values[node.args[0]]
+                else:
+                    operation = snn.module.get_submodule(str(node.target))
+                    inputs = [values[i] for i in node.args]
+                    values[node] = _step(operation, inputs, state.setdefault(node, {}), t, snn)
+    assert total is not None
+    return total / steps
+
+
+def _step(operation: nn.Module, inputs: list[Tensor], state: dict[str, Tensor], t: int, snn: SNN) -> Tensor:
+    if isinstance(operation, Accumulating):
+        return operation.advance(tuple(i[None] for i in inputs), state, t)[0]
+    threshold = getattr(operation, "threshold", None)
+    if threshold is None:
+        return operation(*inputs)  # type: ignore[no-any-return]
+    (current,) = inputs
+    theta = along_channels(threshold, current.dim())
+    v = state.get("v", 0.5 * theta) + current
+    spikes = (v >= theta).to(v.dtype)
+    state["v"] = v - spikes * theta
+    return spikes
+
+
+def bench(
+    ann: nn.Module,
+    snn: SNN,
+    x: Tensor,
+    steps: int,
+    *,
+    profiles: Sequence[str] = PROFILES,
+    repeats: int = 5,
+) -> dict[str, Timing]:
+    """Time a network's simulation in each profile, a plain step loop, and the ordinary network T times.
+
+    Args:
+        ann: The ordinary network.
+        snn: The network converted from it, of integrate-and-fire neurons.
+        x: A batch of inputs.
+        steps: T.
+        profiles: The arithmetics to time.
+        repeats: How many calls of each.
+    """
+    device = x.device
+    ann = ann.to(device).eval()
+    runs: dict[str, Callable[[], object]] = {
+        "the network itself, T times": lambda: _forward(ann, x, steps),
+        "a plain step loop": lambda: step_loop(snn, x, steps),
+    }
+    for profile in profiles:
+        simulator = Simulator(snn, x, steps, at=[steps], profile=profile)
+        runs[f"rheobase, {profile}"] = lambda simulator=simulator: simulator.run(x)  # type: ignore[misc]
+    return {name: measure(run, device, repeats) for name, run in runs.items()}
+
+
+def _forward(ann: nn.Module, x: Tensor, steps: int) -> None:
+    with torch.inference_mode():
+        for _ in range(steps):
+            ann(x)

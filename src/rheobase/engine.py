@@ -1,0 +1,329 @@
+"""The engine: one part of a batch on its way through the steps of a simulation.
+
+Time is folded into the batch. Between neurons a signal is either *moving*, (T·B, ...), one slice for each of
+T steps, or *still*, (B, ...), the same at every step; only neurons, layers and accumulating operations see
+time. What lies behind the last neurons is linear: it is computed from their sums, at the steps read out only.
+
+Shape letters: T steps of a chunk, S of them read out, B batch, N neurons of a site in a row.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.exit import Attendance
+from rheobase.fusion import Layer
+from rheobase.neurons import Neuron
+from rheobase.operations import SYNAPTIC, Accumulating, Add
+from rheobase.schedule import Schedule, Step
+from rheobase.snn import SNN
+from rheobase.weights import memory_format, weigh
+
+Probe = Callable[[str, Tensor, int], None]
+"""Called with a node's name, its signal (T, B, ...) and how many steps went before. The signal is overwritten
+afterwards: take what is needed at once."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a run counts: spikes of each site, and synaptic operations by the fan-out of their sources."""
+
+    spikes: dict[str, Tensor]
+    fan_out: dict[str, Tensor]
+    sop: Tensor
+
+
+class Passage:
+    """One run over one part of a batch."""
+
+    def __init__(
+        self,
+        snn: SNN,
+        plan: Schedule,
+        counts: torch.dtype,
+        x: Tensor,
+        first_sample: int,
+        tally: Tally,
+        watched: dict[str, Probe],
+        attendance: Attendance,
+    ) -> None:
+        """Begin.
+
+        Args:
+            snn: The network.
+            plan: Its calls in order.
+            counts: What signals kept as counts are kept in.
+            x: The inputs.
+            first_sample: The number of the first input in its dataset.
+            tally: Where to count.
+            watched: Who sees the signal of which node.
+            attendance: Who is still being simulated.
+        """
+        self.snn, self.plan, self.counts, self.x, self.first_sample = snn, plan, counts, x, first_sample
+        self.tally, self.watched, self.attendance = tally, watched, attendance
+        self.everyone = x
+        self.untallied: list[tuple[str, Tensor]] = []
+        self.still: dict[fx.Node, Tensor] = {}
+        self.membranes: dict[fx.Node, Tensor] = {}
+        self.sums: dict[fx.Node, dict[str, Tensor]] = {}
+        self.buffers: dict[fx.Node, Tensor] = {}
+        self.totals: dict[fx.Node, Tensor] = {}
+        self.by_node = {step.node: step for step in plan.steps}
+        self.number = {site: i for i, site in enumerate(snn.sites)}
+        read = {node for step in plan.steps if not step.tail for node in step.inputs}
+        self.summed_only = {node for node in plan.summed if node not in read}
+
+    def run(self, steps: int, chunk: int, moments: tuple[int, ...], delay: int) -> tuple[Tensor, Tensor]:
+        """Mean outputs (S, B, K) after the steps of `moments`, and the step after which each sample left."""
+        leaving = self.attendance.rule is not None
+        means: list[Tensor] = []
+        for before in range(0, steps, chunk):
+            T = min(chunk, steps - before)
+            signals = self._chunk(before, T)
+            after = range(max(before, delay) + 1, before + T + 1)
+            read = [t for t in after if leaving or t in moments]
+            answers_S = self._read_out(signals, before, delay, read)
+            if not leaving:
+                means.append(answers_S)
+                continue
+            taken = [self.attendance.take(answer, t) for t, answer in zip(read, answers_S, strict=True)]
+            means += [answers[None] for t, answers in zip(read, taken, strict=True) if t in moments]
+            self._shrink(before, T)
+            if not self.attendance.rows.numel():
+                break
+        found = torch.cat(means)
+        missing = len(moments) - len(found)
+        return torch.cat([found, *[taken[-1][None]] * missing]) if missing else found, self.attendance.left
+
+    def _shrink(self, before: int, T: int) -> None:
+        """Count what was done by those present in a chunk, and go on without those that left in it."""
+        present_TB = self.attendance.present(before, T)
+        for name, active_TB in self.untallied:
+            self._tally(name, active_TB & present_TB.view(T, -1, *[1] * (active_TB.dim() - 2)), before)
+        self.untallied.clear()
+        stay = self.attendance.dismiss(before + T)
+        if stay is None:
+            return
+        self.x = _rows(self.x, stay)
+        self.still = {node: _rows(x, stay) for node, x in self.still.items()}
+        self.membranes = {node: _rows(v, stay) for node, v in self.membranes.items()}
+        self.sums = {node: {k: v[stay] for k, v in state.items()} for node, state in self.sums.items()}
+        self.totals = {node: total[stay] for node, total in self.totals.items()}
+        self.buffers.clear()
+
+    def _chunk(self, before: int, T: int) -> dict[fx.Node, Tensor]:
+        """Run a chunk of steps: the signals (T, B, ...) that the read-out needs."""
+        moving: dict[fx.Node, Tensor] = {}
+        signals: dict[fx.Node, Tensor] = {}
+        if self.snn.coding.constant:
+            self.still[self.plan.source] = self.snn.coding.encode(self.x, before, T, self.first_sample)
+        else:
+            coded_TB = self.attendance.pick(
+                self.snn.coding.encode(self.everyone, before, T, self.first_sample)
+            )
+            moving[self.plan.source] = coded_TB.flatten(0, 1)
+            if self.plan.source in self.plan.summed:
+                signals[self.plan.source] = coded_TB
+        for step in self.plan.steps:
+            if step.tail:
+                continue
+            if step.still:
+                if step.node not in self.still:
+                    self.still[step.node] = _apply(step.operation, [self.still[i] for i in step.inputs])
+                continue
+            signal = self._call(step, moving, before, T)
+            self._show(step, signal, before, T)
+            if step.node in self.plan.summed:
+                signals[step.node] = _unfold(signal, T)
+            if step.node not in self.summed_only:
+                moving[step.node] = signal
+            for node in step.last_reads:
+                moving.pop(node, None)
+        return signals
+
+    def _show(self, step: Step, signal: Tensor, before: int, T: int) -> None:
+        """Count a signal and let who asked for it see it."""
+        name = str(step.node.target)
+        signal_TB = _unfold(signal, T)
+        if name in self.tally.spikes or name in self.tally.fan_out:
+            if self.attendance.rule is None:
+                self._tally(name, signal_TB if step.binary else signal_TB != 0, before)
+            else:  # who is still here is known at the end of the chunk only
+                self.untallied.append((name, signal_TB != 0))
+        if probe := self.watched.get(name):
+            probe(name, signal_TB if step.unit is None else self._values(step, signal_TB), before)
+
+    def _values(self, step: Step, counts: Tensor) -> Tensor:
+        """A signal as numbers, where it is kept as counts of a unit."""
+        values = counts.to(self.snn.dtype)
+        return values if step.unit == 1 else values * step.unit
+
+    def _floating(self, node: fx.Node, moving: dict[fx.Node, Tensor]) -> Tensor:
+        step = self.by_node.get(node)
+        return moving[node] if step is None or step.unit is None else self._values(step, moving[node])
+
+    def _call(self, step: Step, moving: dict[fx.Node, Tensor], before: int, T: int) -> Tensor:
+        operation = step.operation
+        if isinstance(operation, Layer):
+            return self._fire_layer(step, operation, moving, T)
+        if isinstance(operation, Neuron):
+            return self._fire(step, operation, moving, T)
+        if step.unit is not None and not isinstance(operation, Accumulating):
+            return operation(*(moving[i] for i in step.inputs))  # type: ignore[no-any-return]
+        if isinstance(operation, Add):
+            a, b = (
+                _unfold(self._floating(i, moving), T) if i in moving else self.still[i]
+                for i in _twice(step.inputs)
+            )
+            return operation.forward(a, b).flatten(0, 1)
+        inputs = [
+            self._floating(i, moving) if i in moving else _repeat(self.still[i], T) for i in step.inputs
+        ]
+        if isinstance(operation, Accumulating):
+            state = self.sums.setdefault(step.node, {})
+            inputs_TB = tuple(_unfold(x, T) for x in inputs)
+            signal = operation.advance(inputs_TB, state, before).flatten(0, 1)
+            return signal if step.unit is None else signal.to(self.counts)
+        return _apply(operation, inputs)
+
+    def _fire_layer(self, step: Step, layer: Layer, moving: dict[fx.Node, Tensor], T: int) -> Tensor:
+        spikes_TB = _unfold(moving[step.inputs[0]], T)
+        added = None
+        if len(step.inputs) == 2:
+            node = step.inputs[1]
+            added = _unfold(moving[node], T) if node in moving else self.still[node]
+        if step.node not in self.membranes:
+            shape = torch.Size((self.x.shape[0], *step.shape))
+            site = str(step.node.target)
+            self.membranes[step.node] = layer.start(shape, self.number[site], self.first_sample)
+        membrane = self.membranes[step.node]
+        out = self._empty(membrane, T)
+        layer.advance(spikes_TB, added, membrane, _unfold(out, T))
+        return out
+
+    def _fire(self, step: Step, neuron: Neuron, moving: dict[fx.Node, Tensor], T: int) -> Tensor:
+        B, site, source = self.x.shape[0], str(step.node.target), step.inputs[0]
+        current = _unfold(self._floating(source, moving), T) if source in moving else self.still[source]
+        membrane = self.membranes.get(step.node)
+        if membrane is None:
+            shape = torch.Size((B, *step.shape))
+            membrane = neuron.start(shape, self.number[site], self.first_sample)
+            membrane = membrane.contiguous(
+                memory_format=memory_format(current[0] if source in moving else current)
+            )
+            self.membranes[step.node] = membrane
+        if step.unit is not None:
+            out = _unfold(self._empty(membrane, T), T)
+        else:
+            out = self._room(step, membrane, moving, T)
+        return neuron.advance(current, membrane, T, out).flatten(0, 1)
+
+    def _empty(self, membrane: Tensor, T: int) -> Tensor:
+        """Room for the counts of T steps."""
+        return torch.empty(
+            (T * len(membrane), *membrane.shape[1:]),
+            dtype=self.counts,
+            device=membrane.device,
+            memory_format=memory_format(membrane),
+        )
+
+    def _room(self, step: Step, membrane: Tensor, moving: dict[fx.Node, Tensor], T: int) -> Tensor | None:
+        """Where spikes can go without new memory: over their currents, if nobody reads these again."""
+        source = step.inputs[0]
+        if source not in moving:
+            if step.node not in self.buffers:
+                self.buffers[step.node] = torch.empty(
+                    (T * len(membrane), *step.shape),
+                    dtype=membrane.dtype,
+                    device=membrane.device,
+                    memory_format=memory_format(membrane),
+                )
+            return _unfold(self.buffers[step.node][: T * len(membrane)], T)
+        signal = moving[source]
+        address = signal.untyped_storage().data_ptr()
+        shared = any(o.untyped_storage().data_ptr() == address for n, o in moving.items() if n is not source)
+        alike = signal.is_contiguous(memory_format=memory_format(membrane))
+        return _unfold(signal, T) if source in step.last_reads and alike and not shared else None
+
+    def _tally(self, name: str, active_TB: Tensor, before: int) -> None:
+        """Count what a source of spikes sent in this chunk, and what that cost."""
+        after = before + active_TB.shape[0]
+        # Sums over one dimension are whole numbers below 2^24, and so exact in single precision.
+        if name not in self.tally.fan_out:
+            counts_TB = active_TB.sum(tuple(range(2, active_TB.dim())), dtype=self.snn.dtype)
+            self.tally.spikes[name][before:after] += counts_TB.double().sum(1).long()
+            return
+        active_TN = active_TB.sum(1, dtype=self.snn.dtype).flatten(1).double()
+        if name in self.tally.spikes:
+            self.tally.spikes[name][before:after] += active_TN.sum(1).long()
+        self.tally.sop[before:after] += active_TN @ self.tally.fan_out[name]
+
+    def _read_out(self, signals: dict[fx.Node, Tensor], before: int, delay: int, read: list[int]) -> Tensor:
+        """The mean outputs (S, B, K) after the steps of `read`, given what a chunk gave."""
+        means = {
+            node: self._means(node, signal_TB[max(delay - before, 0) :], max(before, delay), delay, read)
+            for node, signal_TB in signals.items()
+        }
+        for step in self.plan.steps if read else ():
+            if step.tail:
+                inputs = [
+                    means[i].flatten(0, 1) if i in means else _repeat(self.still[i], len(read))
+                    for i in (_twice(step.inputs) if isinstance(step.operation, Add) else step.inputs)
+                ]
+                means[step.node] = _unfold(_apply(step.operation, inputs), len(read))
+        if self.plan.result in means:
+            return means[self.plan.result]
+        still = self.still[self.plan.result] if read else self.x[:0]
+        return still.expand(len(read), *still.shape)
+
+    def _means(self, node: fx.Node, signal_TB: Tensor, before: int, delay: int, read: list[int]) -> Tensor:
+        """Means (S, B, ...) of a signal over the steps after a delay up to each of `read`."""
+        step = self.by_node.get(node)
+        unit = 1.0 if step is None or step.unit is None else step.unit
+        whole = step is not None and (step.binary or step.unit is not None)
+        total = self.totals.get(node)
+        if whole and len(read) == len(signal_TB) > 1:  # sums of whole numbers do not depend on their order
+            sums = signal_TB.cumsum(0, dtype=self.snn.dtype)
+            sums = sums if total is None else sums.add_(total)
+            self.totals[node] = sums[-1].clone()
+            taken = torch.arange(read[0] - delay, read[-1] - delay + 1, device=sums.device)
+            return sums / taken.view(-1, *[1] * (sums.dim() - 1)) * unit
+        means: list[Tensor] = []
+        begin = before
+        for end in dict.fromkeys([*read, before + len(signal_TB)]):
+            part_TB = signal_TB[begin - before : end - before]
+            # Added one by one and in double where they are not whole, so that chunks change no sum.
+            for part in [part_TB.sum(0, dtype=self.snn.dtype)] if whole else part_TB.double():
+                total = part if total is None else total + part
+            if end in read:
+                assert total is not None
+                means.append((total / (end - delay)).to(self.snn.dtype) * unit)
+            begin = end
+        if total is not None:
+            self.totals[node] = total
+        return torch.stack(means) if means else signal_TB[:0]
+
+
+def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:
+    return weigh(operation, *inputs) if isinstance(operation, SYNAPTIC) else operation(*inputs)
+
+
+def _unfold(x: Tensor, T: int) -> Tensor:
+    """(T·B, ...) as (T, B, ...)."""
+    return x.view(T, -1, *x.shape[1:])
+
+
+def _rows(x: Tensor, stay: Tensor) -> Tensor:
+    """Some samples of a signal, in the signal's memory format."""
+    return x[stay].contiguous(memory_format=memory_format(x))
+
+
+def _repeat(x: Tensor, T: int) -> Tensor:
+    return x.expand(T, *x.shape).flatten(0, 1)
+
+
+def _twice(inputs: tuple[fx.Node, ...]) -> tuple[fx.Node, fx.Node]:
+    """The two inputs of a sum; x + x reads one node twice."""
+    return (inputs[0], inputs[-1])

@@ -1,0 +1,67 @@
+"""Weights and maps as the fused kernel reads them.
+
+Float32 weights go to the matrix units as two half-precision parts that add up to them. A spike is 0 or 1 and
+a pooled count a small whole number, so that every product is exact, and the sum is as good as one in float32.
+
+Letters: C input channels, N output channels.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+Packed = TypeVar("Packed")
+
+_kept: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def keep(weight: Tensor, form: Hashable, make: Callable[[], Packed]) -> Packed:
+    """What `make` makes of a weight, made once as long as the weight lives and is not changed."""
+    if weight.is_inference():  # changes of such a tensor cannot be seen
+        return make()
+    forms = _kept.setdefault(weight, {})
+    key = (form, weight._version)
+    if key not in forms:
+        forms[key] = make()
+    return forms[key]  # type: ignore[no-any-return]
+
+
+def pack(weight: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Lay out a kernel (N, C, rows, columns) tap by tap, as (taps·N, C).
+
+    Returns:
+        The weights; for float32 two parts one below the other in float16, and the powers of two (N,) that
+        they, and all that is added to them, are multiplied by to use that format's range.
+    """
+    return keep(weight, "taps", lambda: _pack(weight))
+
+
+def _pack(weight: Tensor) -> tuple[Tensor, Tensor | None]:
+    if weight.dtype != torch.float32:
+        return _lay_out(weight), None
+    largest = weight.flatten(1).abs().amax(1)
+    exponent = torch.where(largest > 0, 15 - torch.frexp(largest).exponent, 0).clamp(-60, 60)
+    gain = torch.ldexp(torch.ones_like(largest), exponent)
+    scaled = weight * gain[:, None, None, None]
+    high = scaled.half()
+    low = (scaled - high.float()).half()
+    return torch.cat([_lay_out(high), _lay_out(low)]), gain
+
+
+def align(tensor: Tensor) -> Tensor:
+    """Return the tensor as a descriptor needs it: contiguous, from and in multiples of 16 bytes.
+
+    Channels-last tensors of most layers pass as they are; others are copied, padded with channels of zeros.
+    """
+    aligned = tensor.shape[-1] * tensor.itemsize % 16 == 0 and tensor.data_ptr() % 16 == 0
+    if aligned and tensor.is_contiguous():
+        return tensor
+    return F.pad(tensor, (0, -tensor.shape[-1] % 16)).clone(memory_format=torch.contiguous_format)
+
+
+def _lay_out(weight: Tensor) -> Tensor:
+    return align(weight.permute(2, 3, 0, 1).flatten(0, 2))

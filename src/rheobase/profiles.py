@@ -1,0 +1,126 @@
+"""Profiles: the arithmetic of a simulation.
+
+- `exact`: single precision throughout, without TF32. On a GPU float32 weights are two half-precision parts.
+- `fast`: weights in half precision, membranes in single.
+- `int8`: every weight a whole number of eight bits with one scale for each output channel, and thresholds,
+  biases and membranes whole numbers of the same scale. Sums of whole numbers have no rounding: the spikes
+  are the same on every device, for every batch and every chunk.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+PROFILES = ("exact", "fast", "int8")
+
+
+class Profile(ABC):
+    """How the numbers of a layer are kept.
+
+    Attributes:
+        name: One of `PROFILES`.
+        counts: What spikes and pooled counts are kept in.
+        membrane: What membranes are kept in.
+    """
+
+    name: str
+    counts: torch.dtype
+    membrane: torch.dtype
+
+    @abstractmethod
+    def gain(self, weights: Sequence[Tensor]) -> Tensor | None:
+        """The factors, one for each output channel, that a layer's numbers are kept multiplied by."""
+
+    @abstractmethod
+    def weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
+        """Weights for the fused kernel."""
+
+    @abstractmethod
+    def current_weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
+        """Weights for an ordinary convolution whose result is a current."""
+
+    @abstractmethod
+    def number(self, values: Tensor, gain: Tensor | None) -> Tensor:
+        """A threshold, bias, factor or membrane with channels last."""
+
+    @abstractmethod
+    def current(self, values: Tensor, gain: Tensor | None = None) -> Tensor:
+        """A current; `gain` in its shape if that is not in it yet."""
+
+
+class Floating(Profile):
+    """Weights of some precision, membranes in single."""
+
+    membrane = torch.float32
+
+    def __init__(self, name: str, precision: torch.dtype, counts: torch.dtype) -> None:
+        self.name, self.precision, self.counts = name, precision, counts
+
+    def gain(self, weights: Sequence[Tensor]) -> None:
+        return None
+
+    def weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
+        form = torch.channels_last if weight.dim() == 4 else torch.contiguous_format
+        return weight.to(self.precision).contiguous(memory_format=form)
+
+    def current_weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
+        return self.weight(weight, gain)
+
+    def number(self, values: Tensor, gain: Tensor | None) -> Tensor:
+        return values.float().contiguous()
+
+    def current(self, values: Tensor, gain: Tensor | None = None) -> Tensor:
+        return values
+
+
+class Integer(Profile):
+    """Whole numbers."""
+
+    name = "int8"
+    counts = torch.uint8
+    membrane = torch.int32
+
+    _LARGEST = 2**30
+
+    def gain(self, weights: Sequence[Tensor]) -> Tensor:
+        largest = torch.stack([w.flatten(1).abs().amax(1) for w in weights]).amax(0)
+        return torch.where(largest > 0, 127 / largest, 1)
+
+    def weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
+        form = torch.channels_last if weight.dim() == 4 else torch.contiguous_format
+        return self._whole(weight, gain).to(torch.int8).contiguous(memory_format=form)
+
+    def current_weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
+        # Whole numbers of eight bits and their sums are exact in single precision, and in TF32.
+        return self.weight(weight, gain).float()
+
+    def number(self, values: Tensor, gain: Tensor | None) -> Tensor:
+        assert gain is not None
+        scaled = (values.double() * gain.double()).round()
+        return scaled.clamp(-self._LARGEST, self._LARGEST).to(torch.int32).contiguous()
+
+    def current(self, values: Tensor, gain: Tensor | None = None) -> Tensor:
+        return (values if gain is None else values * gain).round().to(torch.int32)
+
+    @staticmethod
+    def _whole(weight: Tensor, gain: Tensor | None) -> Tensor:
+        assert gain is not None
+        return (weight * gain.view(-1, *[1] * (weight.dim() - 1))).round().clamp(-127, 127)
+
+
+def find_profile(name: str, device: torch.device) -> Profile:
+    """The profile of a name as it is on a device.
+
+    Raises:
+        ValueError: There is no such profile.
+    """
+    if name not in PROFILES:
+        raise ValueError(f"unknown profile {name!r}: choose from {', '.join(PROFILES)}")
+    if name == "int8":
+        return Integer()
+    on_gpu = device.type == "cuda"
+    counts = torch.float16 if on_gpu else torch.uint8
+    half = torch.float16 if on_gpu else torch.bfloat16
+    return Floating(name, torch.float32 if name == "exact" else half, counts)

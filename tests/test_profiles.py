@@ -1,0 +1,120 @@
+"""The arithmetic of a simulation: what is fused, and that it gives the same network."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from families import FAMILIES, build, inputs
+from rheobase import Half, Zero, convert, simulate
+from rheobase.fusion import Layer, fuse
+from rheobase.profiles import Integer, find_profile
+from rheobase.schedule import mark_tail, schedule
+from rheobase.simulation import Simulator
+from rheobase.snn import SNN
+
+CPU = torch.device("cpu")
+
+
+def converted(name: str, **options) -> SNN:
+    return convert(build(name), "max-norm", inputs(16, seed=5), initial=Half(), **options)
+
+
+def layers(snn: SNN, profile: str = "int8") -> list[Layer]:
+    plan = fuse(mark_tail(schedule(snn, inputs(2)), ()), find_profile(profile, CPU))
+    return [step.operation for step in plan.steps if isinstance(step.operation, Layer)]
+
+
+def onto_grid(snn: SNN) -> SNN:
+    """Round weights, biases and thresholds so that sums are exact in every order and in half precision."""
+    for parameter in snn.parameters():
+        parameter.data = (parameter.data * 64).round().clamp(-100, 100) / 64
+    for neuron in snn.neurons.values():
+        neuron.retune((neuron.threshold * 64).round().clamp(min=1) / 64, neuron.amplitude)
+    return snn
+
+
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"SqueezeExcite"}))
+def test_fast_equals_exact_where_half_precision_is_exact(name: str) -> None:
+    snn = onto_grid(converted(name))
+    exact, fast = (simulate(snn, inputs(3), 10, profile=profile) for profile in ("exact", "fast"))
+    assert fast.profile == "fast"
+    assert all(torch.equal(fast.spikes[site], exact.spikes[site]) for site in snn.sites)
+    torch.testing.assert_close(fast.logits, exact.logits)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("profile", ["fast", "int8"])
+def test_profiles_stay_near(name: str, profile: str) -> None:
+    """Another rounding of weights is not another network."""
+    snn = converted(name)
+    exact, other = (simulate(snn, inputs(4), 64, at=[64], profile=p).logits for p in ("exact", profile))
+    assert (other - exact).abs().max() <= 0.1 * exact.abs().max()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_whole_numbers_do_not_depend_on_chunks_and_batches(name: str) -> None:
+    snn, x = converted(name), inputs(5)
+    whole = simulate(snn, x, 9, profile="int8")
+    for chunk in (1, 4):
+        part = simulate(snn, x, 9, chunk=chunk, profile="int8")
+        assert torch.equal(part.logits, whole.logits)
+        assert all(torch.equal(part.spikes[s], whole.spikes[s]) for s in snn.sites)
+    singles = [simulate(snn, x[i : i + 1], 9, first_sample=i, profile="int8") for i in range(5)]
+    assert torch.equal(torch.cat([s.logits for s in singles], 1), whole.logits)
+
+
+def test_the_first_site_and_grouped_connections_stay_apart() -> None:
+    snn = converted("Plain")
+    assert len(layers(snn)) == len(snn.sites) - 1
+    grouped = converted("Depthwise")
+    assert len(layers(grouped)) < len(grouped.sites) - 1
+
+
+def test_a_sum_and_its_shortcut_are_part_of_the_layer() -> None:
+    assert any(layer.scale is not None for layer in layers(converted("IdentitySkip")))
+    assert any(layer.shortcut is not None for layer in layers(converted("SharedReLU")))
+
+
+def test_a_watched_current_is_not_fused_away() -> None:
+    snn, x = converted("Plain"), inputs(2)
+    source = snn.source(snn.sites[1])
+    seen: list[Tensor] = []
+    run = simulate(snn, x, 5, probe=lambda n, s, _: seen.append(s.clone()), watch=[source], profile="int8")
+    assert seen
+    assert seen[0].is_floating_point()
+    assert run.spikes.keys() == set(snn.sites)
+
+
+def test_whole_numbers_keep_weights_to_half_a_level() -> None:
+    weight = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0))
+    weight[2] = 0
+    profile = Integer()
+    gain = profile.gain([weight])
+    whole = profile.weight(weight, gain)
+    assert whole.dtype == torch.int8
+    back = whole.float() / gain.view(-1, 1, 1, 1)
+    assert ((back - weight).abs() <= 0.5 / gain.view(-1, 1, 1, 1) + 1e-6).all()
+    assert whole.abs().flatten(1).amax(1).tolist() == [127, 127, 0, 127, 127, 127]
+
+
+def test_a_simulator_runs_many_batches() -> None:
+    snn = converted("IdentitySkip")
+    simulator = Simulator(snn, inputs(4), 12, at=[4, 12], profile="fast")
+    for seed, size in ((1, 4), (2, 4), (3, 2), (4, 4)):
+        x = inputs(size, seed=seed)
+        once = simulate(snn, x, 12, at=[4, 12], profile="fast")
+        again = simulator.run(x)
+        assert torch.equal(again.logits, once.logits)
+        assert all(torch.equal(again.spikes[s], once.spikes[s]) for s in snn.sites)
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"unknown profile 'fp4': choose from exact, fast, int8"):
+        simulate(converted("Plain"), inputs(2), 4, profile="fp4")
+
+
+def test_other_starts_and_strict_neurons() -> None:
+    snn = converted("IdentitySkip")
+    zero = convert(build("IdentitySkip"), "max-norm", inputs(16, seed=5), initial=Zero())
+    runs = [simulate(s, inputs(3), 8, profile="int8") for s in (snn, zero)]
+    assert sum(c.sum() for c in runs[0].spikes.values()) > sum(c.sum() for c in runs[1].spikes.values())
