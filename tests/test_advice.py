@@ -1,6 +1,12 @@
 """Advice: a budget is kept or said to be out of reach, and nothing is measured on what was fitted."""
 
 import copy
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -127,6 +133,68 @@ def test_lines_are_shown(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [str(t) for t in advice.trials]
+
+
+def interrupt(patch: pytest.MonkeyPatch, at: int) -> None:
+    """Somebody presses Ctrl-C during the conversion of this number."""
+    count = 0
+
+    def converting(*arguments: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == at:
+            raise KeyboardInterrupt
+        return convert(*arguments, **options)
+
+    patch.setattr(rheobase.advice, "convert", converting)
+
+
+@pytest.mark.usefixtures("few")
+def test_an_interrupted_search_gives_the_best_until_then(
+    trained: nn.Module, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = digits.train.take(100)
+    whole = ask(trained, data, Budget(steps=2))
+    assert not whole.interrupted
+    with monkeypatch.context() as patch:
+        interrupt(patch, at=5)
+        advice = ask(trained, data, Budget(steps=2))
+    assert advice.interrupted
+    assert advice.verdict.startswith("stopped after 4 trials; until then, take ")
+    assert key(advice) == key(whole)[:4]
+    assert advice.chosen.accuracy == max(t.accuracy for t in advice.trials)
+    assert evaluate(advice.snn, digits.test.take(50), advice.chosen.steps, progress=False).accuracy[-1] > 0
+    advice.write(tmp_path / "advice.json")
+    kept = json.loads((tmp_path / "advice.json").read_text())
+    assert kept["interrupted"]
+    assert kept["chosen"] in kept["trials"]
+    assert [t["method"] for t in kept["trials"]] == [t.method.name for t in advice.trials]
+    assert [t["accuracy"] for t in kept["trials"]] == [t.accuracy for t in advice.trials]
+    interrupt(monkeypatch, at=1)
+    with pytest.raises(KeyboardInterrupt):
+        ask(trained, data, Budget(steps=2))
+
+
+@pytest.mark.usefixtures("few")
+def test_the_table_grows_on_a_terminal(
+    trained: nn.Module, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    for name, value in {"COLUMNS": "120", "LINES": "8", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    advice = advise(trained, digits.train.take(60), Budget(steps=2))
+    written = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    assert "advising" in written
+    left = written[written.rindex("tried ") :]  # the last table is the one that stays
+    assert all(t.name in left for t in advice.trials)
+    assert left.count("met") == sum(t.met for t in advice.trials)
+    assert "µJ" in left
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:

@@ -1,16 +1,46 @@
 """The command line, as a user types it."""
 
 import json
+import re
+import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-from rheobase.cli import main
+import rheobase.contest
+from rheobase import datasets, models
+from rheobase import methods as registry
+from rheobase.cli import COMMANDS, main
+from rheobase.datasets import Dataset, Split
+from rheobase.recipes import RECIPES
 
 Cli = Callable[..., str]
+
+
+@contextmanager
+def interrupted_after(batch: int) -> Iterator[None]:
+    """Somebody presses Ctrl-C when so many batches are done."""
+    batches = Split.batches
+
+    def pressing(split: Split, size: int) -> Iterator[Any]:
+        for number, given in enumerate(batches(split, size)):
+            if number == batch:
+                signal.raise_signal(signal.SIGINT)
+            yield given
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Split, "batches", pressing)
+        yield
 
 
 @pytest.fixture
@@ -20,12 +50,12 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("NO_COLOR", "1")
 
-    def run(*arguments: str, ok: bool = True) -> str:
+    def run(*arguments: str, ok: bool = True, code: int = 0) -> str:
         monkeypatch.setattr(sys, "argv", ["rheobase", *arguments])
         with pytest.raises(SystemExit) as stop:
             main()
         printed = capsys.readouterr()
-        assert (stop.value.code in (0, None)) == ok, printed.out + printed.err
+        assert (stop.value.code or 0) == (code if ok else 1), printed.out + printed.err
         return " ".join((printed.out + printed.err).split())
 
     return run
@@ -42,23 +72,77 @@ def test_help_needs_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["demo", "inspect", "train", "convert", "evaluate", "methods", "compare", "reproduce", "report"],
-)
-def test_every_command_has_an_example(command: str, cli: Cli) -> None:
-    assert f"rheobase {command}" in cli(command, "--help").partition("Example:")[2]
+def examples(command: Callable[..., None]) -> list[list[str]]:
+    """The commands that a help shows, word by word."""
+    shown = (command.__doc__ or "").partition("Example:")[2]
+    return [shlex.split(example) for example in re.findall(r"`(rheobase [^`]*)`", shown)]
+
+
+@pytest.mark.parametrize("command", [c for group in COMMANDS.values() for c in group])
+def test_every_command_has_examples(command: Callable[..., None], cli: Cli) -> None:
+    assert examples(command)
+    assert {words[1] for words in examples(command)} == {command.__name__}
+    assert f"rheobase {command.__name__}" in cli(command.__name__, "--help").partition("Example:")[2]
+
+
+ELSEWHERE = ("demo", "reproduce", "report results", "verify net.nir")
+"""Examples that need minutes, data or other packages, and have tests of their own."""
+
+
+@pytest.mark.filterwarnings("ignore:site .* never activated")
+def test_examples_work_as_printed(
+    cli: Cli, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = replace(digits, train=digits.train.take(400), test=digits.test.take(100))
+    monkeypatch.setattr(datasets, "load", lambda name, root: few)
+    monkeypatch.setitem(RECIPES, "digits", replace(RECIPES["digits"], epochs=8))
+    monkeypatch.setattr(registry, "names", lambda: ["max-norm", "opi", "robust-norm"])
+    order = ["train", "convert", "evaluate", "diagnose"]
+    commands = sorted(
+        (c for group in COMMANDS.values() for c in group),
+        key=lambda c: order.index(c.__name__) if c.__name__ in order else len(order),
+    )
+    said = {}
+    for words in (words for command in commands for words in examples(command)):
+        if not " ".join(words[1:]).startswith(ELSEWHERE):
+            said[" ".join(words[1:3])] = cli(*words[1:])
+    assert "weights in runs/digits.safetensors" in said["train small"]
+    assert "start half" in said["convert small"]
+    assert "spared:" in said["evaluate snn.safetensors"]
+    assert "ordinary network" in said["diagnose small"]
+    assert "best.safetensors" in said["advise small"]
+    assert "everything holds" in said["verify snn.safetensors"]
+    assert "not run in lava-nc's fixed-point model" in said["fit snn.safetensors"]
+    assert "as the grid rounds its weights" in said["export snn.safetensors"]
+    written = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert written >= {
+        "snn.safetensors", "best.safetensors", "net.nir", "net.golden.nir", "compare.html", "compare.json",
+        "evaluate.html", "evaluate.json", "diagnose.html", "diagnose.json", "runs.html",
+    }  # fmt: skip
 
 
 def test_train_convert_evaluate(cli: Cli, tmp_path: Path) -> None:
     assert "weights in w.safetensors" in cli("train", "small", "--epochs", "4", "--out", "w.safetensors")
     said = cli("convert", "small", "--weights", "w.safetensors", "--initial", "half")
     assert "3 sites, method opi, start half" in said
-    cli("evaluate", "snn.safetensors", "--steps", "8", "--limit", "100", "--json", "r.json")
+    cli(
+        "evaluate", "snn.safetensors", "--steps", "8", "--limit", "100", "--record", "r.json",
+        "--ann", "small", "--weights", "w.safetensors",
+    )  # fmt: skip
     result = json.loads((tmp_path / "r.json").read_text())
-    assert len(result["accuracy"]) == 8
-    assert result["samples"] == 100
-    assert result["accuracy"][-1] > 60
+    assert len(result["evaluation"]["accuracy"]) == 8
+    assert result["evaluation"]["samples"] == 100
+    assert result["evaluation"]["accuracy"][-1] > 60
+    assert result["ann_accuracy"] > 60
+    assert result["command"].startswith("rheobase evaluate snn.safetensors")
+    with interrupted_after(2):
+        said = cli("evaluate", "snn.safetensors", "--steps", "2", "--record", "part.json", code=130)
+    assert "stopped after 200 of 360 images" in said
+    part = json.loads((tmp_path / "part.json").read_text())
+    assert part["evaluation"]["samples"] == 200
+    assert "stopped after 200 of 360" in part["title"]
+    with interrupted_after(0):
+        assert "percent right" not in cli("evaluate", "snn.safetensors", "--steps", "2", code=130)
     said = cli(
         "compare", "small", "--weights", "w.safetensors", "--methods", "opi,max-norm,few-spikes",
         "--trained", "opi=w.safetensors", "--steps", "4,16", "--samples", "64", "--out", "c.html",
@@ -80,6 +164,20 @@ def test_inspect_says_what_refuses(cli: Cli, tmp_path: Path, monkeypatch: pytest
     said = cli("inspect", "mine:build", "--shape", "1,8,8", ok=False)
     assert "REFUSED: GELU is not a ReLU" in said
     assert "replace it by nn.ReLU" in said
+    (tmp_path / "gates.py").write_text(
+        "from torch import nn\nclass Gates(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.swish = nn.Hardswish()\n"
+        "    def forward(self, x):\n        x = nn.functional.silu(x)\n        return self.swish(x)\n"
+    )
+    said = cli("inspect", "gates:Gates", "--shape", "3", ok=False)
+    handlers = [name for name in registry.names() if "silu" in registry.find(name).handles]
+    assert handlers
+    assert f"convert by {' or '.join(handlers)}, which has a neuron for it" in said
+    assert "gates.py:7" in said
+    assert said.count("which has a neuron for it") == 1  # hard-swish has none
+    assert "gates.py:8" in said
+    with pytest.raises(ValueError, match=r"silu \(silu\(\), .*gates.py:7\): silu is not a ReLU"):
+        rheobase.convert(models.build("gates:Gates"), "max-norm", torch.rand(4, 3))
 
 
 def test_methods_are_listed(cli: Cli) -> None:
@@ -100,6 +198,13 @@ def test_methods_are_listed(cli: Cli) -> None:
         (("inspect", "resnet20", "--shape", "3,x"), "is not a shape"),
         (("compare", "small", "--methods", "opi,robust"), "Did you mean 'robust-norm'"),
         (("compare", "small", "--steps", "8,many"), "is not a number of steps"),
+        (("advise", "small"), "an empty budget"),
+        (("export", "nowhere.safetensors", "net.nir"), "nowhere.safetensors"),
+        (("verify", "net.nir"), "--in SIMULATOR"),
+        (("verify", "net.nir", "--in", "abacus"), "there are norse, sinabs, snntorch, spikingjelly"),
+        (("fit", "nowhere.safetensors", "--target", "loihi"), "nowhere.safetensors"),
+        (("report", "nowhere.json"), "nowhere.json"),
+        (("convert", "nowhere.onnx"), "there is no file nowhere.onnx"),
         (("compare", "small", "--initial", "halve"), "unknown initial potential"),
         (("reproduce", "opi2023", "resnet20-cifar10"), "opi2022"),
         (("report", "nowhere"), "no records"),
@@ -110,3 +215,41 @@ def test_mistakes_are_said_in_words(
 ) -> None:
     assert message in cli(*arguments, ok=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_comparison_keeps_its_rows(
+    trained: nn.Module, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, count = rheobase.contest.evaluate, 0
+
+    def pressing(*arguments: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        return evaluate(*arguments, **options)
+
+    monkeypatch.setattr(rheobase.contest, "evaluate", pressing)
+    data = digits.train.take(40)
+    found = rheobase.compare(trained, data, data, names=["max-norm"], steps=[2], progress=False)
+    assert [row.steps for row in found.rows] == [2, 0]
+    assert found.rows[1].note == "stopped before it was measured"
+    count = 1
+    with pytest.raises(KeyboardInterrupt):
+        rheobase.compare(trained, data, data, names=["max-norm"], steps=[2], progress=False)
+
+
+def test_an_onnx_file_from_end_to_end(trained: nn.Module, digits: Dataset, cli: Cli, tmp_path: Path) -> None:
+    x = digits.test.normalise(digits.test.images[:2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(trained, (x,), str(tmp_path / "net.onnx"), dynamo=False, dynamic_axes={})
+        odd = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.LogSigmoid()).eval()
+        torch.onnx.export(odd, (x,), str(tmp_path / "odd.onnx"), dynamo=False)
+    said = cli("convert", "net.onnx", "--initial", "half")
+    assert "3 sites, method robust-norm, start half" in said
+    cli("evaluate", "snn.safetensors", "--steps", "8", "--limit", "100", "--record", "r.json")
+    assert json.loads((tmp_path / "r.json").read_text())["evaluation"]["accuracy"][-1] > 90
+    said = cli("convert", "odd.onnx", ok=False)
+    assert "/2/Log (Log)" in said
+    assert "/2/Sigmoid (Sigmoid): Sigmoid is not a ReLU" in said

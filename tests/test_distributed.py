@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,11 +16,15 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
+from rheobase import records
 from rheobase.activations import Clip
 from rheobase.checkpoints import load_weights, save_weights
 from rheobase.datasets import Split
 from rheobase.journal import Epoch
+from rheobase.papers import Cell, Paper, Row
+from rheobase.parallel import joined
 from rheobase.recipes import Recipe
+from rheobase.reproduction import reproduce
 from rheobase.training import Trained, accuracy, train
 
 RECIPE = Recipe(epochs=3, batch_size=16, learning_rate=0.05, augment="crop-flip", seed=3)
@@ -119,6 +124,36 @@ def test_when_one_is_killed_the_other_fails_and_the_checkpoint_stays(folder: Pat
     close(resumed.model, alone().model)
 
 
+def test_a_cell_is_trained_together_and_recorded_once(folder: Path) -> None:
+    assert statuses(folder, "reproduce_together") == [0, 0]
+    (record,) = records.load_all(folder / "results")
+    assert (record.model, record.method, record.images) == ("small", "opi", 64)
+    assert len(list((folder / "runs").rglob("*.safetensors"))) == 1
+    given = [(folder / f"record{rank}").read_text() for rank in range(2)]
+    assert given[0] == given[1] == json.dumps(record.accuracy)
+
+
+def test_what_torchrun_started_is_joined_and_left_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        port = trial.getsockname()[1]
+    told = {"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    for name, value in (told | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}).items():
+        monkeypatch.setenv(name, value)
+    with joined() as ranks:
+        assert dist.is_initialized()
+        assert (ranks.rank, ranks.count) == (0, 1)
+        with joined() as again:
+            assert again == ranks
+        assert dist.is_initialized()
+    assert not dist.is_initialized()
+
+
+def test_alone_there_is_nothing_to_join() -> None:
+    with joined() as ranks:
+        assert (ranks.count, dist.is_initialized()) == (1, False)
+
+
 def test_different_checkpoints_are_refused(folder: Path) -> None:
     assert statuses(folder, "disagree") == [1, 1]
     for rank in range(2):
@@ -166,6 +201,17 @@ def disagree(rank: int, folder: Path) -> None:
     train(network(), images(), RECIPE, checkpoint=path, progress=False)
 
 
+def reproduce_together(rank: int, folder: Path) -> None:
+    row = Row("Ours", "opi", 99.0, {2: 98.0})
+    cell = Cell("small-digits", "Small", "table 1", "small", "digits", "digits", (row,))
+    paper = Paper("toy", "A toy", "Nobody", "opi", "half", (2,), ("T=2",), (cell,))
+    (record,) = reproduce(
+        paper, "small-digits", folder=folder / "results", runs=folder / "runs", epochs=2, limit=64,
+        commit="abc", progress=False,
+    )  # fmt: skip
+    (folder / f"record{rank}").write_text(json.dumps(record.accuracy))
+
+
 def do_together(job: Callable[[int, Path], None], folder: Path, count: int = 2) -> None:
     """Fork the processes after the imports, which take longer than all they do, and note how each ends."""
     children = []
@@ -188,5 +234,5 @@ def do_together(job: Callable[[int, Path], None], folder: Path, count: int = 2) 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     alone()
-    for job in (learn, die, disagree):
+    for job in (learn, die, disagree, reproduce_together):
         do_together(job, Path(sys.argv[1]))

@@ -1,7 +1,9 @@
 """Hardware limits: each is found where it is broken, and only there."""
 
 import copy
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from families import build, inputs
 from rheobase import Half, convert, datasets
 from rheobase.coding import Poisson
-from rheobase.hardware import TARGETS, fit
+from rheobase.hardware import TARGETS, fit, lava, targets
 from rheobase.hardware.layers import bits_for, device_memory, layers_of
 from rheobase.hardware.measuring import largest_membranes
 from rheobase.nir.canonical import canonicalise
@@ -187,6 +189,56 @@ class TestSpeck:
         with torch.no_grad():
             canonicalise(draft)
         assert device_memory(layers_of(draft, None)[0]) == (3 * 2**4 * 2**3, 5 * 2**4 * 2**5)
+
+
+class TestLoihi:
+    def test_a_core_takes_so_many_axons(self) -> None:
+        snn = converted(*layer(2, 460, 1), *layer(460, 2, 3), shape=(2, 4, 4), coding=None)
+        found = fit(snn, "loihi", labelled(snn, 2), steps=2, quantise=False).violations
+        assert [(v.layer, v.found) for v in found] == [("2", "its neurons read 4140 others")]
+        assert "smaller kernels" in found[0].remedy
+
+    def test_a_chip_has_so_many_cores(self) -> None:
+        snn = converted(*layer(1, 65, 1, count=1), *layer(65, 65, 1), shape=(1, 32, 32), coding=None)
+        found = fit(snn, "loihi", labelled(snn, 2), steps=2, quantise=False).violations
+        assert [(v.layer, v.found) for v in found] == [("2", "with it, the network needs 130 cores or more")]
+
+    def test_where_lava_cannot_be_had_it_is_said(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        snn = converted(*layer(2, 2, count=2), shape=(2, 4, 4), coding=None)
+
+        def rehearse(input_bits: int = 3) -> str:
+            return str(fit(snn, "loihi", labelled(snn, 2), steps=2, input_bits=input_bits))
+
+        monkeypatch.delenv(lava.VARIABLE, raising=False)
+        assert "not run in lava-nc's fixed-point model: RHEOBASE_LAVA names no Python" in rehearse()
+        monkeypatch.setenv(lava.VARIABLE, str(tmp_path / "nowhere"))
+        assert "nowhere, which RHEOBASE_LAVA names" in rehearse()
+        monkeypatch.setenv(lava.VARIABLE, sys.executable)  # a Python without lava-nc
+        assert "No module named 'lava'" in rehearse()
+
+    def test_what_cannot_run_in_lava_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(lava.VARIABLE, sys.executable)
+        joined = converted(Branches(2), shape=(2, 4, 4), coding=None)
+        result = fit(joined, "loihi", labelled(joined, 2), steps=2, input_bits=3)
+        assert result.rehearsal is not None
+        assert "only chains of layers" in result.rehearsal.skipped
+        monkeypatch.setattr(lava, "_WEIGHTS", 100)
+        wide = converted(*layer(2, 2, count=2), shape=(2, 8, 8), coding=None)
+        result = fit(wide, "loihi", labelled(wide, 2), steps=2, input_bits=3)
+        assert result.rehearsal is not None
+        assert "too large" in result.rehearsal.skipped
+
+    def test_differing_spikes_do_not_fit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        snn = converted(*layer(2, 2, count=2), shape=(2, 4, 4), coding=None)
+        data = labelled(snn, 2)
+        monkeypatch.setattr(targets, "compare_spikes", lambda *given: (10, 0))
+        assert fit(snn, "loihi", data, steps=2, input_bits=3).fits
+        monkeypatch.setattr(targets, "compare_spikes", lambda *given: (10, 1))
+        result = fit(snn, "loihi", data, steps=2, input_bits=3)
+        assert not result.fits
+        assert "1 of 10 decisions to fire differ" in str(result)
 
 
 @pytest.mark.parametrize("target", TARGETS)

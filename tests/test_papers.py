@@ -52,6 +52,25 @@ def test_columns_claims_and_energy_belong_to_the_papers_tables(paper):
         paper.cell(energy.cell)
 
 
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
+def test_what_other_authors_report_is_about_known_methods_and_networks(paper):
+    for original in paper.originals:
+        paper.cell(original.cell)
+        assert original.method in methods.names()
+        assert original.source
+        assert original.ann is None or 0 <= original.ann <= 100
+        assert original.accuracy
+        assert all(t > 0 and 0 <= a <= 100 for t, a in original.accuracy.items())
+
+
+def test_every_line_of_another_method_says_how_its_network_differs():
+    for cell in papers.get("opi2022").cells:
+        for row in cell.rows[:-1]:
+            assert row.note or cell.name == "vgg16-imagenet", (cell.name, row.label)
+            assert row.method in methods.names()
+    assert "three 3×3" in papers.get("opi2022").cell("resnet20-cifar10").rows[2].note
+
+
 def test_names_are_unique():
     for paper in PAPERS:
         assert len({cell.name for cell in paper.cells}) == len(paper.cells)

@@ -118,3 +118,13 @@ def test_other_starts_and_strict_neurons() -> None:
     zero = convert(build("IdentitySkip"), "max-norm", inputs(16, seed=5), initial=Zero())
     runs = [simulate(s, inputs(3), 8, profile="int8") for s in (snn, zero)]
     assert sum(c.sum() for c in runs[0].spikes.values()) > sum(c.sum() for c in runs[1].spikes.values())
+
+
+@pytest.mark.parametrize("profile", ["exact", "fast", "int8"])
+@pytest.mark.parametrize("delay", [0, 3])
+def test_what_is_read_out_does_not_depend_on_what_else_is(profile: str, delay: int) -> None:
+    snn, x = converted("SharedReLU"), inputs(3)
+    every = simulate(snn, x, 12, delay=delay, chunk=5, profile=profile).logits
+    for at in ([12], [4, 11], [6, 7, 8, 9, 10]):
+        some = simulate(snn, x, 12, at=at, delay=delay, chunk=2, profile=profile).logits
+        torch.testing.assert_close(some, every[[t - delay - 1 for t in at]])

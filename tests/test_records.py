@@ -26,7 +26,7 @@ JSON = st.recursive(
 RECORDS = st.builds(
     Record,
     **dict.fromkeys(("paper", "table", "dataset", "model", "method", "initial", "coding"), TEXT),
-    **dict.fromkeys(("device", "commit", "command", "date"), TEXT),
+    **dict.fromkeys(("device", "commit", "command", "date", "profile"), TEXT),
     **dict.fromkeys(("seed", "epochs", "images"), st.integers(0, 10_000)),
     ann_accuracy=PERCENT,
     accuracy=st.dictionaries(st.integers(1, 10_000), PERCENT, max_size=5),
@@ -110,7 +110,7 @@ def test_names_cannot_lead_out_of_the_folder(tmp_path, record):
     assert path.resolve().is_relative_to((tmp_path / "results").resolve())
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(Record)])
+@pytest.mark.parametrize("name", [f.name for f in fields(Record) if f.name != "profile"])
 def test_a_missing_field_is_refused_by_name(tmp_path, record, name):
     path = records.write(record, tmp_path)
     content = json.loads(path.read_text())
@@ -118,6 +118,21 @@ def test_a_missing_field_is_refused_by_name(tmp_path, record, name):
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=f"lacks the field '{name}'"):
         records.read(path)
+
+
+def test_a_record_from_before_there_were_profiles_is_exact_and_keeps_its_name(tmp_path, record):
+    path = records.write(record, tmp_path)
+    content = json.loads(path.read_text())
+    assert content.pop("profile") == "exact"
+    path.write_text(json.dumps(content))
+    assert records.read(path) == record
+    assert records.read(path).file_name == path.name
+    assert records.write(replace(record, profile="fast"), tmp_path) != path
+
+
+def test_the_label_says_how_the_training_differs(record):
+    assert record.label == ""
+    assert replace(record, settings={"label": "trained for rnl"}).label == "trained for rnl"
 
 
 def test_an_unknown_field_is_refused_by_name(tmp_path, record):

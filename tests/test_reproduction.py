@@ -1,15 +1,34 @@
 """Tests of reproduction, end to end on the embedded digits: a paper of one small cell, in seconds."""
 
-from dataclasses import replace
+import errno
+import io
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from rheobase import Half, Zero, convert, measurements, records, simulate
+from rheobase import (
+    Half,
+    Zero,
+    convert,
+    datasets,
+    measurements,
+    methods,
+    models,
+    papers,
+    prepare,
+    records,
+    simulate,
+)
+from rheobase import study as studies
 from rheobase.energy import count_operations
 from rheobase.measurements import PARTS
 from rheobase.papers import Cell, Paper, Row
-from rheobase.reproduction import reproduce, train_cell
+from rheobase.recipes import RECIPES
+from rheobase.reproduction import reproduce, select, train_cell
+from rheobase.selection import CANDIDATES, Candidate, choose, distinct
 
 STEPS = (2, 4, 8)
 CELL = Cell(
@@ -83,7 +102,7 @@ def test_the_training_is_taken_from_its_finished_checkpoint(runs, study, tmp_pat
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", sorted(set(PARTS) - {"tuned"}))
 def test_every_part_writes_records_that_can_be_read_back(study, tmp_path, monkeypatch, part):
     monkeypatch.setattr(measurements.methods, "names", lambda: ["max-norm", "opi"])
     study.longest = 2
@@ -110,13 +129,13 @@ def test_constants_run_from_zero_to_the_threshold_and_reuse_what_is_known(study,
 
 def count_calls(monkeypatch):
     calls = []
-    evaluate = measurements.evaluate
+    evaluate = studies.evaluate
 
     def counted(*args, **kwargs):
         calls.append(args)
         return evaluate(*args, **kwargs)
 
-    monkeypatch.setattr(measurements, "evaluate", counted)
+    monkeypatch.setattr(studies, "evaluate", counted)
     return calls
 
 
@@ -144,14 +163,14 @@ def test_a_record_that_may_not_be_the_same_is_measured_anew(runs, tmp_path, monk
 
 def test_what_was_measured_before_a_failure_is_kept(study, tmp_path, monkeypatch):
     calls = count_calls(monkeypatch)
-    evaluate = measurements.evaluate
+    evaluate = studies.evaluate
 
     def failing(*args, **kwargs):
         if len(calls) == 2:
             raise RuntimeError("out of memory")
         return evaluate(*args, **kwargs)
 
-    monkeypatch.setattr(measurements, "evaluate", failing)
+    monkeypatch.setattr(studies, "evaluate", failing)
     with pytest.raises(RuntimeError, match="out of memory"):
         list(measurements.measure_starts(study))
     assert {record.initial for record in records.load_all(tmp_path)} == {"half", "zero"}
@@ -174,7 +193,7 @@ def test_a_method_that_refuses_the_network_is_left_out_aloud(study, monkeypatch)
 
 def test_a_method_that_is_told_the_steps_is_converted_for_each_and_read_out_there(study, monkeypatch):
     monkeypatch.setattr(measurements.methods, "names", lambda: ["opt"])
-    monkeypatch.setattr(measurements, "_METHODS_AT", (2, 4, 16))
+    study.longest = 4
     found = [
         (r.initial, r.settings["method"]["steps"], *r.accuracy) for r in measurements.measure_methods(study)
     ]
@@ -223,8 +242,6 @@ def test_calibration_images_are_training_images(study):
 
 
 def make_digits():
-    from rheobase import datasets
-
     return datasets.load("digits")
 
 
@@ -242,6 +259,10 @@ def test_mistakes_are_found_before_anything_is_done(tmp_path, monkeypatch):
         reproduce(PAPER, "smal-digits", folder=tmp_path / "r")
     with pytest.raises(ValueError, match="unknown part 'tables': choose from table"):
         reproduce(PAPER, "small-digits", parts=["tables"], folder=tmp_path / "r")
+    with pytest.raises(ValueError, match="unknown profile 'slow'"):
+        reproduce(PAPER, "small-digits", profile="slow", folder=tmp_path / "r")
+    with pytest.raises(ValueError, match="unknown method 'rmpp'"):
+        reproduce(PAPER, "small-digits", parts=["methods"], names=["rmpp"], folder=tmp_path / "r")
     assert not (tmp_path / "r").exists()
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="results cannot be written"):
@@ -250,5 +271,265 @@ def test_mistakes_are_found_before_anything_is_done(tmp_path, monkeypatch):
         reproduce("opi2022", "vgg16-cifar10", tmp_path / "nowhere", folder=tmp_path / "r")
     with pytest.raises(FileNotFoundError, match="imagenet"):
         reproduce("opi2022", "vgg16-imagenet", tmp_path / "nowhere", folder=tmp_path / "r")
-    with pytest.raises(ValueError, match="limit= is for datasets in memory"):
+    with pytest.raises(ValueError, match="limit= and held_out= are for datasets in memory"):
         reproduce("opi2022", "vgg16-imagenet", tmp_path / "nowhere", folder=tmp_path / "r", limit=8)
+
+
+def own(runs, folder, method, **options):
+    quick = {"epochs": 2, "limit": 256, "commit": "abc", "progress": False, "device": "cpu", "steps": 4}
+    return reproduce(PAPER, "small-digits", trained_for=method, folder=folder, runs=runs, **(quick | options))
+
+
+def test_a_method_gets_a_network_of_its_own_training_and_its_rows_say_so(runs, tmp_path):
+    found = own(runs, tmp_path, "rnl", parts=["own"])
+    assert [(r.method, r.initial, r.label) for r in found] == [
+        ("rnl", "zero", "trained for rnl"),
+        ("rnl", "half", "trained for rnl"),
+    ]
+    assert found[0].command.endswith("--trained-for rnl")
+    assert found[0].settings["recipe"]["clip_decay"] == RECIPES["digits"].clip_decay
+    assert own(runs, tmp_path, "rnl", parts=["own"]) == found
+
+
+def test_a_network_trained_for_a_method_is_tuned_before_conversion(runs, tmp_path, monkeypatch):
+    options = {"parts": ["own", "tuned"], "tuning": {"epochs": 1, "batch_size": 64, "tolerance": 0.9}}
+    found = own(runs, tmp_path, "rnl", **options)
+    before, after = found[:2], found[2:]
+    assert {r.label for r in after} == {
+        "trained for rnl, then tuned (batch_size 64, epochs 1, tolerance 0.9)"
+    }
+    assert [r.initial for r in after] == ["zero", "half"]
+    assert [r.spikes_per_image for r in before] != [r.spikes_per_image for r in after]
+    calls = count_calls(monkeypatch)
+    assert own(runs, tmp_path, "rnl", **options) == found
+    assert not calls
+
+
+def test_a_spiking_network_is_tuned_after_conversion_and_only_once(runs, tmp_path, monkeypatch):
+    tuning = {"epochs": 1, "batch_size": 128, "steps": 2}
+    hybrid = methods.get("hybrid", steps=4)
+    found = own(runs, tmp_path, hybrid, parts=["tuned"], tuning=tuning)
+    assert {(r.method, r.initial) for r in found} == {("hybrid", "zero"), ("hybrid", "half")}
+    assert found[0].label == "trained with plain ReLU, then tuned (batch_size 128, epochs 1, steps 2)"
+    monkeypatch.setattr("rheobase.methods.hybrid.fine_tune", lambda snn, *_, **__: pytest.fail("again"))
+    assert own(runs, tmp_path, hybrid, parts=["tuned"], tuning=tuning) == found
+    with pytest.raises(pytest.fail.Exception, match="again"):
+        own(runs, tmp_path, hybrid, parts=["tuned"], tuning=tuning | {"epochs": 2})
+
+
+def test_methods_without_an_activation_of_their_own_share_one_network(runs, tmp_path, monkeypatch):
+    first = own(runs, tmp_path, "max-norm", parts=["own"])
+    monkeypatch.setattr("rheobase.descent.Descent.step", lambda *_: pytest.fail("trained again"))
+    second = own(runs, tmp_path, "robust-norm", parts=["own", "methods"], names=["cao"])
+    assert {r.label for r in first + second} == {"trained with plain ReLU"}
+    assert {r.method for r in second} == {"robust-norm", "cao"}
+
+
+def test_settings_of_a_method_are_in_the_label(runs, tmp_path):
+    method = methods.get("opt", steps=4, ceiling=2.0)
+    found = own(runs, tmp_path, method, parts=["own"])
+    assert {r.label for r in found} == {"trained for opt, steps 4, ceiling 2.0"}
+    assert [(r.settings["method"]["steps"], *r.accuracy) for r in found] == [(2, 2), (2, 2), (4, 4), (4, 4)]
+
+
+def test_a_method_without_further_training_says_so(study):
+    with pytest.raises(ValueError, match="opi has no further training"):
+        list(measurements.measure_tuned(study))
+
+
+def test_settings_are_chosen_on_held_out_images_and_then_trained_on_all(runs, tmp_path):
+    quick = {"folder": tmp_path, "runs": runs, "epochs": 2, "limit": 400, "commit": "abc", "progress": False}
+    candidates = [Candidate(), Candidate(clip_decay=0.01), Candidate(start=2.0, batch_size=32)]
+    found = select(PAPER, "small-digits", candidates=candidates, held_out=100, **quick)
+    assert [r.extra["candidate"] for r in found] == [{}, {"start": 2.0, "batch_size": 32}]
+    for r in found:
+        assert (r.table, r.images, sorted(r.accuracy)) == ("study", 100, list(range(1, 33)))
+        assert r.shortened[-1] == "100 training images held out and measured on, in place of test images"
+    assert found[1].settings["method"]["start"] == 2.0
+    best = max(found, key=lambda r: sum(r.accuracy[t] for t in (8, 16, 32)))
+    assert choose(found, CELL) == Candidate(**best.extra["candidate"])
+
+    worse = [replace(found[0], accuracy=dict.fromkeys(range(1, 33), 1.0)), found[1]]
+    for record in worse:
+        records.write(record, tmp_path)
+    (record,) = reproduce(PAPER, "small-digits", chosen=True, steps=2, **quick)
+    assert record.label == "chosen on held-out images: start 2, batch_size 32"
+    assert record.images == 360
+    assert record.settings["recipe"]["batch_size"] == 32
+    assert record.command.endswith("--chosen")
+
+
+def test_held_out_images_are_the_same_for_all_and_not_trained_on(runs, tmp_path):
+    studies = [
+        make_study(runs, tmp_path, limit=None, epochs=1, held_out=100, candidate=candidate)
+        for candidate in (Candidate(), Candidate(start=2.0))
+    ]
+    held = [{image.numpy().tobytes() for image in study.test.images} for study in studies]
+    assert held[0] == held[1]
+    training = {image.numpy().tobytes() for image in make_digits().train.images}
+    assert held[0] <= training
+    assert not held[0] & {image.numpy().tobytes() for image in studies[0].train.images}
+
+
+def test_without_a_choice_there_is_nothing_to_train(runs, tmp_path):
+    with pytest.raises(ValueError, match="no settings of small-digits have been measured on held-out"):
+        reproduce(PAPER, "small-digits", chosen=True, folder=tmp_path, runs=runs)
+
+
+def test_among_equals_the_papers_own_settings_are_chosen(study):
+    record = next(measurements.measure_starts(study))
+    level = dict.fromkeys(range(1, 33), 50.0)
+    equal = [
+        replace(record, table="study", accuracy=level, extra={"candidate": changes})
+        for changes in ({"clip_decay": 0.002}, {})
+    ]
+    assert choose(equal, CELL) == Candidate()
+    longer = replace(equal[0], epochs=record.epochs + 1, accuracy=dict.fromkeys(range(1, 33), 40.0))
+    assert choose([*equal, longer], CELL) == Candidate(clip_decay=0.002)
+
+
+def test_candidates_that_come_to_the_same_are_tried_once():
+    recipe, method = RECIPES["vgg16-cifar10"], methods.get("opi")
+    found = distinct(CANDIDATES, recipe, method)
+    assert Candidate() in found
+    assert Candidate(clip_decay=1e-3) not in found
+    assert len({c.adapt(recipe, method) for c in CANDIDATES}) == len(found)
+    assert str(Candidate(clip_decay=2e-3, start=8.0)) == "clip_decay 0.002, start 8"
+
+
+def test_a_finished_training_is_measured_where_it_could_not_have_been_trained(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("rheobase.reproduction._adapt", as_on_a_gpu)
+    monkeypatch.setattr("rheobase.descent.Descent.step", lambda *_: None)
+    monkeypatch.setattr(torch, "compile", lambda network, **_: network)
+    monkeypatch.setattr("rheobase.training._EPOCHS_TO_BEAT_CHANCE", 99)
+    make_study(tmp_path, tmp_path, epochs=1)
+    monkeypatch.undo()
+    study = make_study(tmp_path, tmp_path, epochs=1)
+    assert (study.recipe.compile, study.recipe.precision) == (True, "bfloat16")
+    assert list(measurements.measure_table(study))
+
+
+def as_on_a_gpu(recipe, seed, epochs, images, device):
+    return replace(recipe, seed=seed, epochs=epochs, warmup_epochs=0, compile=True, precision="bfloat16")
+
+
+def test_a_network_that_comes_with_the_package_needs_no_training(tmp_path, monkeypatch):
+    monkeypatch.setattr("rheobase.reproduction.train", lambda *_, **__: pytest.fail("trained"))
+    network = prepare(models.build("small", len(make_digits().classes)), "opi").eval()
+    monkeypatch.setattr(models, "pretrained", lambda name: network)
+    about = {"recipe": "digits", "seed": 0, "epochs": 30}
+    monkeypatch.setattr(models, "catalogue", lambda: {"small-digits": about})
+    quick = {"folder": tmp_path, "commit": "abc", "progress": False, "pretrained": True}
+    with pytest.raises(ValueError, match="trained in full"):
+        reproduce(PAPER, "small-digits", held_out=5, **quick)
+    with pytest.raises(
+        ValueError, match="no trained network comes with the package for small-digits, seed 1"
+    ):
+        reproduce(PAPER, "small-digits", seed=1, **quick)
+    (record,) = reproduce(PAPER, "small-digits", steps=2, **quick)
+    assert record.shortened == ()
+    assert record.settings["recipe"] == asdict(RECIPES["digits"])
+    assert record.command.endswith("--pretrained")
+
+
+def test_the_networks_that_come_with_the_package_are_those_of_the_recorded_recipe():
+    """What is measured on them joins the records of the training they came from."""
+    kept = [r for r in records.load_all(Path(__file__).parents[1] / "results") if not r.label]
+    for name, about in models.catalogue().items():
+        cell = papers.get("opi2022").cell(name)
+        recipe = asdict(replace(RECIPES[about["recipe"]], seed=about["seed"], epochs=about["epochs"]))
+        same = [
+            r for r in kept
+            if (r.table, r.model, r.dataset) == (cell.table, cell.model, cell.dataset)
+            and (r.seed, r.epochs) == (about["seed"], about["epochs"])
+        ]  # fmt: skip
+        assert all(r.settings["recipe"] == recipe for r in same)
+
+
+def test_a_full_disk_on_the_way_leaves_whole_records_only(study, tmp_path, monkeypatch):
+    sync, written = os.fsync, []
+
+    def fill_up(descriptor):
+        written.append(descriptor)
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fill_up)
+    with pytest.raises(OSError, match="No space left"):
+        list(measurements.measure_starts(study))
+    monkeypatch.undo()
+    assert len(records.load_all(tmp_path)) == 2
+    assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]
+    assert len(list(measurements.measure_starts(study))) == 5
+
+
+@pytest.mark.parametrize("place", ["folder", "runs"])
+def test_no_permission_is_found_out_before_the_training(tmp_path, monkeypatch, place):
+    real = {"write_bytes": Path.write_bytes, "touch": Path.touch}
+
+    def refuse(name):
+        def method(path, *args, **kwargs):
+            if (tmp_path / place) in path.parents:
+                raise PermissionError(13, "Permission denied")
+            return real[name](path, *args, **kwargs)
+
+        return method
+
+    for name in real:
+        monkeypatch.setattr(Path, name, refuse(name))
+    monkeypatch.setattr("rheobase.descent.Descent.step", lambda *_: pytest.fail("trained"))
+    with pytest.raises(PermissionError, match=r"cannot be written to .*choose another"):
+        reproduce(PAPER, "small-digits", folder=tmp_path / "folder", runs=tmp_path / "runs", progress=False)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("profile", ["fast", "int8"])
+def test_the_profile_is_that_of_the_simulation_and_part_of_the_record(study, profile):
+    exact = list(measurements.measure_table(study))
+    study.profile = profile
+    (record,) = measurements.measure_table(study)
+    assert record.profile == profile
+    assert (record.file_name != exact[0].file_name, exact[0].profile) == (True, "exact")
+    assert list(measurements.measure_table(study)) == [record]
+    assert {r.profile for r in measurements.measure_delays(study)} == {profile}
+
+
+@pytest.mark.parametrize("kind", ["files", "shards"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_folder_of_pictures_too_large_for_memory_is_trained_and_measured(tmp_path, monkeypatch, kind):
+    draw_pictures(tmp_path / "imagenet", kind)
+    build = models.build
+    monkeypatch.setattr(models, "build", lambda name, classes, size: with_colours(build("small", classes)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    quick = {"folder": tmp_path / "results", "runs": tmp_path / "runs", "commit": "abc", "progress": False}
+    big = replace(CELL, name="small-imagenet", dataset="imagenet", recipe="digits", size=8)
+    paper = replace(PAPER, cells=(big,))
+    (record,) = reproduce(paper, "small-imagenet", tmp_path, epochs=2, steps=2, device="cpu", **quick)
+    assert (record.dataset, record.images, sorted(record.accuracy)) == ("imagenet", 5, [1, 2])
+
+
+def with_colours(model):
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 1, 1), model)
+
+
+def draw_pictures(root, kind):
+    image = pytest.importorskip("PIL.Image")
+    draws = torch.Generator().manual_seed(0)
+    for half, count in (("train", 12), ("val", 5)):
+        pictures = torch.randint(0, 256, (count, 10, 10, 3), generator=draws, dtype=torch.uint8)
+        encoded = []
+        for pixels in pictures:
+            file = io.BytesIO()
+            image.fromarray(pixels.numpy()).save(file, "PNG")
+            encoded.append(file.getvalue())
+        if kind == "shards":
+            arrow = pytest.importorskip("pyarrow", reason="pip install 'rheobase[parquet]'")
+            parquet = pytest.importorskip("pyarrow.parquet")
+            root.mkdir(exist_ok=True)
+            table = arrow.table({"image": encoded, "label": [n % 2 for n in range(count)]})
+            parquet.write_table(table, root / f"{half}-0.parquet", row_group_size=4)
+            continue
+        for number, content in enumerate(encoded):
+            (root / half / str(number % 2)).mkdir(parents=True, exist_ok=True)
+            (root / half / str(number % 2) / f"{number}.png").write_bytes(content)

@@ -147,9 +147,15 @@ def test_memory_is_planned_and_does_not_grow_with_steps() -> None:
     snn = convert(build("Plain"), "max-norm", x)
     plan = schedule(snn, x)
     one = plan.fixed_bytes + plan.moving_bytes
-    samples, steps = plan.fit(4, 512, 4 * one)
-    assert (samples, steps) == (4, 1)
-    assert plan.fit(4, 512, 64 * one) == plan.fit(4, 4096, 64 * one)
+    used = {}
+    for steps in (1, 8, 512, 4096):
+        for memory in (one, 4 * one, 64 * one):
+            samples, chunk = plan.fit(4, steps, memory)
+            used[steps, memory] = samples * (plan.fixed_bytes + chunk * plan.moving_bytes)
+            assert 1 <= samples <= 4
+            assert 1 <= chunk <= steps
+            assert used[steps, memory] <= memory
+    assert used[4096, 64 * one] <= 1.05 * used[512, 64 * one]
     with pytest.raises(ValueError, match="one step of one sample needs"):
         simulate(snn, x, 4, memory=one - 1)
 

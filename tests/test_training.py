@@ -1,6 +1,7 @@
 """Training: it learns, resumes to the bit, notices collapse, and touches nothing of the caller's."""
 
 import copy
+import errno
 import io
 import math
 import os
@@ -273,6 +274,26 @@ class TestRefusals:
         monkeypatch.setattr(descent.Descent, "step", lambda *_: pytest.fail("a step was taken"))
         with pytest.raises(OSError, match="0 MB free"):
             quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
+
+    def test_a_disk_that_fills_up_on_the_way_leaves_the_last_whole_checkpoint(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path, synced, sync = tmp_path / "last", [], os.fsync
+
+        def fill_up(descriptor: int) -> None:
+            synced.append(descriptor)
+            if len(synced) == 3:  # each checkpoint syncs its file and its folder: this is the second file
+                raise OSError(errno.ENOSPC, "No space left on device")
+            sync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", lambda d: fill_up(d) if len(synced) < 3 else sync(d))
+        whole = quietly(network(), textures(), QUICK)
+        with pytest.raises(OSError, match="No space left"):
+            quietly(network(), textures(), QUICK, checkpoint=path, save_every=3)
+        assert list(tmp_path.iterdir()) == [path]
+        resumed = quietly(network(), textures(), QUICK, checkpoint=path)
+        assert resumed.notes[0].startswith("resumed after epoch ")
+        assert equal(whole.model, resumed.model)
 
     def test_a_process_that_has_not_joined_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")

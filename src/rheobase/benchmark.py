@@ -64,7 +64,7 @@ def measure(run: Callable[[], object], device: torch.device, repeats: int = 5, w
 
 def step_loop(snn: SNN, x: Tensor, steps: int) -> Tensor:
     """Simulate by the loop that everybody writes first: every step the whole network, call by call."""
-    graph, state = snn.module.graph, {}
+    graph, state = snn.module.graph, dict[object, dict[str, Tensor]]()
     total: Tensor | None = None
     with torch.inference_mode():
         for t in range(steps):
@@ -77,12 +77,12 @@ def step_loop(snn: SNN, x: Tensor, steps: int) -> Tensor:
                 else:
                     operation = snn.module.get_submodule(str(node.target))
                     inputs = [values[i] for i in node.args]
-                    values[node] = _step(operation, inputs, state.setdefault(node, {}), t, snn)
+                    values[node] = _step(operation, inputs, state.setdefault(node, {}), t)
     assert total is not None
     return total / steps
 
 
-def _step(operation: nn.Module, inputs: list[Tensor], state: dict[str, Tensor], t: int, snn: SNN) -> Tensor:
+def _step(operation: nn.Module, inputs: list[Tensor], state: dict[str, Tensor], t: int) -> Tensor:
     if isinstance(operation, Accumulating):
         return operation.advance(tuple(i[None] for i in inputs), state, t)[0]
     threshold = getattr(operation, "threshold", None)
@@ -122,7 +122,7 @@ def bench(
         "a plain step loop": lambda: step_loop(snn, x, steps),
     }
     for profile in profiles:
-        simulator = Simulator(snn, x, steps, at=[steps], profile=profile)
+        simulator = Simulator(snn, x, steps, at=[steps], profile=profile, count=False)
         runs[f"rheobase, {profile}"] = lambda simulator=simulator: simulator.run(x)  # type: ignore[misc]
     return {name: measure(run, device, repeats) for name, run in runs.items()}
 

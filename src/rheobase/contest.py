@@ -100,6 +100,8 @@ def compare(
 ) -> Comparison:
     """Convert one trained network by every method and start, and measure each over the test data.
 
+    Ctrl-C ends it: rows that were not measured until then say so.
+
     Args:
         model: The trained network, which all methods share that need no training of their own.
         calibration: Training data for methods that measure the network.
@@ -117,19 +119,26 @@ def compare(
     names = methods.names() if names is None else list(names)
     chosen = {name: _configure(name, min(steps), (settings or {}).get(name, {})) for name in names}
     scale = max(x.abs().max().item() for x, _ in batches(calibration, what="calibration data"))
-    rows = []
-    starts = {name: _starts(method, initials) for name, method in chosen.items()}
-    with display("comparing", sum(map(len, starts.values())), shown=progress) as bar:
-        for name, method in chosen.items():
-            for initial in starts[name]:
-                network = (trained or {}).get(name) if method.needs_training else model
+    rows: list[Row] = []
+    plan = [(method, start) for method in chosen.values() for start in _starts(method, initials)]
+    with display("comparing", len(plan), shown=progress) as bar:
+        try:
+            for method, initial in plan:
+                network = (trained or {}).get(method.name) if method.needs_training else model
                 if network is None:
-                    row = Row(name, str(initial), note="needs a network of its own training; none was given")
+                    note = "needs a network of its own training; none was given"
+                    rows.append(Row(method.name, str(initial), note=note))
                 else:
                     shown = ConstantCurrent() if coding == "constant" else _fit(method.coding, scale)
-                    row = _measure(network, method, initial, shown, calibration, test, sorted(steps))
-                rows.append(row)
+                    rows.append(_measure(network, method, initial, shown, calibration, test, sorted(steps)))
                 bar.advance()
+        except KeyboardInterrupt:
+            if not any(row.steps for row in rows):
+                raise
+            rest = plan[len(rows) :]
+            rows += [
+                Row(method.name, str(start), note="stopped before it was measured") for method, start in rest
+            ]
     samples = sum(len(x) for x, _ in batches(test, what="test data"))
     ann, seconds = 100 * accuracy(model, test), perf_counter() - began
     return Comparison(title, samples, ann, tuple(sorted(steps)), tuple(rows), seconds, environment())

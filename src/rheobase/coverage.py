@@ -19,6 +19,7 @@ class Line:
         neurons: How many neurons it gets, for one sample.
         operations: Its multiplications, for one sample.
         remedy: If it is refused, what to change.
+        line: The file and line of the model, where it is known.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Line:
     neurons: int
     operations: int
     remedy: str
+    line: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Coverage:
             table.append((line.name, line.call, becomes, _amount(line.neurons), _amount(line.operations)))
             if line.remedy:
                 table.append(("", "", f"-> {line.remedy}", "", ""))
+                if line.line:
+                    table.append(("", "", f"   at {line.line}", "", ""))
         widths = [max(len(row[i]) for row in table) for i in range(len(head))]
         rows = [
             "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in table
@@ -108,7 +112,7 @@ def inspect(model: nn.Module, example_input: Tensor, *, show: bool = True) -> Co
                 for extent in source[1:]:
                     each *= extent
                 operations += each * weight[0].numel()
-        lines.append(Line(row.name, row.call, row.becomes, neurons, operations, row.remedy))
+        lines.append(Line(row.name, row.call, row.becomes, neurons, operations, row.remedy, row.line))
     coverage = Coverage(tuple(lines))
     if show:
         print(coverage)

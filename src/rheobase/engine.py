@@ -15,7 +15,8 @@ from torch import Tensor, fx, nn
 
 from rheobase.exit import Attendance
 from rheobase.fusion import Layer
-from rheobase.neurons import Neuron
+from rheobase.kernels import tally
+from rheobase.neurons import IntegrateFire, Neuron
 from rheobase.operations import SYNAPTIC, Accumulating, Add
 from rheobase.schedule import Schedule, Step
 from rheobase.snn import SNN
@@ -70,6 +71,7 @@ class Passage:
         self.sums: dict[fx.Node, dict[str, Tensor]] = {}
         self.buffers: dict[fx.Node, Tensor] = {}
         self.totals: dict[fx.Node, Tensor] = {}
+        self.totals_by_layer: dict[str, Tensor] = {}
         self.by_node = {step.node: step for step in plan.steps}
         self.number = {site: i for i, site in enumerate(snn.sites)}
         read = {node for step in plan.steps if not step.tail for node in step.inputs}
@@ -86,7 +88,7 @@ class Passage:
             read = [t for t in after if leaving or t in moments]
             answers_S = self._read_out(signals, before, delay, read)
             if not leaving:
-                means.append(answers_S)
+                means += [answers_S] if read else []
                 continue
             taken = [self.attendance.take(answer, t) for t, answer in zip(read, answers_S, strict=True)]
             means += [answers[None] for t, answers in zip(read, taken, strict=True) if t in moments]
@@ -131,7 +133,8 @@ class Passage:
                 continue
             if step.still:
                 if step.node not in self.still:
-                    self.still[step.node] = _apply(step.operation, [self.still[i] for i in step.inputs])
+                    inputs = [self.still[i] for i in step.inputs]
+                    self.still[step.node] = _channels_last(_apply(step.operation, inputs))
                 continue
             signal = self._call(step, moving, before, T)
             self._show(step, signal, before, T)
@@ -149,7 +152,7 @@ class Passage:
         signal_TB = _unfold(signal, T)
         if name in self.tally.spikes or name in self.tally.fan_out:
             if self.attendance.rule is None:
-                self._tally(name, signal_TB if step.binary else signal_TB != 0, before)
+                self._tally(name, signal_TB, before)
             else:  # who is still here is known at the end of the chunk only
                 self.untallied.append((name, signal_TB != 0))
         if probe := self.watched.get(name):
@@ -157,6 +160,7 @@ class Passage:
 
     def _values(self, step: Step, counts: Tensor) -> Tensor:
         """A signal as numbers, where it is kept as counts of a unit."""
+        assert step.unit is not None
         values = counts.to(self.snn.dtype)
         return values if step.unit == 1 else values * step.unit
 
@@ -194,13 +198,18 @@ class Passage:
         if len(step.inputs) == 2:
             node = step.inputs[1]
             added = _unfold(moving[node], T) if node in moving else self.still[node]
+        site = str(step.node.target)
         if step.node not in self.membranes:
             shape = torch.Size((self.x.shape[0], *step.shape))
-            site = str(step.node.target)
             self.membranes[step.node] = layer.start(shape, self.number[site], self.first_sample)
         membrane = self.membranes[step.node]
         out = self._empty(membrane, T)
-        layer.advance(spikes_TB, added, membrane, _unfold(out, T))
+        totals_TB = None
+        counted = site in self.tally.spikes and site not in self.tally.fan_out
+        if counted and self.attendance.rule is None and not membrane.is_cuda:
+            totals_TB = torch.zeros(T, len(membrane), dtype=torch.int32, device=membrane.device)
+            self.totals_by_layer[site] = totals_TB
+        layer.advance(spikes_TB, added, membrane, _unfold(out, T), totals_TB)
         return out
 
     def _fire(self, step: Step, neuron: Neuron, moving: dict[fx.Node, Tensor], T: int) -> Tensor:
@@ -214,10 +223,10 @@ class Passage:
                 memory_format=memory_format(current[0] if source in moving else current)
             )
             self.membranes[step.node] = membrane
-        if step.unit is not None:
-            out = _unfold(self._empty(membrane, T), T)
-        else:
-            out = self._room(step, membrane, moving, T)
+        counted = step.unit is not None
+        out = _unfold(self._empty(membrane, T), T) if counted else self._room(step, membrane, moving, T)
+        if step.binary and isinstance(neuron, IntegrateFire):
+            return neuron.fire(current, membrane, T, out).flatten(0, 1)
         return neuron.advance(current, membrane, T, out).flatten(0, 1)
 
     def _empty(self, membrane: Tensor, T: int) -> Tensor:
@@ -250,15 +259,14 @@ class Passage:
     def _tally(self, name: str, active_TB: Tensor, before: int) -> None:
         """Count what a source of spikes sent in this chunk, and what that cost."""
         after = before + active_TB.shape[0]
-        # Sums over one dimension are whole numbers below 2^24, and so exact in single precision.
-        if name not in self.tally.fan_out:
-            counts_TB = active_TB.sum(tuple(range(2, active_TB.dim())), dtype=self.snn.dtype)
-            self.tally.spikes[name][before:after] += counts_TB.double().sum(1).long()
-            return
-        active_TN = active_TB.sum(1, dtype=self.snn.dtype).flatten(1).double()
+        counted = self.totals_by_layer.pop(name, None)
+        spikes_T, reached_T = (
+            (counted.sum(1), None) if counted is not None else tally(active_TB, self.tally.fan_out.get(name))
+        )
         if name in self.tally.spikes:
-            self.tally.spikes[name][before:after] += active_TN.sum(1).long()
-        self.tally.sop[before:after] += active_TN @ self.tally.fan_out[name]
+            self.tally.spikes[name][before:after] += spikes_T
+        if reached_T is not None:
+            self.tally.sop[before:after] += reached_T
 
     def _read_out(self, signals: dict[fx.Node, Tensor], before: int, delay: int, read: list[int]) -> Tensor:
         """The mean outputs (S, B, K) after the steps of `read`, given what a chunk gave."""
@@ -308,6 +316,10 @@ class Passage:
 
 def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:
     return weigh(operation, *inputs) if isinstance(operation, SYNAPTIC) else operation(*inputs)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and x.is_cuda else x
 
 
 def _unfold(x: Tensor, T: int) -> Tensor:

@@ -107,7 +107,7 @@ def _feed_from_disk(
     augment = _find_augment(data, recipe)
     size, share = recipe.batch_size, recipe.batch_size // ranks.count
     cpu = torch.device("cpu")
-    order = torch.randperm(len(data), generator=_generator(cpu, recipe, Draw.ORDER, epoch)).tolist()
+    order = data.shuffle(_generator(cpu, recipe, Draw.ORDER, epoch))
     starts = [step * size + ranks.rank * share for step in range(first, count_steps(data, recipe, ranks))]
     data.set_epoch(epoch)
     loader = DataLoader(

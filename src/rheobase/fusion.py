@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire
+from rheobase.choices import choose
+from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire, sum_pool
 from rheobase.neurons import IntegrateFire
 from rheobase.operations import Add, Concat, MaxPool, Pad, Permute, Reshape, Scale, Slice
 from rheobase.profiles import Profile
@@ -32,18 +33,7 @@ class SumPool(nn.Module):
         self.side = side
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.is_floating_point():
-            return F.avg_pool2d(x, self.side, divisor_override=1)
-        rows, columns = x.shape[2] // self.side * self.side, x.shape[3] // self.side * self.side
-        parts = [
-            x[:, :, i : rows : self.side, j : columns : self.side]
-            for i in range(self.side)
-            for j in range(self.side)
-        ]
-        total = parts[0] + parts[1]
-        for part in parts[2:]:
-            total += part
-        return total
+        return sum_pool(x, self.side)
 
 
 class Layer(nn.Module):
@@ -51,7 +41,6 @@ class Layer(nn.Module):
 
     Attributes:
         neuron: The neuron.
-        fused: Whether one kernel does it all; else the currents of a chunk are computed first.
     """
 
     def __init__(
@@ -78,7 +67,6 @@ class Layer(nn.Module):
         """
         super().__init__()
         self.synapse, self.neuron, self.profile = synapse, neuron, profile
-        self.fused = True
         weights = [synapse.weight.detach() * unit]
         biases = [synapse.bias]
         if shortcut is not None:
@@ -96,15 +84,21 @@ class Layer(nn.Module):
 
     def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
         """The membrane before the first step, in the units of the layer."""
-        membrane = self.neuron.start(shape, site, first_sample)
-        form = torch.channels_last if membrane.dim() == 4 else torch.contiguous_format
-        return (
-            self.profile.number(membrane.movedim(1, -1), self.gain)
-            .movedim(-1, 1)
-            .contiguous(memory_format=form)
-        )
+        potential = self.neuron.potential(shape, site, first_sample)
+        gain = None if self.gain is None else self.gain.view(-1, *[1] * (len(shape) - 2))
+        form = torch.channels_last if len(shape) == 4 else torch.contiguous_format
+        # Written to its full size once, whatever it takes to find it.
+        membrane = torch.empty(shape, dtype=self.bias.dtype, device=self.bias.device, memory_format=form)
+        return membrane.copy_(self.profile.number(potential, gain))
 
-    def advance(self, spikes_TB: Tensor, added: Tensor | None, membrane: Tensor, out_TB: Tensor) -> None:
+    def advance(
+        self,
+        spikes_TB: Tensor,
+        added: Tensor | None,
+        membrane: Tensor,
+        out_TB: Tensor,
+        totals_TB: Tensor | None = None,
+    ) -> None:
         """Fill the spikes of T steps and move the membrane on.
 
         Args:
@@ -113,19 +107,33 @@ class Layer(nn.Module):
                 counts if it goes through the shortcut or is scaled, else a current.
             membrane: (B, N, ...).
             out_TB: (T, B, N, ...).
+            totals_TB: (T, B) int32, increased by each sample's spikes at each step.
         """
         extra = self._extra(added, membrane)
-        options = {"strict": self.neuron.strict, "reset": self.neuron.reset}
-        if not self.fused:
-            current_TB = self._current(self.weight, self.synapse, spikes_TB, self.bias)
-            if extra is not None:
-                factor = 1 if self.scale is None else self._broadcast(self.scale, membrane)
-                current_TB = current_TB + extra * factor
-            threshold = self._broadcast(self.threshold, membrane)
-            integrate_fire(current_TB, membrane, threshold, steps=len(out_TB), out=out_TB, **options)
-            return
+        ways = {"fused": self._advance_fused, "currents first": self._advance_unfused}
+        if not self.profile.splits or spikes_TB.device.type != "cuda":
+            del ways["currents first"]
+        key = self._describe(spikes_TB, extra)
+        way = choose(key, ways, spikes_TB, extra, membrane, out_TB, totals_TB)
+        ways[way](spikes_TB, extra, membrane, out_TB, totals_TB)
+
+    def _advance_fused(
+        self,
+        spikes_TB: Tensor,
+        extra: Tensor | None,
+        membrane: Tensor,
+        out_TB: Tensor,
+        totals_TB: Tensor | None,
+    ) -> None:
         arguments = (spikes_TB, self.weight, self.bias, membrane)
-        options |= {"residual": extra, "residual_scale": self.scale, "out": out_TB}
+        options = {
+            "residual": extra,
+            "residual_scale": self.scale,
+            "strict": self.neuron.strict,
+            "reset": self.neuron.reset,
+            "out": out_TB,
+            "totals": totals_TB,
+        }
         if isinstance(self.synapse, nn.Linear):
             linear_integrate_fire(*arguments, self.threshold, **options)
             return
@@ -136,6 +144,37 @@ class Layer(nn.Module):
             padding=self.synapse.padding,
             **options,
         )
+
+    def _advance_unfused(
+        self,
+        spikes_TB: Tensor,
+        extra: Tensor | None,
+        membrane: Tensor,
+        out_TB: Tensor,
+        totals_TB: Tensor | None,
+    ) -> None:
+        current_TB = self._current(self.weight, self.synapse, spikes_TB, self.bias)
+        if extra is not None:
+            factor = 1 if self.scale is None else self._broadcast(self.scale, membrane)
+            current_TB = current_TB + (extra * factor).to(current_TB.dtype)
+        integrate_fire(
+            current_TB,
+            membrane,
+            self._broadcast(self.threshold, membrane),
+            steps=len(out_TB),
+            strict=self.neuron.strict,
+            reset=self.neuron.reset,
+            out=out_TB,
+        )
+        if totals_TB is not None:
+            totals_TB += out_TB.flatten(2).sum(2, dtype=torch.int32)
+
+    def _describe(self, spikes_TB: Tensor, extra: Tensor | None) -> str:
+        """What decides which way is the faster one."""
+        kernel = "x".join(map(str, self.weight.shape))
+        stride = getattr(self.synapse, "stride", (1,))[0]
+        added = "" if extra is None else f" + {str(extra.dtype)[6:]}"
+        return f"{self.profile.name} {kernel} by {stride} on {'x'.join(map(str, spikes_TB.shape))}{added}"
 
     def _extra(self, added: Tensor | None, membrane: Tensor) -> Tensor | None:
         """What is added to the current of the connection."""
@@ -152,20 +191,24 @@ class Layer(nn.Module):
         self, weight: Tensor, synapse: nn.Conv2d | nn.Linear, spikes_TB: Tensor, bias: Tensor | None
     ) -> Tensor:
         """The currents (T, B, N, ...) of a connection."""
-        rows = spikes_TB.flatten(0, 1).to(weight.dtype)
+        T, B = spikes_TB.shape[:2]
         bias = None if bias is None else bias.to(weight.dtype)
-        if isinstance(synapse, nn.Linear):
-            current = F.linear(rows, weight, bias)
-        else:
+        if isinstance(synapse, nn.Conv2d) and max(synapse.kernel_size) > 1:
+            rows = spikes_TB.flatten(0, 1).to(weight.dtype)
             current = F.conv2d(rows, weight, bias, synapse.stride, synapse.padding)
-        return current.view(*spikes_TB.shape[:2], *current.shape[1:])
+            return current.view(T, B, *current.shape[1:])
+        if isinstance(synapse, nn.Linear):
+            return self.profile.product(spikes_TB, weight, bias)
+        # A convolution that looks at one pixel is a matrix product, for which there are better kernels.
+        seen = spikes_TB[..., :: synapse.stride[0], :: synapse.stride[1]].movedim(2, -1)
+        return self.profile.product(seen, weight.flatten(1), bias).movedim(-1, 2)
 
     @staticmethod
     def _broadcast(values: Tensor, membrane: Tensor) -> Tensor:
         return values.view(-1, *[1] * (membrane.dim() - 2))
 
     def extra_repr(self) -> str:
-        return f"profile={self.profile.name}, fused={self.fused}"
+        return f"profile={self.profile.name}"
 
 
 def fuse(plan: Schedule, profile: Profile, visible: Collection[str] = ()) -> Schedule:
@@ -287,7 +330,8 @@ class _Fusion:
         if not isinstance(operation, nn.Conv2d) or operation.groups != 1 or operation.dilation != (1, 1):
             return None
         plain = operation.padding_mode == "zeros" and not isinstance(operation.padding, str)
-        return operation if plain else None
+        pixel = max(operation.kernel_size) == 1 and max(_pair(operation.padding)) > 0
+        return operation if plain and not pixel else None
 
 
 def _square_side(operation: nn.Module) -> int | None:

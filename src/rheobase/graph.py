@@ -6,9 +6,12 @@ beside the original, and a difference is an error: there is no silent half-conve
 """
 
 import copy
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,6 +22,9 @@ from rheobase.folding import fold_scales
 from rheobase.lowering import Lowering, NeedsExample, Row
 from rheobase.operations import Scale
 from rheobase.rules import rules_with
+
+_OTHERS = tuple(str(Path(file).parent) for file in (torch.__file__, __file__))
+"""Where code lies that is no user's."""
 
 
 class CaptureError(ValueError):
@@ -73,7 +79,8 @@ def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[s
 
 
 def _raise_refusals(rows: list[Row]) -> None:
-    lines = [f"  {row.name} ({row.call}): {row.becomes}\n    -> {row.remedy}" for row in rows if row.refused]
+    refused = [(row, f", {row.line}" if row.line else "") for row in rows if row.refused]
+    lines = [f"  {row.name} ({row.call}{at}): {row.becomes}\n    -> {row.remedy}" for row, at in refused]
     if lines:
         raise CaptureError("this model cannot be converted as it is:\n" + "\n".join(lines))
 
@@ -113,6 +120,22 @@ def trace(model: nn.Module) -> fx.GraphModule:
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, Activation) or super().is_leaf_module(m, module_qualified_name)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        node = super().create_node(*args, **kwargs)
+        node.meta["line"] = _model_line()
+        return node
+
+
+def _model_line() -> str:
+    """The line of the user's model that is being traced; none where torch's own containers make the call."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not trace.__code__:
+        path = frame.f_code.co_filename
+        if not path.startswith((*_OTHERS, "<")):
+            return f"{path}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
 
 class _Shapes(fx.Interpreter):

@@ -134,6 +134,16 @@ class Journal:
             )
 
 
+def finished_recipe(path: Path) -> Recipe | None:
+    """The recipe of a training whose checkpoint is here and came to its end, if it is so."""
+    if not path.exists():
+        return None
+    _, kept = checkpoints.read(path)
+    if kept.get("kind") != _KIND or kept["epoch"] < kept["recipe"]["epochs"]:
+        return None
+    return Recipe(**kept["recipe"])
+
+
 def _describe(data: Split | Folder) -> dict[str, int]:
     # Two splits of equal size with other labels are other data; the images themselves would take too long.
     labels = torch.as_tensor(data.labels).cpu().numpy()

@@ -41,6 +41,7 @@ class Row:
     becomes: str = ""
     remedy: str = ""
     refused: bool = False
+    line: str = ""
     nodes: list[fx.Node] = field(default_factory=list)
 
 
@@ -97,7 +98,7 @@ class Lowering:
 
     def _call(self, node: fx.Node) -> None:
         module = self.traced.get_submodule(str(node.target)) if node.op == "call_module" else None
-        row = Row(_name(node), _describe(node, module))
+        row = Row(_name(node), _describe(node, module), line=node.meta.get("line", ""))
         if self.shapes_known and "shape" not in node.meta and not _parts(node):
             self.values[node] = node.meta.get("value")  # an int, a size …: known from the example
             return
@@ -222,7 +223,7 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
     if module is not None:
         handler = rules["Activation"] if isinstance(module, Activation) else rules.get(type(module).__name__)
         if handler is None:
-            raise refuse_unknown(type(module).__name__)
+            raise _refuse(type(module).__name__)
         return handler(call, *args, module=module, **kwargs)
     name = call.function
     if _is_constant(call, args, kwargs):
@@ -236,7 +237,7 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
     ):
         raise NeedsExample(f"what {name} works on is not known")
     if handler is None:
-        raise refuse_unknown(name)
+        raise _refuse(name)
     kwargs = {{"input": "x", "self": "x", "tensors": "x"}.get(k, k): v for k, v in kwargs.items()}
     try:
         return handler(call, *args, **kwargs)
@@ -282,6 +283,20 @@ def refuse_unknown(name: str) -> Refusal:
     return Refusal(
         f"{name} has no spiking form here",
         "express it by convolution, linear, pooling, add, concat or reshape, or move it outside the model",
+    )
+
+
+def _refuse(name: str) -> Refusal:
+    """The same, but where a method has a neuron for the call, that one is named."""
+    from rheobase import methods, rules  # both are built on this module
+
+    refusal = refuse_unknown(name)
+    every = {method: methods.find(method).handles for method in methods.names()}
+    found = [method for method, handles in every.items() if any(name in rules.SMOOTH[h] for h in handles)]
+    if not found:
+        return refusal
+    return Refusal(
+        refusal.reason, f"convert by {' or '.join(found)}, which has a neuron for it; or {refusal.remedy}"
     )
 
 

@@ -68,9 +68,13 @@ class Neuron(nn.Module, ABC):
 
     def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
         """The membrane (B, ...) before the first step."""
+        return self.potential(shape, site, first_sample).expand(shape).contiguous()
+
+    def potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        """The potential before the first step, broadcastable to the membrane."""
         threshold = along_channels(self.threshold, len(shape))
         potential = self.initial.potential(threshold, shape, site, first_sample)
-        return torch.where(along_channels(self.dead, len(shape)), 0, potential).expand(shape).contiguous()
+        return torch.where(along_channels(self.dead, len(shape)), 0, potential)
 
     @abstractmethod
     def forward(self, z: Tensor) -> Tensor:
@@ -118,13 +122,17 @@ class IntegrateFire(Neuron):
         return torch.where(z > 0, 1 / torch.ceil(threshold / z.clamp(min=1e-30)).clamp(min=1), 0) * amplitude
 
     def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
-        threshold = along_channels(self.threshold, membrane.dim())
-        spikes = integrate_fire(
-            current, membrane, threshold, steps=steps, strict=self.strict, reset=self.reset, out=out
-        )
+        spikes = self.fire(current, membrane, steps, out)
         if self.amplitude.dim() == 0 and self.amplitude.item() == 1:
             return spikes
         return spikes * along_channels(self.amplitude, membrane.dim())
+
+    def fire(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        """As `advance`, but spikes are 0 or 1 whatever their amplitude."""
+        threshold = along_channels(self.threshold, membrane.dim())
+        return integrate_fire(
+            current, membrane, threshold, steps=steps, strict=self.strict, reset=self.reset, out=out
+        )
 
     def extra_repr(self) -> str:
         count = self.threshold.numel()

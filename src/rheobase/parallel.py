@@ -1,7 +1,11 @@
 """The processes that torchrun started, seen from one of them."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch import distributed as dist
 
@@ -47,3 +51,20 @@ def present_ranks() -> Ranks:
             "call torch.distributed.init_process_group() before this"
         )
     return Ranks()
+
+
+@contextmanager
+def joined() -> Iterator[Ranks]:
+    """Join the processes that torchrun started, for as long as the block lasts; alone, do nothing.
+
+    Each process gets the GPU of its number, where there are GPUs.
+    """
+    launched = dist.is_available() and dist.is_torchelastic_launched() and not dist.is_initialized()
+    if launched:
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    yield present_ranks()
+    # Not after an error: the others may be gone, and waiting for them would hide it.
+    if launched:
+        dist.destroy_process_group()

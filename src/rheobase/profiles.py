@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 PROFILES = ("exact", "fast", "int8")
@@ -22,12 +23,12 @@ class Profile(ABC):
     Attributes:
         name: One of `PROFILES`.
         counts: What spikes and pooled counts are kept in.
-        membrane: What membranes are kept in.
+        splits: Whether currents may be rounded to the precision of weights on their way to the neurons.
     """
 
     name: str
     counts: torch.dtype
-    membrane: torch.dtype
+    splits: bool
 
     @abstractmethod
     def gain(self, weights: Sequence[Tensor]) -> Tensor | None:
@@ -41,9 +42,13 @@ class Profile(ABC):
     def current_weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
         """Weights for an ordinary convolution whose result is a current."""
 
+    def product(self, counts: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Currents (..., N) of counts (..., C) by weights (N, C) out of `current_weight`."""
+        return F.linear(counts.to(weight.dtype), weight, bias)
+
     @abstractmethod
     def number(self, values: Tensor, gain: Tensor | None) -> Tensor:
-        """A threshold, bias, factor or membrane with channels last."""
+        """A threshold, bias, factor or potential; `gain` in its shape."""
 
     @abstractmethod
     def current(self, values: Tensor, gain: Tensor | None = None) -> Tensor:
@@ -53,10 +58,11 @@ class Profile(ABC):
 class Floating(Profile):
     """Weights of some precision, membranes in single."""
 
-    membrane = torch.float32
-
-    def __init__(self, name: str, precision: torch.dtype, counts: torch.dtype) -> None:
-        self.name, self.precision, self.counts = name, precision, counts
+    def __init__(
+        self, name: str, precision: torch.dtype, counts: torch.dtype, currents: torch.dtype
+    ) -> None:
+        self.name, self.precision, self.counts, self.currents = name, precision, counts, currents
+        self.splits = precision != torch.float32
 
     def gain(self, weights: Sequence[Tensor]) -> None:
         return None
@@ -66,7 +72,7 @@ class Floating(Profile):
         return weight.to(self.precision).contiguous(memory_format=form)
 
     def current_weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
-        return self.weight(weight, gain)
+        return self.weight(weight, gain).to(self.currents)
 
     def number(self, values: Tensor, gain: Tensor | None) -> Tensor:
         return values.float().contiguous()
@@ -80,7 +86,7 @@ class Integer(Profile):
 
     name = "int8"
     counts = torch.uint8
-    membrane = torch.int32
+    splits = False
 
     _LARGEST = 2**30
 
@@ -96,12 +102,22 @@ class Integer(Profile):
         # Whole numbers of eight bits and their sums are exact in single precision, and in TF32.
         return self.weight(weight, gain).float()
 
+    def product(self, counts: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        N, C = weight.shape
+        rows = counts.reshape(-1, C)
+        if not counts.is_cuda or C % 8 or N % 8 or len(rows) <= 16 or bias is not None:
+            return super().product(counts, weight, bias)
+        whole = torch._int_mm(rows.view(torch.int8), weight.to(torch.int8).T)
+        return whole.view(*counts.shape[:-1], N)
+
     def number(self, values: Tensor, gain: Tensor | None) -> Tensor:
         assert gain is not None
         scaled = (values.double() * gain.double()).round()
         return scaled.clamp(-self._LARGEST, self._LARGEST).to(torch.int32).contiguous()
 
     def current(self, values: Tensor, gain: Tensor | None = None) -> Tensor:
+        if not values.is_floating_point():
+            return values
         return (values if gain is None else values * gain).round().to(torch.int32)
 
     @staticmethod
@@ -121,6 +137,7 @@ def find_profile(name: str, device: torch.device) -> Profile:
     if name == "int8":
         return Integer()
     on_gpu = device.type == "cuda"
-    counts = torch.float16 if on_gpu else torch.uint8
-    half = torch.float16 if on_gpu else torch.bfloat16
-    return Floating(name, torch.float32 if name == "exact" else half, counts)
+    precision = torch.float32 if name == "exact" else torch.float16 if on_gpu else torch.bfloat16
+    # On a CPU ordinary products of halves are slow, and on some processors broken.
+    currents = precision if on_gpu else torch.float32
+    return Floating(name, precision, torch.float16 if on_gpu else torch.uint8, currents)

@@ -1,10 +1,13 @@
-"""How far a long task is: a bar on a terminal, plain lines elsewhere."""
+"""How far a long task is: a bar or a growing table on a terminal, plain lines elsewhere; how to stop it."""
 
+import signal
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,98 @@ def display(title: str, total: int | None, done: int = 0, *, shown: bool = True)
         yield Display(advance=lambda: None, say=lambda line: None)
         return
     if not sys.stderr.isatty():
-        yield Display(advance=lambda: None, say=lambda line: print(line, file=sys.stderr, flush=True))
+        yield Display(advance=lambda: None, say=_print)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with _bar(Console(stderr=True)) as bar:
         task = bar.add_task(title, total=total, completed=done)
         show = partial(bar.console.out, highlight=False)
         yield Display(advance=lambda: bar.advance(task), say=show)
+
+
+Add = Callable[[str, Sequence[str], str], None]
+"""Adds a row to a table: as a plain line, as cells, and in which style."""
+
+
+@contextmanager
+def live_table(title: str, columns: Sequence[str], total: int, *, shown: bool = True) -> Iterator[Add]:
+    """Show a table on standard error that grows while a task runs; gives what adds a row.
+
+    On a terminal the latest rows stand above a bar, and the whole table is left in the end, however the task
+    ended; elsewhere each row is a plain line.
+
+    Args:
+        title: What is being done.
+        columns: The heads.
+        total: How many rows there will be at most.
+        shown: False to show nothing at all.
+    """
+    if not shown or not sys.stderr.isatty():
+        yield lambda line, cells, style: _print(line) if shown else None
+        return
+    from rich.console import Console, Group
+    from rich.live import Live
+
+    console = Console(stderr=True, highlight=False)
+    bar = _bar(console)
+    task = bar.add_task(title, total=total)
+    rows: list[tuple[Sequence[str], str]] = []
+
+    def add(line: str, cells: Sequence[str], style: str) -> None:
+        rows.append((cells, style))
+        bar.advance(task)
+
+    def render() -> Group:
+        return Group(_draw(columns, rows[4 - max(5, console.height) :]), bar)
+
+    try:
+        with Live(get_renderable=render, console=console, transient=True):
+            yield add
+    finally:
+        console.print(_draw(columns, rows))
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Let Ctrl-C wait for the piece of work at hand: the first sets the event, a second one stops at once.
+
+    Off the main thread, which signals do not reach, and where they are ignored, the event is never set.
+    """
+    asked = threading.Event()
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield asked
+        return
+
+    def ask(*_: object) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, usual)
+        _print("stopping after the piece of work at hand; Ctrl-C again stops at once")
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _bar(console: Any) -> Any:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console)
+
+
+def _draw(columns: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    for cells, style in rows:
+        table.add_row(*(Text(cell) for cell in cells), style=style or None)
+    return table

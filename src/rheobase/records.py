@@ -22,6 +22,8 @@ _IDENTITY = (
     "paper", "table", "dataset", "model", "method", "initial", "coding", "seed", "epochs", "images",
     "settings", "shortened",
 )  # fmt: skip
+# Fields that came later, and what holds for every record without them.
+_LATER = {"profile": "exact"}
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,13 @@ class Record:
         commit: Of this package's source.
         command: What was run.
         date: When, as YYYY-MM-DD.
-        settings: Of the training and the method.
+        settings: Of the training and the method; under `label`, where the network was not trained as the
+            paper trains it, in words how it was.
         shortened: What was cut against the paper's own run, in words; a record where anything was cut stays
             out of the main tables.
         extra: What a figure or table needs beyond this.
+        profile: The arithmetic of the simulation, as in `rheobase.simulate`. A file without it is of the time
+            when there was none but "exact".
     """
 
     paper: str
@@ -80,6 +85,7 @@ class Record:
     settings: dict[str, Any]
     shortened: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+    profile: str = "exact"
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(Record).items():
@@ -97,7 +103,13 @@ class Record:
     @property
     def identity(self) -> dict[str, Any]:
         """What was measured, without when and where: a second run of the same replaces the first."""
-        return {name: getattr(self, name) for name in _IDENTITY}
+        later = {name: getattr(self, name) for name, value in _LATER.items() if getattr(self, name) != value}
+        return {name: getattr(self, name) for name in _IDENTITY} | later
+
+    @property
+    def label(self) -> str:
+        """In words how the network was trained, where it was not as the paper trains it."""
+        return str(self.settings.get("label", ""))
 
     @property
     def file_name(self) -> str:
@@ -134,6 +146,7 @@ def read(path: Path | str) -> Record:
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not a record: it holds a {type(content).__name__}, not named fields")
     known = [f.name for f in fields(Record)]
+    content = _LATER | content
     if missing := [name for name in known if name not in content]:
         raise ValueError(f"{path} lacks the field {missing[0]!r}; measure the result again")
     if unknown := sorted(set(content) - set(known)):

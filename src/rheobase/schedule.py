@@ -16,6 +16,8 @@ from rheobase.neurons import IntegrateFire, Neuron
 from rheobase.operations import Accumulating
 from rheobase.snn import SNN
 
+_FEW_STEPS = 8
+
 
 @dataclass(frozen=True)
 class Step:
@@ -93,9 +95,12 @@ class Schedule:
                 f"{memory / 2**20:.1f} MiB: "
                 "raise memory=, or simulate smaller inputs"
             )
-        samples = max(1, min(samples, memory // one))
+        # Fewer samples rather than very few steps: each chunk reads and writes all membranes.
+        some = self.fixed_bytes + min(steps, _FEW_STEPS) * self.moving_bytes
+        samples = max(1, min(samples, memory // some))
         room = memory - samples * self.fixed_bytes
-        return samples, max(1, min(steps, room // max(1, samples * self.moving_bytes)))
+        chunk = max(1, min(steps, room // (samples * self.moving_bytes)))
+        return samples, -(-steps // -(-steps // chunk))
 
     def fit_whole(self, samples: int, steps: int, memory: int) -> int:
         """The most samples whose steps all fit at once into so many bytes, and at least one."""

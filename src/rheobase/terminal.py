@@ -1,12 +1,17 @@
 """What the command line shows of a result."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rheobase.contest import Comparison
 from rheobase.evaluation import Evaluation
+from rheobase.exit import Exit
+from rheobase.exit.fitting import compare_exit
+from rheobase.hardware import Fit
 
 _SHOWN = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -15,11 +20,58 @@ def show(results: Mapping[str, Evaluation], ann: float | None = None) -> None:
     """Print accuracy over steps, one row for each start, and what a run cost in the end."""
     longest = max(result.steps for result in results.values())
     steps = [t for t in _SHOWN if t <= longest]
+    if (console := Console()).is_terminal:
+        steps = steps[-max(2, (console.width - 44) // 6) :]  # six letters each, beside the other columns
     table = _table("percent right", steps)
     for name, r in results.items():
         accuracy = [f"{r.accuracy[t - 1]:.1f}" if t <= r.steps else "" for t in steps]
         table.add_row(f"start {name}", *accuracy, *_costs(r.spikes_per_image[-1], r.sop[-1], r.joules[-1]))
     _print(table, longest, ann)
+
+
+def show_exit(full: Evaluation, early: Evaluation, rule: Exit) -> None:
+    """Print what leaving early spares against all steps for every image, and when images left."""
+    console, saving = Console(highlight=False), compare_exit(full, early)
+    console.print(f"Leaving early, {_describe(rule)}:")
+    console.print(
+        f"  {early.accuracy[-1]:.2f} % instead of {full.accuracy[-1]:.2f} %, after {early.latency[-1]:.1f} "
+        f"instead of {full.latency[-1]:.0f} steps on average"
+    )
+    console.print(
+        f"  spared: {saving.steps:.0%} of the steps, {saving.spikes:.0%} of the spikes, "
+        f"{saving.joules:.0%} of the energy, {saving.seconds:.0%} of the time"
+    )
+    left = (f"{count} after {t}" for t, count in enumerate(early.exits, start=1) if count)
+    console.print(f"  images left: {', '.join(left)}")
+
+
+def _describe(rule: Exit) -> str:
+    kind = type(rule).__name__.lower()
+    if rule.level == math.inf:
+        return f"by {kind}: no level is safe, so nobody does"
+    return f"by {kind} of at least {rule.level:.4g} from step {rule.after} on"
+
+
+def show_fit(fit: Fit) -> None:
+    """Print what does not fit a target, what was not checked, and accuracy at every step."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"{fit.target} ({fit.source})", markup=False)
+    for violation in fit.violations:
+        console.print(f"[bold red]x[/] [bold]{escape(violation.layer)}[/]: {escape(violation.found)}")
+        console.print(f"    limit: {violation.limit}\n    change: {violation.remedy}", markup=False)
+    for what in fit.unchecked:
+        console.print(f"- not checked: {what}", markup=False)
+    if fit.rehearsal is not None:
+        console.print(f"- {fit.rehearsal}", markup=False)
+    table = Table("T", "percent right", box=None, header_style="bold", pad_edge=False)
+    rows = [[f"{right:.2f}"] for right in fit.before]
+    if fit.after is not None:
+        table.add_column("in whole numbers", justify="right")
+        rows = [[*row, f"{right:.2f}"] for row, right in zip(rows, fit.after, strict=True)]
+    for step, row in enumerate(rows, start=1):
+        table.add_row(str(step), *row)
+    console.print(table)
+    console.print(f"{fit.target}: {'fits, as far as it was checked' if fit.fits else 'does not fit'}")
 
 
 def show_comparison(comparison: Comparison) -> None:
@@ -50,6 +102,9 @@ def _costs(spikes: float, sop: float, joules: float) -> tuple[str, str, str]:
 
 def _print(table: Table, longest: int, ann: float | None) -> None:
     console = Console(highlight=False)
+    if not console.is_terminal:  # a file has room for every column
+        wide = console.options.update(width=1000)
+        console.width = max(console.width, console.measure(table, options=wide).maximum)
     console.print(table)
     console.print(
         f"Spikes, synaptic operations (SOP) and energy are those of one image over {longest} steps."

@@ -31,7 +31,8 @@ class Trained:
     Attributes:
         model: The trained network, in evaluation mode; the caller's own is as it was.
         history: One entry per epoch, those before a resumption included.
-        notes: How it was run: where it was resumed, and whether steps were replayed from a CUDA graph.
+        notes: How it was run: whether it was finished before, where it was resumed, and whether steps were
+            replayed from a CUDA graph.
     """
 
     model: nn.Module
@@ -95,6 +96,8 @@ def train(
     chance = _find_chance(descent, data)
     journal = Journal(descent, recipe, data, steps, Path(checkpoint) if checkpoint else None)
     notes = _begin(journal, descent, ranks, resume)
+    if journal.epoch == recipe.epochs:
+        return Trained(descent.finish(), tuple(journal.history), ("finished before",))
 
     with (
         descent.running(),

@@ -1,10 +1,10 @@
-"""Folders of pictures, train/<class>/*.png and test/<class>/*.png: in memory, or decoded when asked for."""
+"""Folders of pictures: in memory, or decoded when asked for, from class folders or from Parquet shards."""
 
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +13,31 @@ from torch import Tensor
 from torch.utils import data
 
 from rheobase.datasets import pictures
+from rheobase.datasets.pictures import Pictures
+from rheobase.datasets.shards import Shards, find_shards
 from rheobase.datasets.split import Dataset, Split, normalise
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-@dataclass(frozen=True)
-class _Listing:
-    """The pictures of one split, sorted by class and name."""
+class _Files(Pictures):
+    """Pictures in files, sorted by class and name."""
 
-    classes: tuple[str, ...]
-    paths: list[str]
-    labels: list[int]
+    def __init__(self, classes: tuple[str, ...], paths: list[str], labels: list[int]) -> None:
+        self.classes = classes
+        self.paths = paths
+        self.labels = labels
+
+    def decode(self, index: int) -> "Image":
+        return pictures.decode(self.paths[index])
+
+    def shuffle(self, generator: torch.Generator) -> list[int]:
+        order: list[int] = torch.randperm(len(self.paths), generator=generator).tolist()
+        return order
 
 
 def read(root: Path, size: int | None = None) -> Dataset:
@@ -53,12 +65,15 @@ def read(root: Path, size: int | None = None) -> Dataset:
 class Folder(data.Dataset[tuple[Tensor, int]]):
     """A folder too large for memory: pictures are decoded when a DataLoader's workers ask for them.
 
+    They are files, ``train/<class>/*.jpg``, or rows of Parquet shards, ``train-*.parquet`` or
+    ``train/*.parquet``, with a column ``image`` of encoded pictures and a column ``label``.
+
     Gives (uint8 pixels (3, size, size), label). Augmented pictures are a random part scaled to size and
     mirrored every second time, drawn anew each epoch from (seed, epoch, index) alone; others are scaled to
     8/7 of the size (256 for 224) and cropped at the centre.
 
     Args:
-        root: The folder with ``train`` and ``test`` (or ``val``) below it.
+        root: The folder with ``train`` and ``test`` (or ``val``) in it.
         size: Width and height in pixels.
         train: Which split to read.
         augment: Whether to augment; the training split is, unless told otherwise, as for calibration.
@@ -82,8 +97,8 @@ class Folder(data.Dataset[tuple[Tensor, int]]):
         if size < 1:
             raise ValueError(f"size must be at least 1 pixel, got {size}")
         pictures.require_pillow()
-        listing = _list_pictures(Path(root).expanduser(), train)
-        self.classes, self.paths, self.labels = listing.classes, listing.paths, listing.labels
+        self._pictures = _open(Path(root).expanduser(), train)
+        self.classes, self.labels = self._pictures.classes, self._pictures.labels
         self.size = size
         self.augment = train if augment is None else augment
         self.seed = seed
@@ -96,11 +111,15 @@ class Folder(data.Dataset[tuple[Tensor, int]]):
         """Say which epoch begins, so that the augmentation differs from the last one's."""
         self._epoch.fill_(epoch)
 
+    def shuffle(self, generator: torch.Generator) -> list[int]:
+        """An order at random in which all pictures can be read fast."""
+        return self._pictures.shuffle(generator)
+
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        picture = pictures.decode(self.paths[index])
+        picture = self._pictures.decode(index)
         if self.augment:
             rng = random.Random(f"{self.seed}/{self._epoch.item()}/{index}")
             picture = pictures.crop_at_random(picture, self.size, rng)
@@ -118,7 +137,12 @@ class Folder(data.Dataset[tuple[Tensor, int]]):
             yield self.normalise(images), labels
 
 
-def _list_pictures(root: Path, train: bool) -> _Listing:
+def _open(root: Path, train: bool) -> Pictures:
+    shards = find_shards(root, train)
+    return Shards(shards, find_shards(root, train=True)) if shards else _list_pictures(root, train)
+
+
+def _list_pictures(root: Path, train: bool) -> _Files:
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root}")
     half = root / "train" if train else _find_test(root)
@@ -134,7 +158,7 @@ def _list_pictures(root: Path, train: bool) -> _Listing:
             raise ValueError(f"{half / name} has no pictures ({', '.join(_SUFFIXES)})")
         paths += found
         labels += [classes.index(name)] * len(found)
-    return _Listing(classes, paths, labels)
+    return _Files(classes, paths, labels)
 
 
 def _find_test(root: Path) -> Path:

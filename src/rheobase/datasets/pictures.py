@@ -1,18 +1,41 @@
 """Decoding one picture file with Pillow, and bringing it to size."""
 
+import io
 import math
 import random
+from abc import ABC, abstractmethod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 _GREY = ("1", "L", "LA", "La")
 _NARROWEST, _WIDEST = 3 / 4, 4 / 3
+
+
+class Pictures(ABC):
+    """The pictures of one split, wherever they lie, decoded one by one.
+
+    Attributes:
+        classes: The names of the classes.
+        labels: The class of each picture.
+    """
+
+    classes: tuple[str, ...]
+    labels: list[int]
+
+    @abstractmethod
+    def decode(self, index: int) -> "Image":
+        """Read one picture as RGB."""
+
+    @abstractmethod
+    def shuffle(self, generator: torch.Generator) -> list[int]:
+        """An order at random in which all pictures can be read fast."""
 
 
 def require_pillow() -> ModuleType:
@@ -24,21 +47,27 @@ def require_pillow() -> ModuleType:
     return Image
 
 
-def decode(path: str, keep_grey: bool = False) -> "Image":
-    """Read a picture of 8 bits per channel as RGB, or as grey where it is and ``keep_grey`` says so."""
+def decode(picture: str | bytes, keep_grey: bool = False, name: str | None = None) -> "Image":
+    """Read a picture of 8 bits per channel as RGB, or as grey where it is and ``keep_grey`` says so.
+
+    Args:
+        picture: A file's path, or its bytes.
+        keep_grey: Whether a grey picture stays grey.
+        name: What it is called in an error message; its path unless given.
+    """
     pillow = require_pillow()
     try:
-        with pillow.open(path) as picture:
-            if picture.mode.startswith(("I", "F")):
-                raise ValueError(f"it has more than 8 bits per channel (mode {picture.mode})")
-            if "transparency" in picture.info:
-                picture = picture.convert("RGBA")
-            plain: Image = picture.convert("L" if keep_grey and picture.mode in _GREY else "RGB")
+        with pillow.open(io.BytesIO(picture) if isinstance(picture, bytes) else picture) as found:
+            if found.mode.startswith(("I", "F")):
+                raise ValueError(f"it has more than 8 bits per channel (mode {found.mode})")
+            if "transparency" in found.info:
+                found = found.convert("RGBA")
+            plain: Image = found.convert("L" if keep_grey and found.mode in _GREY else "RGB")
             return plain
     except FileNotFoundError:
         raise
     except Exception as error:  # Pillow's decoders raise whatever the damage leads to
-        raise ValueError(f"{path} cannot be read as a picture: {error}") from error
+        raise ValueError(f"{name or picture!s:.200} cannot be read as a picture: {error}") from error
 
 
 def fit(picture: "Image", shorter: int, size: int) -> "Image":

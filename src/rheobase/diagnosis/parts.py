@@ -25,7 +25,7 @@ PARTS = ("clipping", "quantisation", "inherited", "made_here")
 
 def split_error(seen: Observation, neuron: Neuron, steps: int) -> dict[str, Tensor]:
     """The parts of φ − a for every neuron and sample, in double."""
-    clipped = torch.minimum(seen.activation, _ceiling(seen, neuron))
+    clipped = torch.minimum(seen.activation, ceiling(neuron, seen.worth))
     start = seen.start
     expected = even_output(neuron, seen.current, start, steps) * seen.worth
     received = even_output(neuron, seen.own_current, start, steps) * seen.worth
@@ -37,13 +37,17 @@ def split_error(seen: Observation, neuron: Neuron, steps: int) -> dict[str, Tens
     }
 
 
-def _ceiling(seen: Observation, neuron: Neuron) -> Tensor:
-    """θ: the largest mean output, in units of the activation."""
-    dims = seen.activation.dim()
-    much = along_channels(neuron.threshold.where(~neuron.dead, 1), dims)[None] * 1e6
+def ceiling(neuron: Neuron, worth: Tensor) -> Tensor:
+    """θ: the largest mean output, in units of the activation.
+
+    Args:
+        neuron: The neuron.
+        worth: What a mean output of one stands for, in the dimensions of the site's signal.
+    """
+    much = along_channels(neuron.threshold.where(~neuron.dead, 1), worth.dim())[None] * 1e6
     with torch.no_grad():
         largest: Tensor = neuron(much)
-    return largest.double() * seen.worth
+    return largest.double() * worth
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ class Account:
             self._sum(name, part.sum(others))
             self._sum(f"{name} power", part.square().sum(others))
             self._sum(f"{name} share", (part * error).sum(others))
-        top = _ceiling(seen, self.neuron)
+        top = ceiling(self.neuron, seen.worth)
         self._sum("count", torch.ones_like(a).sum(others))
         for name, value in (
             ("a", a),

@@ -14,7 +14,7 @@ from rheobase.datasets import batches
 from rheobase.evaluation import evaluate
 from rheobase.hardware.layers import Layer, layers_of
 from rheobase.hardware.measuring import largest_currents, largest_membranes
-from rheobase.hardware.targets import TARGETS, Numbers, Target, Violation
+from rheobase.hardware.targets import TARGETS, Numbers, Rehearsal, Target, Violation
 from rheobase.nir.canonical import NirError, canonicalise
 from rheobase.nir.draft import Draft
 from rheobase.nir.grid import Grid, to_grid
@@ -23,7 +23,7 @@ from rheobase.nir.thresholds import unit_thresholds
 from rheobase.operations import Scale
 from rheobase.snn import SNN
 
-__all__ = ["TARGETS", "Fit", "Violation", "fit"]
+__all__ = ["TARGETS", "Fit", "Rehearsal", "Violation", "fit"]
 
 _LIMIT = "a layer is a weighted sum of spikes with integrate-and-fire neurons"
 
@@ -41,6 +41,7 @@ class Fit:
         after: Percent right in whole numbers, after each step; None where nothing was quantised.
         snn: The network in whole numbers, times a power of two for each layer; its thresholds are one.
         grid: Those powers, and how inputs must be rounded.
+        rehearsal: What came of running it in the target's own simulator; None where there is none.
     """
 
     target: str
@@ -48,14 +49,15 @@ class Fit:
     violations: tuple[Violation, ...]
     unchecked: tuple[str, ...]
     before: list[float]
-    after: list[float] | None
-    snn: SNN | None
-    grid: Grid | None
+    after: list[float] | None = None
+    snn: SNN | None = None
+    grid: Grid | None = None
+    rehearsal: Rehearsal | None = None
 
     @property
     def fits(self) -> bool:
         """Whether nothing that was checked stands against it."""
-        return not self.violations
+        return not self.violations and not (self.rehearsal and self.rehearsal.differing)
 
     def __str__(self) -> str:
         lines = [
@@ -64,6 +66,7 @@ class Fit:
         ]
         lines += [f"  {violation}" for violation in self.violations]
         lines += [f"  not checked: {what}" for what in self.unchecked]
+        lines += [f"  {self.rehearsal}"] if self.rehearsal else []
         lines.append(f"  accuracy after {len(self.before)} steps: {self.before[-1]:.2f} %")
         if self.after is not None:
             lines[-1] += f", in whole numbers {self.after[-1]:.2f} %"
@@ -71,7 +74,14 @@ class Fit:
 
 
 def fit(
-    snn: SNN, target: str, data: Any, *, steps: int = 32, quantise: bool = True, input_bits: int = 8
+    snn: SNN,
+    target: str,
+    data: Any,
+    *,
+    steps: int = 32,
+    quantise: bool = True,
+    input_bits: int = 8,
+    inputs: Tensor | None = None,
 ) -> Fit:
     """Check a network against a target's published limits.
 
@@ -82,6 +92,7 @@ def fit(
         steps: How many steps the network shall run.
         quantise: Whether to make whole numbers of the weights, and check those.
         input_bits: How many bits an analog input may have, with its sign.
+        inputs: Inputs that show their whole range; by default those of the data.
 
     Raises:
         ValueError: If there is no such target.
@@ -94,12 +105,12 @@ def fit(
         snn, [(x.to(snn.device, snn.dtype), y) for x, y in samples], steps, progress=False
     ).accuracy
     try:
-        inputs = [x for x, _ in samples]
-        draft, grid = _prepare(snn, chosen, inputs, steps, input_bits if quantise else None)
+        shown = torch.cat([x for x, _ in samples]) if inputs is None else inputs.float().cpu()
+        draft, grid = _prepare(snn, chosen, shown, steps, input_bits if quantise else None)
     except NirError as error:
         places = error.places or {"the network": str(error)}
         found = tuple(Violation(p, _LIMIT, *_split(r)) for p, r in places.items())
-        return Fit(target, chosen.source, found, chosen.unchecked, before, None, None, None)
+        return Fit(target, chosen.source, found, chosen.unchecked, before)
     layers = layers_of(draft, grid)
     violations = list(chosen.structure(layers))
     if grid is None:
@@ -107,12 +118,28 @@ def fit(
             "the sizes of weights, biases, thresholds and membranes: pass quantise=True",
             *chosen.unchecked,
         )
-        return Fit(target, chosen.source, tuple(violations), unchecked, before, None, None, None)
+        return Fit(target, chosen.source, tuple(violations), unchecked, before)
     whole = draft.finish()
     rounded = [(grid.round(x), y) for x, y in samples]
     after = evaluate(whole, rounded, steps, progress=False).accuracy
-    violations += chosen.numbers(layers, _measure(whole, grid, layers, [x for x, _ in rounded], steps))
-    return Fit(target, chosen.source, tuple(violations), chosen.unchecked, before, after, whole, grid)
+    whole_inputs = [x for x, _ in rounded]
+    violations += chosen.numbers(layers, _measure(whole, grid, layers, whole_inputs, steps))
+    rehearsal = None
+    if chosen.simulator and violations:
+        rehearsal = Rehearsal(chosen.simulator, skipped="it does not fit")
+    elif chosen.simulator:
+        rehearsal = chosen.rehearse(whole, grid, layers, whole_inputs[0], steps)
+    return Fit(
+        target,
+        chosen.source,
+        tuple(violations),
+        chosen.unchecked,
+        before,
+        after,
+        whole,
+        grid,
+        rehearsal,
+    )
 
 
 def _split(reason: str) -> tuple[str, str]:
@@ -122,7 +149,7 @@ def _split(reason: str) -> tuple[str, str]:
 
 
 def _prepare(
-    snn: SNN, target: Target, samples: list[Tensor], steps: int, input_bits: int | None
+    snn: SNN, target: Target, inputs: Tensor, steps: int, input_bits: int | None
 ) -> tuple[Draft, Grid | None]:
     """The network as layers, with the pools that the target has, in whole numbers if asked for."""
     draft = Draft(snn)
@@ -131,7 +158,7 @@ def _prepare(
         canonicalise(draft)
         unit_thresholds(draft)
         fold_pools(draft, lambda pool: not target.has(pool))
-        return draft, None if input_bits is None else to_grid(draft, torch.cat(samples), steps, input_bits)
+        return draft, None if input_bits is None else to_grid(draft, inputs, steps, input_bits)
 
 
 def _read_counts(draft: Draft) -> None:

@@ -25,6 +25,7 @@ class Layer:
         neuron: The site behind it, if there is one.
         readers: How many layers read that site.
         joins: Whether other layers feed the same site.
+        fan_in: How many inputs one of its outputs reads at most.
         weight: Its largest weight, in whole numbers; None where nothing was quantised.
         bias: Its largest bias, in units of the current.
         threshold: The threshold behind it, in the same units.
@@ -39,6 +40,7 @@ class Layer:
     neuron: str | None
     readers: int
     joins: bool
+    fan_in: int
     weight: int | None
     bias: int | None
     threshold: int | None
@@ -75,6 +77,7 @@ def _layer(
         neuron=None if site is None else str(site.target),
         readers=0 if site is None else _count_readers(draft, site),
         joins=joins,
+        fan_in=int((operation.weight != 0).flatten(1).sum(1).max()),
         weight=None if weights is None else _largest(operation.weight * weights),
         bias=None if unit is None else 0 if operation.bias is None else _largest(operation.bias * unit),
         threshold=None if unit is None else round(unit),

@@ -3,14 +3,18 @@
 Every target says where its limits are published. What cannot be checked here is listed, not passed over.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
+from rheobase.hardware.lava import LavaUnavailableError, compare_spikes
 from rheobase.hardware.layers import Layer, bits_for, device_memory, pair
+from rheobase.nir.grid import Grid
 from rheobase.nir.pooling import area
+from rheobase.snn import SNN
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,30 @@ class Numbers:
     membranes: dict[str, int]
 
 
+@dataclass(frozen=True)
+class Rehearsal:
+    """What came of running a network in a target's own simulator.
+
+    Attributes:
+        where: The simulator.
+        compared: How many decisions to fire were compared.
+        differing: How many of them differed.
+        skipped: Why it was not run, if it was not.
+    """
+
+    where: str
+    compared: int = 0
+    differing: int = 0
+    skipped: str = ""
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"not run in {self.where}: {self.skipped}"
+        if self.differing:
+            return f"run in {self.where}: {self.differing:,} of {self.compared:,} decisions to fire differ"
+        return f"run in {self.where}: all {self.compared:,} decisions to fire are the same"
+
+
 class Target(ABC):
     """A chip, or a way to compute, and its limits.
 
@@ -53,11 +81,13 @@ class Target(ABC):
         name: The word by which it is called.
         source: Where its limits are published.
         unchecked: What its limits are known to be too, but cannot be checked here.
+        simulator: The target's own simulator, where a network can be run in it.
     """
 
     name: str
     source: str
     unchecked: tuple[str, ...]
+    simulator: str = ""
 
     def has(self, pool: nn.AvgPool2d) -> bool:
         """Whether it has such a pool: by default none; what it has not is written as a convolution."""
@@ -70,6 +100,10 @@ class Target(ABC):
     @abstractmethod
     def numbers(self, layers: list[Layer], needed: Numbers) -> Iterator[Violation]:
         """What does not fit of a quantised network."""
+
+    def rehearse(self, snn: SNN, grid: Grid, layers: list[Layer], inputs: Tensor, steps: int) -> Rehearsal:
+        """Run a quantised network in the target's own simulator; asked for only where there is one."""
+        raise NotImplementedError
 
 
 def _wide_weights(layers: list[Layer]) -> Iterator[Violation]:
@@ -106,15 +140,39 @@ class Loihi(Target):
     """Intel's Loihi, as the fixed-point models of lava-nc 0.10 compute it."""
 
     name = "loihi"
-    source = "lava-nc 0.10.0, the bit-accurate LIF and Dense models"
+    source = "lava-nc 0.10.0's bit-accurate LIF and Dense models, nengo-loihi 1.1.0's limits of a core"
     unchecked = (
-        "cores, fan-in and synaptic memory: they depend on how the compiler places the network",
+        "synaptic memory and the axons that leave a core: they depend on how the compiler places the network",
         "the neuron: lava's own LIF resets to zero; reset by subtraction needs a process model of your own",
         "time: spikes travel one step for each connection, so layer l runs l steps late",
     )
+    simulator = "lava-nc's fixed-point model"
+    _CORES, _NEURONS, _AXONS = 128, 1024, 4096
 
     def structure(self, layers: list[Layer]) -> Iterator[Violation]:
-        yield from ()
+        for layer in layers:
+            if not layer.analog and layer.fan_in > self._AXONS:
+                yield Violation(
+                    layer.name, f"a core takes in {self._AXONS} axons",
+                    f"its neurons read {layer.fan_in} others",
+                    "use fewer channels before it, or smaller kernels",
+                )  # fmt: skip
+        used = 0
+        for layer in layers:
+            used += math.ceil(math.prod(layer.outputs) / self._NEURONS)
+            if used > self._CORES:
+                yield Violation(
+                    layer.name, f"a chip has {self._CORES} cores of {self._NEURONS} neurons",
+                    f"with it, the network needs {used} cores or more",
+                    "use fewer channels or smaller maps, or several chips",
+                )  # fmt: skip
+                return
+
+    def rehearse(self, snn: SNN, grid: Grid, layers: list[Layer], inputs: Tensor, steps: int) -> Rehearsal:
+        try:
+            return Rehearsal(self.simulator, *compare_spikes(snn, grid, layers, inputs, steps))
+        except LavaUnavailableError as error:
+            return Rehearsal(self.simulator, skipped=str(error))
 
     def numbers(self, layers: list[Layer], needed: Numbers) -> Iterator[Violation]:
         yield from _wide_weights(layers)

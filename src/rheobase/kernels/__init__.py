@@ -8,5 +8,14 @@ from rheobase.kernels.backends import choose_backend
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.linear_integrate_fire import linear_integrate_fire
+from rheobase.kernels.sum_pool import sum_pool
+from rheobase.kernels.tally import tally
 
-__all__ = ["choose_backend", "conv_integrate_fire", "integrate_fire", "linear_integrate_fire"]
+__all__ = [
+    "choose_backend",
+    "conv_integrate_fire",
+    "integrate_fire",
+    "linear_integrate_fire",
+    "sum_pool",
+    "tally",
+]

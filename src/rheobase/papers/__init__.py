@@ -8,9 +8,9 @@ import importlib
 import pkgutil
 from functools import cache
 
-from rheobase.papers.base import Cell, Claim, Energy, Paper, Row
+from rheobase.papers.base import Cell, Claim, Energy, Original, Paper, Row
 
-__all__ = ["Cell", "Claim", "Energy", "Paper", "Row", "get", "names"]
+__all__ = ["Cell", "Claim", "Energy", "Original", "Paper", "Row", "get", "names"]
 
 
 @cache

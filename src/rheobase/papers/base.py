@@ -13,7 +13,7 @@ class Row:
         method: The name it would have in this package.
         ann: Percent right of the network before conversion.
         accuracy: Percent right after so many steps; None where the paper prints a dash.
-        note: What the paper says about this line.
+        note: What is known about this line: how its network differs, how many steps a column stands for.
     """
 
     label: str
@@ -100,6 +100,29 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Original:
+    """What is reported of another method on its own networks, where the paper's tables lack it.
+
+    Attributes:
+        cell: The network and dataset of the paper that it comes nearest to.
+        label: The method as the paper calls it.
+        method: The name it has in this package.
+        ann: Percent right of the network before conversion, where it is known.
+        accuracy: Percent right after so many steps.
+        network: How the network differs from the cell's.
+        source: Where the numbers stand.
+    """
+
+    cell: str
+    label: str
+    method: str
+    ann: float | None
+    accuracy: dict[int, float]
+    network: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Paper:
     """A paper: where it appeared and everything it prints that can be measured.
 
@@ -114,6 +137,7 @@ class Paper:
         cells: The blocks of its tables.
         energy: The columns of its energy table.
         claims: What it says about other methods.
+        originals: What else is reported of those methods.
         best_start: Between which fractions of the threshold it finds the best start.
         warnings: What a reader should know about where the numbers come from.
     """
@@ -128,6 +152,7 @@ class Paper:
     cells: tuple[Cell, ...]
     energy: tuple[Energy, ...] = ()
     claims: tuple[Claim, ...] = ()
+    originals: tuple[Original, ...] = ()
     best_start: tuple[float, float] | None = None
     warnings: tuple[str, ...] = ()
 

@@ -7,8 +7,10 @@ from rheobase import papers
 from rheobase.records import Record
 from rheobase.reports.comparison import comparison_page
 from rheobase.reports.demonstration import Demonstration, accuracy_figure, accuracy_page
+from rheobase.reports.joined import joined_page, page_of
 from rheobase.reports.pages import write_page
 from rheobase.reports.readme import draw_demonstration, readme_table, refresh_readme, renew
+from rheobase.reports.run_pages import diagnosis_page, evaluation_page
 from rheobase.reports.sections import account
 
 __all__ = [
@@ -16,7 +18,11 @@ __all__ = [
     "accuracy_figure",
     "accuracy_page",
     "comparison_page",
+    "diagnosis_page",
     "draw_demonstration",
+    "evaluation_page",
+    "joined_page",
+    "page_of",
     "readme_table",
     "refresh_readme",
     "renew",

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from rheobase.contest import Comparison
-from rheobase.reports.figures import Panel, draw_gains
+from rheobase.reports.drawing import Panel
+from rheobase.reports.figures import draw_gains
 from rheobase.reports.pages import write_page
 from rheobase.reports.tables import Line, Table, number
 

@@ -1,70 +1,30 @@
-"""Figures: small panels as inline SVG that follow the page's colours, light or dark.
+"""Figures over time and by start: curves, gains and a heat map."""
 
-Every colour below is written into the SVG as a CSS variable of the page, with the light value to fall back
-on. The same numbers give the same bytes.
-"""
-
-import functools
-import io
-import re
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal
+
+from rheobase.reports.drawing import (
+    INK,
+    LINE,
+    MUTED,
+    SERIES,
+    Panel,
+    new_panel,
+    shorten,
+    styled,
+    to_svg,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_P = ParamSpec("_P")
-
-COLOURS = {
-    "#0b0b0c": "--ink",
-    "#5f5e5b": "--muted",
-    "#dddcd5": "--line",
-    "#2a78d6": "--series-1",
-    "#d9541e": "--series-2",
-    "#148f63": "--series-3",
-    "#6a4fc9": "--series-4",
-    "#c2407c": "--series-5",
-    "#8a6d00": "--series-6",
-}
-_INK, _MUTED, _LINE, *SERIES = COLOURS
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, (1, 2)), (0, (9, 3)))
-_WIDTH, _HEIGHT = 5.2, 3.5
 _LONGEST_LABEL = 26
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.edgecolor": _LINE,
-    "axes.labelcolor": _MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.unicode_minus": True,
-    "text.color": _INK,
-    "xtick.color": _MUTED,
-    "ytick.color": _MUTED,
-    "grid.color": _LINE,
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.8,
-    "lines.solid_capstyle": "round",
-}
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A figure ready for a page.
-
-    Attributes:
-        title: What it shows.
-        svg: The drawing.
-        alt: The same in words, for those who cannot see it.
-    """
-
-    title: str
-    svg: str
-    alt: str
+_TICKS = 8
+_MARKED = 75  # steps of a heat map at most
 
 
 @dataclass(frozen=True)
@@ -93,30 +53,15 @@ class Axis:
     Attributes:
         x: Name of the horizontal one.
         y: Name of the vertical one.
-        doubling: Whether each step to the right doubles x.
+        scale: Whether a step to the right doubles x, is part of ten times as much, or always adds the same.
     """
 
     x: str = "time steps"
     y: str = "accuracy, %"
-    doubling: bool = True
+    scale: Literal["doubling", "tenfold", "even"] = "doubling"
 
 
-def _styled(draw: Callable[_P, Panel]) -> Callable[_P, Panel]:
-    """Draw in the style above, whatever the user's own."""
-
-    @functools.wraps(draw)
-    def styled(*args: _P.args, **kwargs: _P.kwargs) -> Panel:
-        import matplotlib
-
-        with matplotlib.rc_context():
-            matplotlib.rcdefaults()
-            matplotlib.rcParams.update(_STYLE)
-            return draw(*args, **kwargs)
-
-    return styled
-
-
-@_styled
+@styled
 def draw_curves(
     name: str, title: str, curves: Sequence[Curve], *, ann: float | None = None, axis: Axis | None = None
 ) -> Panel:
@@ -131,22 +76,15 @@ def draw_curves(
     """
     axis = axis or Axis()
     longest = max(len(curve.label) for curve in curves)
-    figure, axes = _panel(0.115, 0.80 - 0.0145 * min(max(longest, 10), _LONGEST_LABEL))
+    figure, axes = new_panel(0.115, 0.80 - 0.0145 * min(max(longest, 10), _LONGEST_LABEL))
     right = max(x for curve in curves for x in curve.points)
     left = min(x for curve in curves for x in curve.points)
-    if axis.doubling:
-        axes.set_xscale("log", base=2)
-        ticks = [2**i for i in range(12) if left <= 2**i <= right] or [left]
-        axes.set_xticks(ticks, [str(t) for t in ticks])
-        axes.set_xticks([], minor=True)
-    else:
-        axes.locator_params(axis="x", integer=True)
-        axes.set_ylim(bottom=0)
+    _scale(axes, axis, left, right)
     if ann is not None:
-        axes.axhline(ann, color=_MUTED, linewidth=1.2, linestyle=(0, (1, 2)))
-    ends = [] if ann is None else [(ann, f"ANN {ann:.2f}", _MUTED, (0, (1, 2)), False)]
+        axes.axhline(ann, color=MUTED, linewidth=1.2, linestyle=(0, (1, 2)))
+    ends = [] if ann is None else [(ann, f"ANN {ann:.2f}", MUTED, (0, (1, 2)), False)]
     for i, curve in enumerate(curves):
-        colour = _MUTED if curve.colour is None else SERIES[curve.colour % len(SERIES)]
+        colour = MUTED if curve.colour is None else SERIES[curve.colour % len(SERIES)]
         dashes: Any = "-" if curve.colour is None else _DASHES[curve.colour % len(_DASHES)]
         xs = sorted(curve.points)
         ys = [curve.points[x] for x in xs]
@@ -158,14 +96,13 @@ def draw_curves(
             axes.plot(xs, ys, color=colour, linestyle=dashes, linewidth=width, alpha=alpha, zorder=2 + i)
         if key := curve.label if curve.key is None else curve.key:
             ends.append((ys[-1], key, colour, dashes, curve.marked))
-    axes.set_xlim(left, right if right > left else left + 1)
     axes.margins(y=0.06)
     _name_axes(axes, axis)
     _name_ends(figure, axes, ends)
-    return Panel(title, _svg(figure, name), _tell_curves(title, curves, ann, axis))
+    return Panel(title, to_svg(figure, name), _tell_curves(title, curves, ann, axis))
 
 
-@_styled
+@styled
 def draw_gains(
     name: str, title: str, rows: Sequence[tuple[str, float, float]], *, ann: float | None = None
 ) -> Panel:
@@ -178,9 +115,9 @@ def draw_gains(
         ann: The accuracy before conversion, a dotted line.
     """
     rows = sorted(rows, key=lambda row: (row[2], row[0]))
-    figure, axes = _panel(0.235, 0.70, height=1.0 + 0.34 * len(rows) + 0.35)
+    figure, axes = new_panel(0.235, 0.70, height=1.0 + 0.34 * len(rows) + 0.35)
     for y, (_, zero, half) in enumerate(rows):
-        axes.plot([zero, half], [y, y], color=_LINE, linewidth=3, zorder=1)
+        axes.plot([zero, half], [y, y], color=LINE, linewidth=3, zorder=1)
         axes.plot(
             [zero], [y], "o", markersize=7, color=SERIES[1], markerfacecolor="none", markeredgewidth=1.6
         )
@@ -195,14 +132,14 @@ def draw_gains(
                 ha="left" if outwards else "right",
                 va="center",
                 fontsize=8.5,
-                color=_INK,
+                color=INK,
             )
     if ann is not None:
-        axes.axvline(ann, color=_MUTED, linewidth=1.2, linestyle=(0, (1, 2)), zorder=0)
+        axes.axvline(ann, color=MUTED, linewidth=1.2, linestyle=(0, (1, 2)), zorder=0)
         axes.text(
-            ann, len(rows) - 0.35, f"ANN {ann:.1f}", ha="center", va="bottom", fontsize=8.5, color=_MUTED
+            ann, len(rows) - 0.35, f"ANN {ann:.1f}", ha="center", va="bottom", fontsize=8.5, color=MUTED
         )
-    axes.set_yticks(range(len(rows)), [label for label, _, _ in rows], color=_INK)
+    axes.set_yticks(range(len(rows)), [label for label, _, _ in rows], color=INK)
     axes.set_ylim(-0.6, len(rows) - 0.4)
     low = min([0.0, *(min(z, h) for _, z, h in rows)])
     axes.set_xlim(low - 8, 108)
@@ -213,10 +150,10 @@ def draw_gains(
     axes.tick_params(length=0)
     axes.spines["left"].set_visible(False)
     told = "; ".join(f"{label} {zero:.1f} to {half:.1f}" for label, zero, half in reversed(rows))
-    return Panel(title, _svg(figure, name), f"{title}. From zero to half the threshold: {told}.")
+    return Panel(title, to_svg(figure, name), f"{title}. From zero to half the threshold: {told}.")
 
 
-@_styled
+@styled
 def draw_heat_map(name: str, title: str, columns: Mapping[float, Mapping[int, float]], steps: int) -> Panel:
     """Accuracy by time step and constant start, with the best start of each step.
 
@@ -229,14 +166,20 @@ def draw_heat_map(name: str, title: str, columns: Mapping[float, Mapping[int, fl
     starts = sorted(columns)
     shown = range(1, steps + 1)
     rows = [[columns[start][t] for t in shown] for start in starts]
-    figure, axes = _panel(0.115, 0.74)
+    figure, axes = new_panel(0.115, 0.74)
     image = axes.imshow(rows, aspect="auto", origin="lower", cmap="viridis", interpolation="none")
     best = [max(range(len(starts)), key=lambda i: (rows[i][t], -abs(starts[i] - 0.5))) for t in range(steps)]
-    axes.plot(
-        range(steps), best, "o", markersize=2.6, color="white", markeredgecolor="black", markeredgewidth=0.4
-    )
+    marked = range(0, steps, -(-steps // _MARKED))
+    look: dict[str, Any] = {
+        "markersize": 2.6,
+        "color": "white",
+        "markeredgecolor": "black",
+        "markeredgewidth": 0.4,
+    }
+    axes.plot(marked, [best[t] for t in marked], "o", **look)
     axes.set_yticks(range(len(starts)), [f"{start:g}" for start in starts])
-    ticks = [t for t in shown if t == 1 or t % 25 == 0] if steps > 25 else [1, steps]
+    apart = next(each for each in (4, 8, 25, 100, steps) if steps <= 8 * each)
+    ticks = [t for t in shown if t == 1 or t % apart == 0]
     axes.set_xticks([t - 1 for t in ticks], [str(t) for t in ticks])
     axes.set_xlabel("time steps; ○ best start of each")
     axes.set_ylabel("start, share of the threshold")
@@ -244,18 +187,30 @@ def draw_heat_map(name: str, title: str, columns: Mapping[float, Mapping[int, fl
     bar = figure.colorbar(image, cax=figure.add_axes((0.88, 0.16, 0.025, 0.78)))
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8.5)
-    bar.ax.set_title("%", fontsize=8.5, color=_MUTED, pad=3)
+    bar.ax.set_title("%", fontsize=8.5, color=MUTED, pad=3)
     within = sum(0.4 <= starts[i] <= 0.6 for i in best)
     told = f"The best start lies within 0.4 and 0.6 of the threshold at {within} of {steps} steps."
-    return Panel(title, _svg(figure, name), f"{title}. {told}")
+    return Panel(title, to_svg(figure, name), f"{title}. {told}")
 
 
-def _panel(left: float, width: float, height: float = _HEIGHT) -> "tuple[Figure, Axes]":
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_WIDTH, height))
-    bottom = 0.56 / height
-    return figure, figure.add_axes((left, bottom, width, 1 - bottom - 0.21 / height))
+def _scale(axes: "Axes", axis: Axis, left: float, right: float) -> None:
+    """Set the horizontal axis up, from the first x to the last."""
+    if axis.scale == "even":
+        axes.locator_params(axis="x", integer=True)
+        axes.set_ylim(bottom=0)
+    else:
+        base = 2 if axis.scale == "doubling" else 10
+        apart = max(1, round(math.log10(right / left) / 5)) if base == 10 else 1
+        within = (1, 2, 5) if base == 10 and right < 100 * left else (1,)
+        ticks = [part * float(base) ** i for i in range(-12, 13, apart) for part in within]
+        ticks = [tick for tick in ticks if left <= tick <= right] or [left]
+        ticks = ticks[:: -(-len(ticks) // _TICKS)]
+        axes.set_xscale("log", base=base)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks([], minor=True)
+    if axis.scale == "tenfold":
+        left, right = left / 1.1, right * 1.2  # room for a single point at the edge
+    axes.set_xlim(left, right if right > left else 2 * left)
 
 
 def _name_axes(axes: "Axes", axis: Axis) -> None:
@@ -289,36 +244,24 @@ def _name_ends(figure: "Figure", axes: "Axes", ends: Sequence[tuple[float, str, 
         )
         xs = [1.06] if marked else [1.035, 1.085]
         axes.plot(xs, [place] * len(xs), transform=axes.transAxes, clip_on=False, color=colour, **look)
-        short = label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + "…"
-        axes.text(1.1, place, short, transform=axes.transAxes, va="center", fontsize=9, color=_INK)
+        axes.text(
+            1.1,
+            place,
+            shorten(label, _LONGEST_LABEL),
+            transform=axes.transAxes,
+            va="center",
+            fontsize=9,
+            color=INK,
+        )
 
 
 def _tell_curves(title: str, curves: Sequence[Curve], ann: float | None, axis: Axis) -> str:
     told = [title + "."]
     for curve in curves:
         xs = sorted(curve.points)
-        picked = [x for x in xs if x in (1, 8, 32, 128)] if axis.doubling else [xs[0], xs[-1]]
+        picked = [x for x in xs if x in (1, 8, 32, 128)] if axis.scale == "doubling" else [xs[0], xs[-1]]
         values = ", ".join(f"{curve.points[x]:.1f} at {x:g}" for x in picked or [xs[-1]])
         told.append(f"{curve.label}: {values}.")
     if ann is not None:
         told.append(f"Before conversion {ann:.2f}.")
     return " ".join(told)
-
-
-def _svg(figure: "Figure", name: str) -> str:
-    """A figure as an element of a page: no prologue, no metadata, names of its own, the page's colours."""
-    import matplotlib
-
-    out = io.StringIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(out, format="svg", transparent=True, metadata=nothing)
-    svg = out.getvalue()
-    svg = svg[svg.index("<svg") :].rstrip()
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
-    svg = re.sub(r"'DejaVu Sans'[^;\"]*sans-serif", "system-ui, sans-serif", svg)
-    for colour, variable in COLOURS.items():
-        svg = svg.replace(colour, f"var({variable}, {colour})")
-    return svg

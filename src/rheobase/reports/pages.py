@@ -1,16 +1,46 @@
 """Pages: templates filled in and written, one self-contained file each."""
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rheobase.records import replace_file
-from rheobase.reports.figures import Panel
+from rheobase.reports.drawing import Panel
 from rheobase.reports.tables import Table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image of a few pixels.
+
+    Attributes:
+        source: Its bytes, as an address.
+        alt: What it shows, for those who cannot see it.
+    """
+
+    source: str
+    alt: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: a picture, sentences, figures, tables and points, in this order."""
+
+    title: str
+    texts: tuple[str, ...] = ()
+    panels: tuple[Panel, ...] = ()
+    tables: tuple[Table, ...] = ()
+    points: tuple[str, ...] = ()
+    picture: Picture | None = None
+    words: bool = False
+    """Whether its tables hold words rather than numbers."""
+    folded: bool = False
+    """Whether its tables are shown only when they are asked for."""
 
 
 def write_page(path: Path, template: str, **content: Any) -> Path:

@@ -6,26 +6,15 @@ from dataclasses import dataclass
 from rheobase.papers import Cell, Paper
 from rheobase.records import Record
 from rheobase.reports import tables
-from rheobase.reports.figures import Axis, Curve, Panel, draw_curves, draw_gains, draw_heat_map
+from rheobase.reports.drawing import Panel
+from rheobase.reports.figures import Axis, Curve, draw_curves, draw_gains, draw_heat_map
 from rheobase.reports.groups import Group, choose, group, join
+from rheobase.reports.pages import Section
 from rheobase.reports.tables import Table
 
 _HEAT_MAP_STEPS = 75
 _GAINS_AT = (32, 64)
 _METHODS_AT = (8, 16, 32, 64, 128)
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a report: sentences, then figures, then tables, then points."""
-
-    title: str
-    texts: tuple[str, ...] = ()
-    panels: tuple[Panel, ...] = ()
-    tables: tuple[Table, ...] = ()
-    points: tuple[str, ...] = ()
-    words: bool = False
-    """Whether its tables hold words rather than numbers."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +170,7 @@ def _delays(e: _Evidence) -> Section | None:
             )
             last = {float(t): 100 * share for t, share in enumerate(r.extra["fired"][-1], 1)}
             fired.append(Curve(r.initial, last, colour))
-        axis = Axis("layer", "time step of the first spike", doubling=False)
+        axis = Axis("layer", "time step of the first spike", scale="even")
         panels.append(draw_curves(f"delay-{cell.name}", f"{cell.title}: first spike", first, axis=axis))
         axis = Axis(y="neurons that have fired, %")
         panels.append(

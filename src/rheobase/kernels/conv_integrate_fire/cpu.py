@@ -17,9 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rheobase.kernels.conv_integrate_fire import reference
+from rheobase.kernels.conv_integrate_fire import amx, reference
 from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Problem
+from rheobase.kernels.integrate_fire import integrate_fire
 
 # Currents at a time: fewer, and starting operations takes the time; more, and they leave the cache.
 PIECE = 1 << 19
@@ -29,8 +30,16 @@ EXACT = 1 << 24
 Convolution = Callable[[Tensor], Tensor]
 
 
-def run(problem: Problem, piece: int = PIECE) -> None:
-    """Fill `out`, updating `membrane` and `totals` in place."""
+def run(problem: Problem) -> None:
+    """Fill `out`, updating `membrane` and `totals` in place, on the matrix unit where there is one to use."""
+    if amx.supports(problem):
+        amx.run(problem)
+    else:
+        run_in_pieces(problem)
+
+
+def run_in_pieces(problem: Problem, piece: int = PIECE) -> None:
+    """Fill `out`, updating `membrane` and `totals` in place, by operations of PyTorch."""
     _keep_freed_memory()
     p = problem
     if p.weight.dtype != torch.int8:
@@ -42,8 +51,8 @@ def run(problem: Problem, piece: int = PIECE) -> None:
     elif len(p.spikes) > 1:
         # Fewer steps go less far, perhaps not beyond what is exact.
         half = len(p.spikes) // 2
-        run(_select(p, slice(half), slice(None)), piece)
-        run(_select(p, slice(half, None), slice(None)), piece)
+        run_in_pieces(_select(p, slice(half), slice(None)), piece)
+        run_in_pieces(_select(p, slice(half, None), slice(None)), piece)
     else:
         reference.run(p)
 
@@ -76,25 +85,35 @@ def _largest(values: Tensor) -> int:
 def _advance(p: Problem, piece: int) -> None:
     T, B, N, Y, X = p.out.shape
     convolve = _integer_convolution(p) if p.weight.dtype == torch.int8 else _float_convolution(p)
-    compare = torch.gt if p.strict else torch.ge
     membrane_BYXN = p.membrane.movedim(1, -1).contiguous()
-    # An infinite threshold would turn "does not fire" into 0·∞.
-    threshold = p.threshold.float().clamp(max=torch.finfo(torch.float32).max)
-    threshold_YXN = threshold[(None,) * (3 - threshold.dim())].movedim(0, -1)
+    threshold = p.threshold.float()
+    if threshold.dim() > 0:
+        threshold = threshold[(None,) * (3 - threshold.dim())].movedim(0, -1)
     for steps, samples in _cut(T, B, N * Y * X, piece):
         part = _select(p, steps, samples)
         current_nYXN = convolve(part.spikes.flatten(0, 1)).movedim(1, -1)
         current_tbYXN = current_nYXN.view(*part.out.shape[:2], Y, X, N)
         _add_residual(current_tbYXN, part)
-        membrane, fired = membrane_BYXN[samples], torch.empty_like(membrane_BYXN[samples])
-        for t, current in enumerate(current_tbYXN):
-            membrane += current
-            compare(membrane, threshold_YXN, out=fired)
-            # The product with 0 or 1 is exact, so this equals a selection and is much faster.
-            membrane.addcmul_(fired, threshold_YXN if p.reset == "subtract" else membrane, value=-1)
-            _signed(part.out[t].movedim(1, -1)).copy_(fired)
-            if part.totals is not None:
-                part.totals[t] += fired.flatten(1).sum(1).int()
+        out_tbYXN = part.out.movedim(2, -1)
+        # A batch's part is not contiguous, its steps are.
+        fits = all(step.is_contiguous() for step in out_tbYXN)
+        spikes_tbYXN = (
+            out_tbYXN if fits else torch.empty_like(out_tbYXN, memory_format=torch.contiguous_format)
+        )
+        integrate_fire(
+            current_tbYXN,
+            membrane_BYXN[samples],
+            threshold,
+            steps=len(out_tbYXN),
+            strict=p.strict,
+            reset=p.reset,
+            out=spikes_tbYXN,
+            backend="cpu",
+        )
+        if not fits:
+            out_tbYXN.copy_(spikes_tbYXN)
+        if part.totals is not None:
+            part.totals.add_(spikes_tbYXN.flatten(2).sum(2, dtype=torch.int32))
     if membrane_BYXN.data_ptr() != p.membrane.data_ptr():
         p.membrane.copy_(membrane_BYXN.movedim(-1, 1))
 

@@ -1,7 +1,7 @@
 """Weights and maps as the fused kernel reads them.
 
-Float32 weights go to the matrix units as two half-precision parts that add up to them. A spike is 0 or 1 and
-a pooled count a small whole number, so that every product is exact, and the sum is as good as one in float32.
+Float32 weights go to the matrix units as two half-precision parts that add up to them but for the last bit. A
+spike is 0 or 1 and a pooled count a small whole number, so that every product is exact.
 
 Letters: C input channels, N output channels.
 """
@@ -23,10 +23,13 @@ def keep(weight: Tensor, form: Hashable, make: Callable[[], Packed]) -> Packed:
     """What `make` makes of a weight, made once as long as the weight lives and is not changed."""
     if weight.is_inference():  # changes of such a tensor cannot be seen
         return make()
-    forms = _kept.setdefault(weight, {})
-    key = (form, weight._version)
+    # A view is made anew for every call; what it shows stays.
+    owner = weight if weight._base is None else weight._base
+    forms = _kept.setdefault(owner, {})  # type: ignore[no-untyped-call]
+    key = (form, weight.shape, weight.stride(), weight.storage_offset(), weight._version)
     if key not in forms:
-        forms[key] = make()
+        with torch.inference_mode(False):
+            forms[key] = make()
     return forms[key]  # type: ignore[no-any-return]
 
 

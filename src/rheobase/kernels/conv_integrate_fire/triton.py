@@ -23,6 +23,7 @@ from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
 from rheobase.kernels.conv_integrate_fire.packing import align, pack
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles
+from rheobase.kernels.conv_integrate_fire.widening import widen
 
 
 @triton.jit
@@ -128,7 +129,7 @@ def _fire(
 
 
 @triton.jit
-def _kernel(
+def _conv_integrate_fire(
     spikes,
     weight,
     bias,
@@ -222,7 +223,7 @@ def run(problem: Problem, tile: Tile | None) -> None:
         problem: What to do; groups and dilation must be 1, the threshold one value per channel.
         tile: What a program owns; chosen for the layer when not given.
     """
-    p = flatten_small_image(problem)
+    p = widen(flatten_small_image(problem))
     T, B, _, _, _ = p.spikes.shape
     N, _, kernel_y, kernel_x = p.weight.shape
     _, _, Y, X = p.membrane.shape
@@ -257,7 +258,7 @@ def run(problem: Problem, tile: Tile | None) -> None:
         residual_scale = torch.ones(N, dtype=state.dtype, device=state.device)
     threshold = vector(p.threshold.expand(N, 1, 1), largest, largest, largest)
     with torch.cuda.device_of(images):
-        _kernel[(programs,)](
+        _conv_integrate_fire[(programs,)](
             _describe(_fold_stride(images, p.stride), [block_b, block_y, 1, block_x, cut.depth]),
             _describe(weight, [cut.channels, cut.depth]),
             vector(p.bias, 0, 0),

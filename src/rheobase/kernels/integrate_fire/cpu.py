@@ -1,6 +1,7 @@
 """Integrate-and-fire on a processor: in place, a block of neurons at a time.
 
 A block's membrane stays in the cache for all steps, so that memory sees each current and each spike once.
+With the package llvmlite a compiled program does it, else some operations of PyTorch for each step.
 
 Letters: T steps, N all neurons of the batch, M distinct thresholds.
 """
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+
+from rheobase.kernels.integrate_fire import compiled
 
 # Smaller blocks spend their time starting operations, larger ones leave the second-level cache (measured with
 # benchmarks/integrate_fire.py --blocks).
@@ -28,6 +31,9 @@ def run(
     block: int = BLOCK,
 ) -> None:
     """Fill `spikes_TN` block by block, updating `membrane_N` and `counts_N` in place."""
+    if compiled.supports(current_TN, membrane_N, spikes_TN, counts_N):
+        compiled.run(current_TN, membrane_N, threshold_M, repeat, spikes_TN, strict=strict, reset=reset)
+        return
     compare = torch.gt if strict else torch.ge
     if spikes_TN.dtype == torch.uint8:
         # The same bits for 0 and 1, and torch converts to signed bytes several times faster.

@@ -13,7 +13,7 @@ BLOCK = 1024
 
 
 @triton.jit
-def _kernel(
+def _integrate_fire(
     current,
     membrane,
     threshold,
@@ -68,7 +68,7 @@ def run(
     """Fill `spikes_TN` in one launch, updating `membrane_N` and `counts_N` in place."""
     neurons = membrane_N.numel()
     with torch.cuda.device_of(membrane_N):
-        _kernel[(triton.cdiv(neurons, block),)](
+        _integrate_fire[(triton.cdiv(neurons, block),)](
             current_TN,
             membrane_N,
             threshold_M,

@@ -7,134 +7,31 @@ the accuracy after every step; once some number of steps will do, others only ru
 
 import copy
 import math
-import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
-from textwrap import shorten
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rheobase import methods
+from rheobase.advice.trials import TRIED, Advice, Budget, Trial
 from rheobase.coding import ConstantCurrent
 from rheobase.conversion import convert
 from rheobase.datasets import batches
 from rheobase.energy import PAPER, Convention, snn_joules
 from rheobase.evaluation import Evaluation, evaluate
-from rheobase.membrane import Half, Initial, Zero
+from rheobase.membrane import Half, Zero
 from rheobase.methods import Method
+from rheobase.progress import live_table
 from rheobase.snn import SNN
+
+__all__ = ["Advice", "Budget", "Trial", "advise"]
 
 PERCENTILES = (99.0, 99.9, 99.99)
 
 _STARTS_OF, _SETTINGS_OF = 3, 2
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a conversion may cost; whatever is not given is free.
-
-    With a loss of accuracy alone the fewest steps are looked for; with steps or joules alone the best
-    accuracy; with both kinds the first conversion that keeps to all of them is taken.
-
-    Attributes:
-        accuracy_loss: Points of accuracy below the ordinary network.
-        steps: Time steps.
-        joules: Energy of an image.
-    """
-
-    accuracy_loss: float | None = None
-    steps: int | None = None
-    joules: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.accuracy_loss is None and self.steps is None and self.joules is None:
-            raise ValueError("an empty budget: give accuracy_loss=, steps= or joules=")
-        if self.accuracy_loss is not None and not self.accuracy_loss >= 0:
-            raise ValueError(f"accuracy_loss is in points and at least 0, got {self.accuracy_loss}")
-        if self.steps is not None and (not isinstance(self.steps, int) or self.steps < 1):
-            raise ValueError(f"steps must be a whole number of at least 1, got {self.steps!r}")
-        if self.joules is not None and not self.joules > 0:
-            raise ValueError(f"joules must be above zero, got {self.joules}")
-
-    def __str__(self) -> str:
-        parts = {
-            f"a loss of {self.accuracy_loss} points": self.accuracy_loss,
-            f"{self.steps} steps": self.steps,
-            f"{self.joules} J": self.joules,
-        }
-        return " and ".join(text for text, value in parts.items() if value is not None)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One conversion that was tried.
-
-    Attributes:
-        method: The method with its settings.
-        initial: The start.
-        steps: After how many steps it does best within the budget; 0 if it was not measured.
-        accuracy: Percent right then, on the part of the data that was held out.
-        joules: Energy of an image up to then.
-        met: Whether that keeps to the budget.
-        note: Why it was not measured, if it was not.
-    """
-
-    method: Method
-    initial: Initial
-    steps: int = 0
-    accuracy: float = 0.0
-    joules: float = 0.0
-    met: bool = False
-    note: str = ""
-
-    @property
-    def name(self) -> str:
-        """The method, its settings where they are not the usual ones, and the start."""
-        usual = type(self.method).example()
-        changed = [
-            f" {f.name}={getattr(self.method, f.name)}"
-            for f in fields(self.method)
-            if getattr(self.method, f.name) != getattr(usual, f.name)
-        ]
-        return f"{self.method.name}{''.join(changed)}, start {self.initial}"
-
-    def __str__(self) -> str:
-        if self.note:
-            return f"{self.name:<44} not measured: {shorten(self.note, 70, placeholder=' …')}"
-        measured = f"{self.accuracy:6.2f} %  T = {self.steps:<4} {self.joules:9.3g} J"
-        return f"{self.name:<44} {measured}{'  met' if self.met else ''}"
-
-
-@dataclass(frozen=True)
-class Advice:
-    """What to take.
-
-    Attributes:
-        budget: What was asked for.
-        met: Whether it can be had.
-        snn: The conversion that was chosen: of those that keep to the budget the best, else the nearest.
-        chosen: How it was made, and how well it does.
-        ann: Percent right of the ordinary network on the held-out part.
-        measure: What percentages mean: "accuracy", or "agreement" with the ordinary network where the data
-            has no labels.
-        trials: Everything that was tried, in order.
-        verdict: In words.
-    """
-
-    budget: Budget
-    met: bool
-    snn: SNN = field(repr=False)
-    chosen: Trial
-    ann: float
-    measure: str
-    trials: list[Trial] = field(repr=False)
-    verdict: str
-
-    def __str__(self) -> str:
-        return "\n".join([f"ordinary network: {self.ann:.2f} %", *map(str, self.trials), self.verdict])
 
 
 def advise(
@@ -159,18 +56,25 @@ def advise(
         hold_out: The share of the inputs to measure on.
         seed: Of the parting of the inputs; the same seed gives the same advice.
         convention: What an operation costs.
-        progress: Whether to show each trial as it is done.
+        progress: Whether to show a table of what was tried as it grows.
+
+    Ctrl-C ends the search: the best until then is returned, marked as interrupted, where there is one.
 
     Raises:
         ValueError: If no method can convert the model; the message says why for each.
     """
     parts, measure = _part(copy.deepcopy(ann).eval(), calibration, hold_out, seed)
-    search = _Search(ann, parts, budget, budget.steps or most_steps, seed, convention, progress)
-    for trial in search.candidates():
-        search.try_out(trial)
-        if search.done:
-            break
-    return search.conclude(measure)
+    search = _Search(ann, parts, budget, budget.steps or most_steps, seed, convention)
+    interrupted = False
+    with live_table("advising", TRIED, search.most, shown=progress) as show:
+        try:
+            for trial in search.try_all():
+                show(str(trial), trial.cells, "green" if trial.met else "dim" if trial.note else "")
+        except KeyboardInterrupt:
+            if search.best is None:
+                raise
+            interrupted = True
+    return search.conclude(measure, interrupted)
 
 
 @dataclass(frozen=True)
@@ -210,10 +114,9 @@ class _Search:
         horizon: int,
         seed: int,
         convention: Convention,
-        progress: bool,
     ) -> None:
         self.ann, self.parts, self.budget, self.horizon = ann, parts, budget, horizon
-        self.seed, self.convention, self.progress = seed, convention, progress
+        self.seed, self.convention = seed, convention
         self.trials: list[Trial] = []
         self.best: tuple[Trial, SNN] | None = None
         self.impossible = False
@@ -230,10 +133,21 @@ class _Search:
             for method in _variants(self._aim(trial.method)):
                 yield Trial(method, trial.initial)
 
-    def try_out(self, trial: Trial) -> None:
-        """Convert, measure and note a candidate, unless it was tried before."""
-        if any((t.method, str(t.initial)) == (trial.method, str(trial.initial)) for t in self.trials):
-            return
+    @property
+    def most(self) -> int:
+        """How many candidates there are at most."""
+        return len(methods.names()) + 2 * _STARTS_OF + (2 + len(PERCENTILES)) * _SETTINGS_OF
+
+    def try_all(self) -> Iterator[Trial]:
+        """Go through the candidates, and give each as it was measured, until nothing better can be found."""
+        for trial in self.candidates():
+            if not any((t.method, str(t.initial)) == (trial.method, str(trial.initial)) for t in self.trials):
+                yield self._try_out(trial)
+                if self.done:
+                    return
+
+    def _try_out(self, trial: Trial) -> Trial:
+        """Convert, measure and note a candidate."""
         snn = None
         try:
             with warnings.catch_warnings():
@@ -248,8 +162,7 @@ class _Search:
         self.trials.append(trial)
         if snn is not None and not trial.note:
             self._keep_best(trial, snn)
-        if self.progress:
-            _show(trial)
+        return trial
 
     def _keep_best(self, trial: Trial, snn: SNN) -> None:
         if self.best is None or self._rank(trial) < self._rank(self.best[0]):
@@ -267,7 +180,7 @@ class _Search:
         limited = self.budget.steps is not None or self.budget.joules is not None
         return limited or self.horizon == 0
 
-    def conclude(self, measure: str) -> Advice:
+    def conclude(self, measure: str, interrupted: bool) -> Advice:
         """The advice."""
         if self.best is None:
             reasons = "\n".join(f"  {trial.name}: {trial.note}" for trial in self.trials)
@@ -275,6 +188,8 @@ class _Search:
         chosen, snn = self.best
         result = f"{chosen.name}: {chosen.accuracy:.2f} % after {chosen.steps} steps, {chosen.joules:.3g} J"
         found = "take" if chosen.met else f"{self.budget} is out of reach of all that was tried; nearest is"
+        if interrupted:
+            found = f"stopped after {len(self.trials)} trials; until then, {found}"
         return Advice(
             budget=self.budget,
             met=chosen.met,
@@ -284,6 +199,7 @@ class _Search:
             measure=measure,
             trials=self.trials,
             verdict=f"{found} {result}",
+            interrupted=interrupted,
         )
 
     def _measure(self, trial: Trial, snn: SNN) -> Trial:
@@ -346,13 +262,3 @@ def _variants(method: Method) -> Iterator[Method]:
     if isinstance(getattr(method, "percentile", None), float):
         for percentile in PERCENTILES:
             yield replace(method, percentile=percentile)  # type: ignore[call-arg]
-
-
-def _show(trial: Trial) -> None:
-    if not sys.stderr.isatty():
-        print(trial, file=sys.stderr, flush=True)
-        return
-    from rich.console import Console
-
-    style = "green" if trial.met else "dim" if trial.note else None
-    Console(stderr=True).print(str(trial), style=style, highlight=False, markup=False)

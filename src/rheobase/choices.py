@@ -1,0 +1,85 @@
+"""Choices between ways to do the same: measured once, kept in memory and on disk.
+
+They lie in `choices.json` in the folder of the environment variable `RHEOBASE_CACHE`, or of the user's cache.
+A file that cannot be read or written is no error: what it would have said is measured again.
+"""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rheobase.records import replace_file
+
+_REPEATS = 5
+
+_known: dict[str, str] | None = None
+
+
+def cache_folder() -> Path:
+    """Where measured choices are kept."""
+    given = os.environ.get("RHEOBASE_CACHE")
+    return Path(given) if given else Path.home() / ".cache" / "rheobase"
+
+
+def choose(key: str, ways: Mapping[str, Callable[..., None]], *arguments: Any) -> str:
+    """The name of the fastest of several ways, on a GPU.
+
+    Args:
+        key: What the choice depends on beside the device and the versions of torch.
+        ways: Functions that do the same to the same arguments; the first is taken where there is no choice.
+        arguments: What to try them on; they are copied first.
+    """
+    if len(ways) == 1:
+        return next(iter(ways))
+    full = f"{torch.cuda.get_device_name()}, torch {torch.__version__}: {key}"
+    known = _load().get(full)
+    if known is None or known not in ways:
+        times = {name: _time(way, arguments) for name, way in ways.items()}
+        known = min(times, key=lambda name: times[name])
+        _keep(full, known)
+    return known
+
+
+def _time(way: Callable[..., None], arguments: tuple[Any, ...]) -> float:
+    """Seconds of a call, replayed as a graph: so it is free of the time a call from Python takes."""
+    own = [a.clone() if isinstance(a, Tensor) else a for a in arguments]
+    way(*own)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        way(*own)
+    graph.replay()
+    times = []
+    for _ in range(_REPEATS):
+        began = time.perf_counter()
+        graph.replay()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def _load() -> dict[str, str]:
+    global _known
+    if _known is None:
+        try:
+            found = json.loads((cache_folder() / "choices.json").read_text(encoding="utf-8"))
+            _known = {str(k): str(v) for k, v in found.items()}
+        except (OSError, ValueError, AttributeError):
+            _known = {}
+    return _known
+
+
+def _keep(key: str, name: str) -> None:
+    known = _load()
+    known[key] = name
+    try:
+        replace_file(cache_folder() / "choices.json", json.dumps(known, indent=1, sort_keys=True) + "\n")
+    except OSError:
+        return

@@ -1,0 +1,104 @@
+"""What commands take: the arguments they share, and text turned into values."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rheobase.runs import RunRecord
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A built-in name (vgg16, resnet20, small …), one that comes trained (resnet20-cifar10), "
+        "`package.module:callable`, or an .onnx file."
+    ),
+]
+Network = Annotated[Path, typer.Argument(help="A spiking network, as `rheobase convert` writes it.")]
+Data = Annotated[str, typer.Option(help="`digits`, `cifar10`, `cifar100`, or a folder of images.")]
+Root = Annotated[Path | None, typer.Option(help="Where CIFAR lies; by default $RHEOBASE_DATA.")]
+Weights = Annotated[Path | None, typer.Option(help="A safetensors file, as `rheobase train` writes it.")]
+MethodName = Annotated[
+    str | None,
+    typer.Option(
+        help="A conversion method; `rheobase methods` lists them. By default the one the weights were "
+        "trained for, else robust-norm."
+    ),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--setting", help="A setting of the method, as name=value; repeatable.")
+]
+Start = Annotated[
+    str | None, typer.Option(help="zero, half, uniform, gaussian, or a fraction of the threshold.")
+]
+Steps = Annotated[int, typer.Option(help="Time steps.", min=1)]
+Samples = Annotated[int, typer.Option(help="Training images to calibrate on.", min=1)]
+Limit = Annotated[int | None, typer.Option(help="Only so many test images.", min=1)]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Ann = Annotated[str | None, typer.Option(help="The model that was converted, named as for `convert`.")]
+Page = Annotated[Path | None, typer.Option(help="Write a page with figures to this .html file.")]
+RecordFile = Annotated[Path | None, typer.Option("--record", help="Write what was measured here as JSON.")]
+
+INTERRUPTED = 130
+"""What a command that was stopped by Ctrl-C ends with."""
+
+
+def command_line() -> str:
+    """The command as it was typed."""
+    return shlex.join(["rheobase", *sys.argv[1:]])
+
+
+def parse_shape(text: str) -> list[int]:
+    """One input's shape, such as 3,32,32."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{text!r} is not a shape: give whole numbers such as 3,32,32") from None
+
+
+def parse_steps(text: str) -> list[int]:
+    """Numbers of steps, with commas between."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of steps: give whole numbers such as 8,16,32") from None
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """A name and its value, as name=value."""
+    name, found, value = text.partition("=")
+    if not found:
+        raise ValueError(f"{text!r} is not of the form name=value")
+    return name, value
+
+
+def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
+    """Settings of a method by name, each as name=value."""
+    return {name: _value(value) for name, value in map(parse_pair, pairs or [])}
+
+
+def _value(text: str) -> Any:
+    for known, value in (("true", True), ("false", False), ("none", None)):
+        if text.lower() == known:
+            return value
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def write_run(run: "RunRecord", page: Path | None, record: Path | None) -> None:
+    """Write what was measured where it was asked for: as a record, as a page, or both."""
+    from rheobase import reports
+
+    if record is not None:
+        run.write(record)
+        typer.echo(f"record: {record}")
+    if page is not None:
+        draw = reports.evaluation_page if run.diagnosis is None else reports.diagnosis_page
+        typer.echo(f"page: {draw(run, page)}")

@@ -1,0 +1,127 @@
+"""Commands that explain: where accuracy is lost, and which conversion to take."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rheobase.cli import networks
+from rheobase.cli.arguments import (
+    INTERRUPTED,
+    Data,
+    MethodName,
+    Model,
+    Page,
+    RecordFile,
+    Root,
+    Settings,
+    Start,
+    Steps,
+    Weights,
+    command_line,
+    parse_settings,
+    write_run,
+)
+
+
+def diagnose(
+    model: Model = "small",
+    weights: Weights = None,
+    data: Data = "digits",
+    method: MethodName = None,
+    initial: Start = None,
+    setting: Settings = None,
+    network: Annotated[
+        Path | None, typer.Option(help="Diagnose this conversion of MODEL, instead of a new one.")
+    ] = None,
+    steps: Steps = 16,
+    samples: Annotated[int, typer.Option(help="Training images to calibrate and diagnose on.", min=1)] = 256,
+    remedies: Annotated[bool, typer.Option(help="Try what may help, and measure its gain.")] = True,
+    page: Page = None,
+    record: RecordFile = None,
+    root: Root = None,
+) -> None:
+    """Find out where a conversion loses accuracy, site by site, and what helps.
+
+    Without `--weights` a built-in network is trained first, in seconds on the digits.
+
+    Example: `rheobase diagnose small --method max-norm --steps 8`,
+    `rheobase diagnose small --weights runs/digits.safetensors --page diagnose.html --record diagnose.json`
+    """
+    import rheobase
+    from rheobase import datasets, membrane
+
+    dataset = datasets.load(data, root)
+    calibration = networks.take(dataset.train, samples)
+    ann = networks.load_or_train(model, weights, dataset)
+    snn = (
+        networks.load_spiking(network)
+        if network is not None
+        else rheobase.convert(
+            ann,
+            method or networks.method_for(model, weights),
+            calibration,
+            initial=None if initial is None else membrane.parse(initial),
+            **parse_settings(setting),
+        )
+    )
+    if page is None and record is None:
+        typer.echo(rheobase.diagnose(ann, snn, calibration, steps, remedies=remedies))
+        return
+    from rheobase.runs import record_diagnosis
+
+    kept = record_diagnosis(
+        ann,
+        snn,
+        calibration,
+        steps,
+        title=f"{model} on {dataset.name}",
+        dataset=dataset.name,
+        command=command_line(),
+        classes=dataset.classes,
+        remedies=remedies,
+    )
+    typer.echo(kept.diagnosis)
+    write_run(kept, page, record)
+
+
+def advise(
+    model: Model = "small",
+    weights: Weights = None,
+    data: Data = "digits",
+    lose: Annotated[float | None, typer.Option(help="At most so many points of accuracy.", min=0)] = None,
+    steps: Annotated[int | None, typer.Option(help="At most so many time steps.", min=1)] = None,
+    microjoules: Annotated[float | None, typer.Option(help="At most so much energy for an image.")] = None,
+    samples: Annotated[int, typer.Option(help="Training images to fit to and choose by.", min=2)] = 512,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same advice.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write the spiking network to this file.")] = None,
+    record: RecordFile = None,
+    root: Root = None,
+) -> None:
+    """Find a conversion for a budget: methods, starts, settings and steps are tried in turn.
+
+    Test images are not looked at. Ctrl-C ends the search, and shows the best until then. Without `--weights`
+    a built-in network is trained first, in seconds on the digits.
+
+    Example: `rheobase advise small --lose 0.5`,
+    `rheobase advise small --weights runs/digits.safetensors --steps 4 --out best.safetensors`
+    """
+    import rheobase
+    from rheobase import datasets
+
+    joules = None if microjoules is None else microjoules * 1e-6
+    budget = rheobase.Budget(accuracy_loss=lose, steps=steps, joules=joules)
+    dataset = datasets.load(data, root)
+    ann = networks.load_or_train(model, weights, dataset)
+    advice = rheobase.advise(ann, networks.take(dataset.train, samples), budget, seed=seed)
+    typer.echo(f"ordinary network: {advice.ann:.2f} % on the held-out half\n{advice.verdict}")
+    if record is not None:
+        advice.write(record)
+        typer.echo(f"record: {record}")
+    if out is not None:
+        advice.snn.save(out)
+        typer.echo(f"written to {out}: `rheobase evaluate {out} --steps {advice.chosen.steps}` measures it")
+    if advice.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if not advice.met:
+        raise typer.Exit(1)

@@ -1,0 +1,143 @@
+"""Commands that make something: trained networks, spiking ones, files for other simulators."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rheobase.cli import networks
+from rheobase.cli.arguments import (
+    Data,
+    Device,
+    MethodName,
+    Model,
+    Network,
+    Root,
+    Samples,
+    Settings,
+    Start,
+    Weights,
+    parse_settings,
+)
+
+
+def train(
+    model: Model,
+    data: Data = "digits",
+    method: Annotated[str, typer.Option(help="The method to train for.")] = "opi",
+    recipe: Annotated[
+        str | None, typer.Option(help="A recipe's name; by default the one for MODEL and DATA.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the weights.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+    root: Root = None,
+    device: Device = "cpu",
+) -> None:
+    """Train a network with the method's activations; an interrupted training resumes.
+
+    Example: `rheobase train small --data digits --out runs/digits.safetensors`
+    """
+    from dataclasses import replace
+
+    import torch
+
+    import rheobase
+    from rheobase import datasets
+    from rheobase.checkpoints import save_weights
+    from rheobase.recipes import RECIPES, find_recipe
+    from rheobase.training import accuracy
+    from rheobase.training import train as fit
+
+    dataset = datasets.load(data, root)
+    default = f"{model}-{data}" if f"{model}-{data}" in RECIPES else data
+    chosen = find_recipe(recipe or default)
+    chosen = replace(chosen, epochs=epochs or chosen.epochs, seed=chosen.seed if seed is None else seed)
+    if device == "cpu":
+        chosen = replace(chosen, precision="float32", compile=False)
+    torch.manual_seed(chosen.seed)
+    prepared = rheobase.prepare(networks.build(model, len(dataset.classes)), method).to(device)
+    out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}.safetensors"
+    trained = fit(prepared, dataset.train, chosen, checkpoint=out.with_suffix(".checkpoint"))
+    share = accuracy(trained.model, dataset.test.to(device))
+    save_weights(
+        trained.model,
+        out,
+        {"model": model, "classes": len(dataset.classes), "dataset": dataset.name, "method": method},
+    )
+    typer.echo(f"test accuracy {100 * share:.2f} %; weights in {out}")
+
+
+def convert(
+    model: Model,
+    weights: Weights = None,
+    data: Data = "digits",
+    method: MethodName = None,
+    initial: Start = None,
+    coding: Annotated[
+        str | None, typer.Option(help="constant, poisson or tsc:WINDOW; by default the method's own.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where to write the spiking network.")] = Path("snn.safetensors"),
+    samples: Samples = 512,
+    setting: Settings = None,
+    root: Root = None,
+) -> None:
+    """Convert a trained network and write the spiking one to a file.
+
+    Example: `rheobase convert small --weights runs/digits.safetensors --data digits --initial half`
+    """
+    import rheobase
+    from rheobase import coding as codings
+    from rheobase import datasets, membrane
+
+    dataset = datasets.load(data, root)
+    network = networks.load(model, weights, dataset)
+    snn = rheobase.convert(
+        network,
+        method or networks.method_for(model, weights),
+        networks.take(dataset.train, samples),
+        initial=None if initial is None else membrane.parse(initial),
+        coding=None if coding is None else codings.parse(coding),
+        **parse_settings(setting),
+    )
+    snn.save(out)
+    made = f"method {snn.provenance.method}, start {snn.provenance.initial}"
+    typer.echo(f"{len(snn.sites)} sites, {made}: written to {out}")
+
+
+def export(
+    network: Network,
+    out: Annotated[Path, typer.Argument(help="The NIR file to write.")],
+    data: Data = "digits",
+    grid: Annotated[
+        bool,
+        typer.Option("--grid", help="Round weights to eight bits, so that every simulator's sums agree."),
+    ] = False,
+    profile: Annotated[
+        Literal["average", "portable"],
+        typer.Option(help="`portable` writes average pools as convolutions, for readers that drop pools."),
+    ] = "average",
+    steps: Annotated[int, typer.Option(help="Steps to record golden spikes for.", min=1)] = 32,
+    samples: Annotated[int, typer.Option(help="Training images to record golden spikes for.", min=1)] = 64,
+    root: Root = None,
+) -> None:
+    """Write a spiking network as a NIR file, with golden spikes beside it to check other simulators by.
+
+    Example: `rheobase export snn.safetensors net.nir --grid --profile portable`
+    """
+    from rheobase import datasets
+    from rheobase.nir import golden_path, to_nir
+
+    split = networks.take(datasets.load(data, root).train, samples)
+    written = to_nir(
+        networks.load_spiking(network),
+        out,
+        "grid" if grid else "float32",
+        profile,
+        golden=split.normalise(split.images),
+        steps=steps,
+    )
+    typer.echo(f"written: {out} and {golden_path(out)}")
+    fired = f"on {len(split)} images over {steps} steps the network fires {written.spikes:,} spikes"
+    why = ", as the grid rounds its weights" if grid else ""
+    typer.echo(f"{fired}; the file differs at {written.differing:,} places{why}")

@@ -1,0 +1,215 @@
+"""Commands that measure: one spiking network at every step, and all methods side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rheobase.cli import networks
+from rheobase.cli.arguments import (
+    INTERRUPTED,
+    Ann,
+    Data,
+    Device,
+    Limit,
+    Model,
+    Network,
+    Page,
+    RecordFile,
+    Root,
+    Samples,
+    Steps,
+    Weights,
+    command_line,
+    parse_pair,
+    parse_steps,
+    write_run,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from threading import Event
+
+    from torch import Tensor
+
+    from rheobase.datasets import Dataset, Split
+    from rheobase.evaluation import Evaluation
+    from rheobase.exit import Exit
+    from rheobase.runs import RunRecord
+    from rheobase.snn import SNN
+
+_CALIBRATION = 2000  # training images to fit an exit on, where there are as many
+
+
+Rule = Literal["margin", "confidence", "patience"]
+
+
+def evaluate(
+    network: Network,
+    data: Data = "digits",
+    steps: Steps = 32,
+    exit: Annotated[Rule | None, typer.Option(help="Let images leave when their answer is safe.")] = None,
+    lose: Annotated[
+        float, typer.Option(help="Points of accuracy that leaving early may cost; fitted on training images.")
+    ] = 0.2,
+    ann: Ann = None,
+    weights: Weights = None,
+    profile: Annotated[
+        Literal["exact", "fast", "int8"], typer.Option(help="The arithmetic: single, half or eight bits.")
+    ] = "exact",
+    batch_size: Annotated[int, typer.Option(help="Images at a time; changes no result.", min=1)] = 100,
+    limit: Limit = None,
+    page: Page = None,
+    record: RecordFile = None,
+    root: Root = None,
+    device: Device = "cpu",
+) -> None:
+    """Run a spiking network over the test images: accuracy, spikes and energy at every step.
+
+    Ctrl-C ends it after the present batch, and shows what was measured until then.
+
+    Example: `rheobase evaluate snn.safetensors --steps 32`,
+    `rheobase evaluate snn.safetensors --exit margin --lose 0.5 --page evaluate.html --record evaluate.json`
+    """
+    from rheobase import datasets
+    from rheobase.terminal import show, show_exit
+
+    snn = networks.load_spiking(network).to(device)
+    dataset = datasets.load(data, root)
+    split = networks.take(dataset.test, limit)
+    rule = None if exit is None else _fit(snn, dataset, exit, steps, lose)
+    found = _measure(snn, split, steps, batch_size, profile)
+    show({str(snn.provenance.initial): found})
+    if rule is not None and found.samples == len(split):
+        early = _measure(snn, split, steps, batch_size, profile, rule)
+        if early.samples == found.samples:
+            show_exit(found, early, rule)
+        found = early
+    title = f"{network.name} on {dataset.name}"
+    partial = found.samples < len(split)
+    if partial:
+        title = f"{title}, stopped after {found.samples:,} of {len(split):,} images"
+        typer.echo(title)
+    if page is not None or record is not None:
+        write_run(_record(snn, found, title, dataset, rule, ann, weights), page, record)
+    if partial:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _fit(snn: "SNN", dataset: "Dataset", rule: Rule, steps: int, lose: float) -> "Exit":
+    from rheobase import Confidence, Margin, Patience, fit_exit
+
+    kinds: dict[Rule, type[Exit]] = {"margin": Margin, "confidence": Confidence, "patience": Patience}
+    return fit_exit(snn, networks.take(dataset.train, _CALIBRATION), kinds[rule], steps=steps, loss=lose)
+
+
+def _measure(
+    snn: "SNN", split: "Split", steps: int, batch_size: int, profile: str, rule: "Exit | None" = None
+) -> "Evaluation":
+    """Evaluate a network; after Ctrl-C, on as many images as were done."""
+    import rheobase
+    from rheobase.progress import interruptible
+
+    with interruptible() as asked:
+        batches = _UntilAsked(split, batch_size, asked)
+        return rheobase.evaluate(snn, batches, steps, exit=rule, profile=profile)
+
+
+class _UntilAsked:
+    """The batches of a split, up to the moment when somebody asks to stop."""
+
+    def __init__(self, split: "Split", batch_size: int, asked: "Event") -> None:
+        self.split, self.batch_size, self.asked = split, batch_size, asked
+
+    def __len__(self) -> int:
+        return -(-len(self.split) // self.batch_size)
+
+    def __iter__(self) -> "Iterator[tuple[Tensor, Tensor]]":
+        for number, batch in enumerate(self.split.batches(self.batch_size)):
+            if self.asked.is_set():
+                if number == 0:
+                    raise KeyboardInterrupt
+                return
+            yield batch
+
+
+def _record(
+    snn: "SNN",
+    found: "Evaluation",
+    title: str,
+    dataset: "Dataset",
+    rule: "Exit | None",
+    ann: str | None,
+    weights: Path | None,
+) -> "RunRecord":
+    """What was measured; beside it the ordinary network, where it is known."""
+    from rheobase import inspect
+    from rheobase.energy import ann_joules, count_operations
+    from rheobase.runs import record_evaluation
+    from rheobase.training import accuracy
+
+    beside: dict[str, Any] = {}
+    if ann is not None:
+        network, example = networks.load(ann, weights, dataset), dataset.test.take(1)
+        x = example.normalise(example.images)
+        beside = {
+            "ann_accuracy": 100 * accuracy(network, dataset.test),
+            "ann_joules": ann_joules(count_operations(network, x).flop),
+            "coverage": inspect(network, x, show=False),
+        }
+    return record_evaluation(
+        snn, found, title=title, dataset=dataset.name, command=command_line(), exit=rule, **beside
+    )
+
+
+def compare(
+    model: Model = "small",
+    weights: Weights = None,
+    data: Data = "digits",
+    methods: Annotated[str, typer.Option(help="Names with commas between, or `all`.")] = "all",
+    initial: Annotated[str, typer.Option(help="Starts with commas between.")] = "zero,half",
+    steps: Annotated[str, typer.Option(help="Columns with commas between.")] = "8,16,32,64,128",
+    coding: Annotated[
+        Literal["constant", "own"], typer.Option(help="`constant` for all, or each method's `own`.")
+    ] = "constant",
+    trained: Annotated[
+        list[str] | None, typer.Option(help="Weights trained for a method, as opi=FILE; repeatable.")
+    ] = None,
+    samples: Samples = 256,
+    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("compare.html"),
+    root: Root = None,
+) -> None:
+    """Convert one trained network by every method and start, and put them side by side.
+
+    Without `--weights` a built-in network is trained first, in seconds on the digits. Ctrl-C ends it, and
+    shows the rows measured until then.
+
+    Example: `rheobase compare small --methods robust-norm,max-norm --initial zero,half --steps 4,8,16`
+    """
+    from rheobase import datasets, membrane
+    from rheobase import methods as registry
+    from rheobase.contest import compare as contest
+    from rheobase.reports import comparison_page
+    from rheobase.terminal import show_comparison
+
+    dataset = datasets.load(data, root)
+    columns = parse_steps(steps)
+    starts = [membrane.parse(name) for name in initial.split(",")]
+    names = None if methods == "all" else methods.split(",")
+    for name in names or []:
+        registry.find(name)
+    own = {name: networks.load(model, Path(file), dataset) for name, file in map(parse_pair, trained or [])}
+    result = contest(
+        networks.load_or_train(model, weights, dataset),
+        networks.take(dataset.train, samples),
+        dataset.test,
+        names=names,
+        initials=starts,
+        steps=columns,
+        coding=coding,
+        trained=own,
+        title=f"{model} on {dataset.name}",
+    )
+    show_comparison(result)
+    result.write(out.with_suffix(".json"))
+    typer.echo(f"record: {out.with_suffix('.json')}\npage: {comparison_page(result, out)}")

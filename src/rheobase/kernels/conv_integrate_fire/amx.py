@@ -1,0 +1,150 @@
+"""A convolution that drives integrate-and-fire neurons, on a processor's matrix unit (Intel AMX).
+
+No current ever goes to memory: see `amx_program`. It needs the package llvmlite, which brings its own
+compiler. Threads share out the samples.
+
+Letters: T steps, B batch, C input channels, N output channels, Y and X output rows and columns.
+"""
+
+import ctypes
+import platform
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rheobase.kernels.conv_integrate_fire.packing import keep
+from rheobase.kernels.conv_integrate_fire.problem import Problem
+
+if TYPE_CHECKING:
+    from rheobase.kernels.conv_integrate_fire.amx_program import Layer
+
+# Output positions at a time: their potentials and spikes stay in the second-level cache.
+POSITIONS = 1 << 10
+
+_ASK_FOR_PERMISSION, _TILE_DATA, _SYSTEM_CALL = 0x1023, 18, 158
+
+
+@cache
+def explain_no_matrix_unit() -> str | None:
+    """Say why the matrix unit cannot be used in this process, or return None when it can."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return "it is used on Linux with an x86-64 processor only"
+    if find_spec("llvmlite") is None:
+        return "the package llvmlite is not installed"
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    missing = [name for name in ("amx-tile", "amx-int8", "amx-bf16", "avx512f") if not features.get(name)]
+    if missing:
+        return f"the processor lacks {', '.join(missing)}"
+    if ctypes.CDLL(None).syscall(_SYSTEM_CALL, _ASK_FOR_PERMISSION, _TILE_DATA) != 0:
+        return "the system does not permit it"
+    return None
+
+
+def supports(p: Problem) -> bool:
+    """Whether `run` can solve a problem."""
+    residual = p.residual is None or p.residual.dtype in (torch.uint8, p.membrane.dtype)
+    return (
+        p.weight.dtype in (torch.int8, torch.bfloat16)
+        and p.spikes.dtype == p.out.dtype == torch.uint8
+        and len(p.weight) % 16 == 0
+        and (p.groups, p.dilation) == (1, (1, 1))
+        and p.stride[0] == p.stride[1]
+        and all(size == 1 for size in p.threshold.shape[-2:])
+        and p.membrane.movedim(1, -1).is_contiguous()
+        and p.out.movedim(2, -1).is_contiguous()
+        and residual
+        and explain_no_matrix_unit() is None
+    )
+
+
+def run(p: Problem) -> None:
+    """Fill `out`, updating `membrane` and `totals` in place."""
+    from rheobase.kernels.conv_integrate_fire.amx_program import compile_layer
+    from rheobase.kernels.programs import share
+
+    # Asking is what makes the system permit it: without, the first instruction ends the process.
+    if (reason := explain_no_matrix_unit()) is not None:
+        raise RuntimeError(f"the matrix unit cannot be used: {reason}")
+    T, B = p.spikes.shape[:2]
+    N, kind = len(p.weight), p.membrane.dtype
+    layer = _describe(p)
+    residual = p.membrane if p.residual is None else p.residual.movedim(-3, -1).contiguous()
+    totals = None if p.totals is None else p.totals.contiguous()
+
+    def vector(values: Tensor | None, default: int) -> Tensor:
+        values = torch.full((N,), default) if values is None else values.flatten()
+        return values.to(kind).expand(N).contiguous()
+
+    given = [
+        p.spikes.movedim(2, -1).contiguous(),
+        keep(p.weight, ("tiles", layer.depth), lambda: pack(p.weight, layer)),
+        vector(p.bias, 0),
+        vector(p.residual_scale, 1),
+        vector(p.threshold, 0),
+        p.membrane,
+        residual,
+        p.out,
+        p.membrane if totals is None else totals,
+    ]
+    program = compile_layer(layer)
+    constant = p.residual is not None and p.residual.dim() == p.membrane.dim()
+
+    def work(first: int, last: int) -> None:
+        images = max(1, min(last - first, POSITIONS // layer.pitch))
+        positions = layer.count_positions(images)
+        image = torch.zeros(layer.count_bytes(images), dtype=torch.uint8)
+        potential = torch.zeros(positions * N, dtype=kind)
+        pointers = [tensor.data_ptr() for tensor in (*given, image, potential, _shape_tiles(layer.depth))]
+        program(*pointers, T, B, 0 if constant else B, first, last, images, positions // 32)
+
+    share(work, B)
+    if p.totals is not None and totals is not None and totals is not p.totals:
+        p.totals.copy_(totals)
+
+
+def pack(weight: Tensor, layer: "Layer") -> Tensor:
+    """Lay out (N, C, kernel rows, kernel columns) as tiles, each of rows of four bytes for each neuron."""
+    N, rows = weight.shape[0], weight.shape[2]
+    width, four = layer.depth // layer.item, 4 // layer.item
+    flat = weight.permute(2, 3, 1, 0).reshape(rows, -1, N)
+    flat = F.pad(flat, (0, 0, 0, layer.chunks * width - flat.shape[1]))
+    tiles = flat.view(rows, layer.chunks, width // four, four, N // 16, 16)
+    return tiles.permute(0, 1, 4, 2, 5, 3).contiguous()
+
+
+def _describe(p: Problem) -> "Layer":
+    from rheobase.kernels.conv_integrate_fire.amx_program import Layer
+
+    C, H, W = p.spikes.shape[2:]
+    residual = "" if p.residual is None else "count" if p.residual.dtype == torch.uint8 else "current"
+    return Layer(
+        C,
+        H,
+        W,
+        len(p.weight),
+        (p.weight.shape[2], p.weight.shape[3]),
+        p.stride[0],
+        p.padding,
+        p.weight.dtype == torch.int8,
+        p.strict,
+        p.reset == "subtract",
+        residual,
+        p.totals is not None,
+    )
+
+
+@cache
+def _shape_tiles(depth: int) -> Tensor:
+    """Describe the eight tiles to the processor: accumulators, two of spikes, two of weights."""
+    shapes = [(16, 64)] * 4 + [(16, depth)] * 2 + [(depth // 4, 64)] * 2
+    table = torch.zeros(64, dtype=torch.uint8)
+    table[0] = 1
+    for i, (rows, width) in enumerate(shapes):
+        table[16 + 2 * i], table[48 + i] = width, rows
+    return table

@@ -1,0 +1,126 @@
+"""Programs for the processor at hand, written as LLVM instructions and compiled when first needed.
+
+This needs the package llvmlite, which brings its own compiler. Kernels that use it have a second way without.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+import llvmlite.ir as ir
+import torch
+
+BIT, BYTE, HALF, WORD, LONG = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+FLOAT, POINTER = ir.FloatType(), ir.PointerType()
+# So many neurons at a time: one register of 512 bits, or a few smaller ones.
+LANES = 16
+
+
+class Program:
+    """A function `run` that takes pointers, then whole numbers, being written."""
+
+    def __init__(self, pointers: Sequence[str], numbers: Sequence[str]) -> None:
+        self.module = ir.Module()
+        kinds = [*(POINTER for _ in pointers), *(LONG for _ in numbers)]
+        self.function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), kinds), "run")
+        self.given = dict(zip((*pointers, *numbers), self.function.args, strict=True))
+        self.b = ir.IRBuilder(self.function.append_basic_block())
+
+    @contextmanager
+    def loop(self, count: ir.Value | int) -> Iterator[ir.Value]:
+        """Write what follows to be done for 0 … count − 1."""
+        b = self.b
+        before = b.block
+        head, body, end = (self.function.append_basic_block() for _ in range(3))
+        b.branch(head)
+        b.position_at_end(head)
+        i = b.phi(LONG)
+        i.add_incoming(long(0), before)
+        b.cbranch(b.icmp_signed("<", i, long(count) if isinstance(count, int) else count), body, end)
+        b.position_at_end(body)
+        yield i
+        i.add_incoming(b.add(i, long(1)), b.block)
+        b.branch(head)
+        b.position_at_end(end)
+
+    def at(self, name: str, *terms: tuple[ir.Value, int] | int) -> ir.Value:
+        """The address so many bytes behind a pointer; a pair is an index and the bytes of one."""
+        offset = long(0)
+        for term in terms:
+            more = long(term) if isinstance(term, int) else self.b.mul(term[0], long(term[1]))
+            offset = self.b.add(offset, more)
+        return self.b.gep(self.given[name], [offset], source_etype=BYTE)
+
+    def load(self, place: ir.Value, kind: ir.Type) -> ir.Value:
+        """What lies at an address."""
+        return self.b.load(place, align=1, typ=kind)
+
+    def call(self, name: str, *arguments: ir.Value) -> None:
+        """Call an instruction of the processor, or of LLVM, by its name."""
+        kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
+        self.b.call(self.module.globals.get(name) or ir.Function(self.module, kind, name), arguments)
+
+    def copy(self, target: ir.Value, source: ir.Value, size: int) -> None:
+        """Copy some bytes."""
+        self.call("llvm.memcpy.p0.p0.i64", target, source, long(size), ir.Constant(BIT, 0))
+
+    def fire(
+        self, potential: ir.Value, threshold: ir.Value, *, strict: bool, subtract: bool
+    ) -> tuple[ir.Value, ir.Value]:
+        """Compare neurons' potentials with their thresholds: who fires, and the potentials after that."""
+        b, integer = self.b, potential.type.element == WORD
+        compare, minus = (b.icmp_signed, b.sub) if integer else (b.fcmp_ordered, b.fsub)
+        fired = compare(">" if strict else ">=", potential, threshold)
+        after = minus(potential, threshold) if subtract else ir.Constant(potential.type, None)
+        return fired, b.select(fired, after, potential)
+
+    def finish(self) -> Callable[..., Any]:
+        """Compile it; the result takes addresses and numbers, and lets other Python threads run meanwhile."""
+        self.b.ret_void()
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        module = llvm.parse_assembly(str(self.module))
+        module.verify()
+        features = f"{llvm.get_host_cpu_features().flatten()},-prefer-256-bit"
+        machine = llvm.Target.from_default_triple().create_target_machine(
+            llvm.get_host_cpu_name(), features, opt=2, jit=True
+        )
+        options = llvm.create_pipeline_tuning_options(2)
+        options.loop_vectorization = True
+        passes = llvm.create_pass_builder(machine, options)
+        passes.getModulePassManager().run(module, passes)
+        engine = llvm.create_mcjit_compiler(module, machine)
+        engine.finalize_object()
+        kinds = [ctypes.c_void_p if a.type == POINTER else ctypes.c_int64 for a in self.function.args]
+        run = ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address("run"))
+        run.engine = engine  # type: ignore[attr-defined]  # the instructions live as long as it does
+        return run
+
+
+def long(value: int) -> ir.Constant:
+    """A whole number to count and address with."""
+    return ir.Constant(LONG, value)
+
+
+def share(work: Callable[[int, int], None], count: int) -> None:
+    """Call work(first, last) for parts of 0 … count, one part for each of PyTorch's threads."""
+    threads = max(1, min(torch.get_num_threads(), count))
+    cuts = [count * i // threads for i in range(threads + 1)]
+    if threads == 1:
+        work(0, count)
+    else:
+        list(_pool(threads).map(work, cuts[:-1], cuts[1:]))
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "rheobase")
+
+
+# A forked process has none of the threads.
+os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -1,0 +1,41 @@
+"""Counting over time: how many signals were not zero at each step, and how many synapses they reached.
+
+Letters: T steps, B batch, N values of a sample.
+"""
+
+import torch
+from torch import Tensor
+
+from rheobase.kernels.backends import choose_backend
+from rheobase.kernels.tally import reference
+
+__all__ = ["tally"]
+
+
+@torch.no_grad()
+def tally(
+    signal: Tensor, fan_out: Tensor | None = None, *, backend: str = "auto"
+) -> tuple[Tensor, Tensor | None]:
+    """Count what was sent at each step.
+
+    Args:
+        signal: (T, B, ...), of any dtype. A value that is not zero counts as one.
+        fan_out: One sample's shape: how many synapses each value reaches, whole numbers.
+        backend: `"auto"`, `"reference"` or `"triton"`.
+
+    Returns:
+        How many values were not zero, (T,) int64, and how many synapses they reached, (T,) int64, or None
+        without a fan-out.
+
+    Raises:
+        ValueError: Shapes do not fit, or the backend cannot run.
+    """
+    if fan_out is not None and fan_out.shape != signal.shape[2:]:
+        raise ValueError(
+            f"fan_out has shape {tuple(fan_out.shape)}: expected one sample's, {tuple(signal.shape[2:])}"
+        )
+    if choose_backend(signal.device, backend, offered=("reference", "triton")) == "reference":
+        return reference.run(signal, fan_out)
+    from rheobase.kernels.tally import triton
+
+    return triton.run(signal, fan_out)

@@ -1,0 +1,148 @@
+"""Drawing: panels as inline SVG that follow the page's colours, light or dark.
+
+Every colour below is written into the SVG as a CSS variable of the page, with the light value to fall back
+on. The same numbers give the same bytes.
+"""
+
+import functools
+import io
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_P = ParamSpec("_P")
+
+COLOURS = {
+    "#0b0b0c": "--ink",
+    "#5f5e5b": "--muted",
+    "#dddcd5": "--line",
+    "#2a78d6": "--series-1",
+    "#d9541e": "--series-2",
+    "#148f63": "--series-3",
+    "#6a4fc9": "--series-4",
+    "#c2407c": "--series-5",
+    "#8a6d00": "--series-6",
+}
+INK, MUTED, LINE, *SERIES = COLOURS
+WIDTH, HEIGHT = 5.2, 3.5
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure ready for a page.
+
+    Attributes:
+        title: What it shows.
+        svg: The drawing.
+        alt: The same in words, for those who cannot see it.
+    """
+
+    title: str
+    svg: str
+    alt: str
+
+
+def styled(draw: Callable[_P, Panel]) -> Callable[_P, Panel]:
+    """Draw in the style above, whatever the user's own."""
+
+    @functools.wraps(draw)
+    def styled(*args: _P.args, **kwargs: _P.kwargs) -> Panel:
+        import matplotlib
+
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()
+            matplotlib.rcParams.update(_STYLE)
+            return draw(*args, **kwargs)
+
+    return styled
+
+
+def shorten(name: str, most: int) -> str:
+    """A name that fits beside a figure."""
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def end_of(site: str, most: int) -> str:
+    """A site's name, or its end, which tells more than its beginning."""
+    return site if len(site) <= most else "…" + site[1 - most :]
+
+
+def new_panel(left: float, width: float, height: float = HEIGHT, room: float = 0.0) -> "tuple[Figure, Axes]":
+    """An empty panel.
+
+    Args:
+        left: Where the drawing begins, as a share of the panel's width.
+        width: How wide it is, as such a share.
+        height: Of the whole panel, in inches.
+        room: What to keep free above the drawing, in inches.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height))
+    bottom = 0.56 / height
+    return figure, figure.add_axes((left, bottom, width, 1 - bottom - (0.21 + room) / height))
+
+
+def draw_ticks(
+    axes: "Axes", ticks: Iterable[tuple[float, float, float]], colour: str, width: float, **look: Any
+) -> None:
+    """Upright strokes, each (x, from y, to y).
+
+    They are one broken line: as so many marks they would take many times as many bytes.
+    """
+    xs: list[float] = []
+    ys: list[float] = []
+    for x, low, high in ticks:
+        xs += [x, x, math.nan]
+        ys += [low, high, math.nan]
+    axes.plot(xs, ys, color=colour, linewidth=width, solid_capstyle="butt", **look)
+
+
+def to_svg(figure: "Figure", name: str) -> str:
+    """A figure as an element of a page: no prologue, no metadata, names of its own, the page's colours."""
+    import matplotlib
+
+    out = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(out, format="svg", transparent=True, metadata=nothing)
+    svg = out.getvalue()
+    svg = svg[svg.index("<svg") :].rstrip()
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' d="[^"]*"', lambda path: _compress(path[0]), svg)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r"'DejaVu Sans'[^;\"]*sans-serif", "system-ui, sans-serif", svg)
+    for colour, variable in COLOURS.items():
+        svg = svg.replace(colour, f"var({variable}, {colour})")
+    return svg
+
+
+def _compress(path: str) -> str:
+    """A path with two decimals, which is finer than the eye, and upright strokes written as such."""
+    short = " ".join(re.sub(r"(\d\.\d\d)\d+", r"\1", path).split())
+    return " " + re.sub(r"M (\S+) (\S+) L \1 (\S+) ?", r"M\1 \2V\3", short)

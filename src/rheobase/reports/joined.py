@@ -1,0 +1,238 @@
+"""Several runs on one page, whichever command wrote them."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rheobase import documents
+from rheobase.contest import Comparison
+from rheobase.reports.comparison import comparison_page
+from rheobase.reports.drawing import Panel
+from rheobase.reports.evaluations import accuracy_by_energy, choose_steps
+from rheobase.reports.figures import Axis, Curve, draw_curves
+from rheobase.reports.pages import Section, write_page
+from rheobase.reports.run_pages import diagnosis_page, evaluation_page
+from rheobase.reports.run_sections import settings_of
+from rheobase.reports.tables import DASH, Line, Table, number
+from rheobase.runs import RunRecord
+
+_COLOURED = 6
+# What only one kind of file has.
+_KINDS: dict[str, type[RunRecord] | type[Comparison]] = {"evaluation": RunRecord, "rows": Comparison}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One conversion: a whole run, or a line of a comparison.
+
+    Attributes:
+        names: What it can be called, from short to certainly different.
+        data: On what it was measured.
+        ann: Percent right before conversion.
+        accuracy: Percent right by steps.
+        energy: Percent right by the µJ of an image.
+        costs: Steps, mean steps, spikes, operations and joules of an image at the end.
+        findings: What a diagnosis found.
+    """
+
+    names: tuple[str, ...]
+    data: str
+    ann: float | None
+    accuracy: Mapping[int, float]
+    energy: Mapping[float, float]
+    costs: tuple[int, float, float, float, float]
+    findings: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def page_of(files: Sequence[Path | str], out: Path | str) -> Path:
+    """Write the page of one file with results, or one page that joins several.
+
+    Args:
+        files: What `RunRecord.write` and `Comparison.write` wrote.
+        out: The file to write.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        ValueError: There are no files, or one is of no known kind, lacks a field or has a wrong one.
+    """
+    found = [_read(path) for path in files]
+    if len(found) != 1:
+        return joined_page(found, out)
+    (record,) = found
+    if isinstance(record, Comparison):
+        return comparison_page(record, out)
+    return evaluation_page(record, out) if record.diagnosis is None else diagnosis_page(record, out)
+
+
+def joined_page(
+    records: Sequence[RunRecord | Comparison], out: Path | str, title: str = "Runs side by side"
+) -> Path:
+    """Write one page that shows how several runs compare.
+
+    Args:
+        records: Runs and comparisons, in the order to show them in.
+        out: The file to write.
+        title: What the page is called.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        ValueError: There is nothing to show.
+    """
+    entries = [entry for record in records for entry in _entries(record)]
+    if not entries:
+        raise ValueError("there is nothing to join: pass at least one run with results")
+    labelled = dict(zip(_labels(entries), entries, strict=True))
+    ranked = sorted(labelled, key=lambda label: -max(labelled[label].accuracy.values()))
+    coloured = {label: i for i, label in enumerate(ranked[:_COLOURED])}
+    sections = [
+        Section("Accuracy and energy", panels=_panels(labelled, coloured), tables=_tables(labelled)),
+        _findings(labelled),
+        _settings(labelled),
+    ]
+    return write_page(
+        Path(out),
+        "run.html.j2",
+        title=title,
+        lead=_tell(labelled),
+        sections=[section for section in sections if section is not None],
+        settings=_shared_settings(labelled),
+    )
+
+
+def _read(path: Path | str) -> RunRecord | Comparison:
+    content = documents.read_fields(path)
+    for name, kind in _KINDS.items():
+        if name in content:
+            return documents.build(kind, content, path)
+    raise ValueError(
+        f"{path} is neither the record of a run (it has no field 'evaluation') nor a comparison (no field "
+        "'rows'); records of a paper are drawn from their folder"
+    )
+
+
+def _entries(record: RunRecord | Comparison) -> list[_Entry]:
+    if isinstance(record, RunRecord):
+        return [_entry_of_run(record)]
+    return [
+        _Entry(
+            names=(f"{row.method}, {row.initial}", f"{record.title}: {row.method}, {row.initial}"),
+            data=f"{record.title}, {record.samples:,} images",
+            ann=record.ann_accuracy,
+            accuracy=row.accuracy,
+            energy={1e6 * row.joules: row.accuracy[max(row.accuracy)]} if row.joules else {},
+            costs=(row.steps, row.steps, row.spikes, row.sop, row.joules),
+        )
+        for row in record.rows
+        if row.accuracy
+    ]
+
+
+def _entry_of_run(record: RunRecord) -> _Entry:
+    found = record.evaluation
+    return _Entry(
+        names=(f"{record.method}, {record.initial}", record.title),
+        data=f"{record.dataset or DASH}, {found.samples:,} images",
+        ann=record.ann_accuracy,
+        accuracy=dict(enumerate(found.accuracy, 1)),
+        energy=accuracy_by_energy(found),
+        costs=(found.steps, found.latency[-1], found.spikes_per_image[-1], found.sop[-1], found.joules[-1]),
+        findings=() if record.diagnosis is None else tuple(map(str, record.diagnosis.findings)),
+        settings=settings_of(record),
+    )
+
+
+def _labels(entries: Sequence[_Entry]) -> list[str]:
+    """For each entry the shortest name that is no other's; numbered where none is."""
+    counts = Counter(name for entry in entries for name in set(entry.names))
+    names = [next((n for n in entry.names if counts[n] == 1), entry.names[-1]) for entry in entries]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{i}. {name}" for i, name in enumerate(names, 1)]
+
+
+def _tell(labelled: Mapping[str, _Entry]) -> str:
+    best = max(labelled, key=lambda label: max(labelled[label].accuracy.values()))
+    top = max(labelled[best].accuracy.values())
+    told = f"{len(labelled)} conversions; the highest accuracy is {number(top)} %, of {best}."
+    if len({entry.data for entry in labelled.values()}) > 1:
+        told += " They were not all measured on the same data: see the table before comparing them."
+    return told
+
+
+def _panels(labelled: Mapping[str, _Entry], coloured: Mapping[str, int]) -> tuple[Panel, ...]:
+    anns = {entry.ann for entry in labelled.values()}
+    ann = anns.pop() if len(anns) == 1 else None
+    ways: dict[str, tuple[str, Axis, Callable[[_Entry], Mapping[float, float]]]] = {
+        "accuracy": (
+            "Accuracy after each time step",
+            Axis(),
+            lambda entry: {float(t): a for t, a in entry.accuracy.items()},
+        ),
+        "energy": (
+            "Accuracy over energy",
+            Axis("energy of an image, µJ", scale="tenfold"),
+            lambda entry: entry.energy,
+        ),
+    }
+    panels = []
+    for name, (title, axis, points_of) in ways.items():
+        curves = []
+        for label, entry in labelled.items():
+            points, colour = points_of(entry), coloured.get(label)
+            key = None if label in coloured else ""
+            if points:
+                curves.append(Curve(label, points, colour, marked=len(points) == 1, key=key))
+        curves.sort(key=lambda curve: -1 if curve.colour is None else _COLOURED - curve.colour)
+        if curves:
+            panels.append(draw_curves(name, title, curves, ann=ann, axis=axis))
+    return tuple(panels)
+
+
+def _tables(labelled: Mapping[str, _Entry]) -> tuple[Table, ...]:
+    reached = {t for entry in labelled.values() for t in entry.accuracy}
+    moments = [t for t in choose_steps(max(reached)) if t in reached]
+    accuracy, costs = [], []
+    for label, entry in labelled.items():
+        values = (number(entry.accuracy.get(t)) for t in moments)
+        accuracy.append(Line(label, (number(entry.ann), *values, entry.data)))
+        steps, latency, spikes, sop, joules = entry.costs
+        shown = (str(steps), f"{latency:.1f}", number(entry.accuracy.get(steps)), f"{spikes:,.0f}")
+        costs.append(Line(label, (*shown, f"{sop:,.0f}", f"{1e6 * joules:.4g}")))
+    header = ("Percent right", "ANN", *(f"T={t}" for t in moments), "Measured on")
+    cost_header = ("At the end", "Steps", "Mean steps", "Percent right", "Spikes", "SOP", "Energy, µJ")
+    return (
+        Table("Accuracy", header, tuple(accuracy)),
+        Table("Spikes, operations and energy of an image", cost_header, tuple(costs)),
+    )
+
+
+def _findings(labelled: Mapping[str, _Entry]) -> Section | None:
+    points = [f"{label}: {text}" for label, entry in labelled.items() for text in entry.findings]
+    return Section("Findings", points=tuple(points)) if points else None
+
+
+def _settings(labelled: Mapping[str, _Entry]) -> Section | None:
+    """In what runs differ, a column for each; comparisons have no settings of their own."""
+    told = {label: entry.settings for label, entry in labelled.items() if entry.settings}
+    lines = []
+    for name in dict.fromkeys(name for settings in told.values() for name in settings):
+        values = tuple(settings.get(name, DASH) for settings in told.values())
+        if len(set(values)) > 1:
+            lines.append(Line(name, values))
+    if not lines:
+        return None
+    table = Table("In what they differ", ("", *told), tuple(lines))
+    return Section("Runs", tables=(table,), words=True)
+
+
+def _shared_settings(labelled: Mapping[str, _Entry]) -> dict[str, str]:
+    """What all runs were done with."""
+    told = [entry.settings for entry in labelled.values() if entry.settings]
+    first = told[0] if told else {}
+    return {name: value for name, value in first.items() if all(s.get(name) == value for s in told)}

@@ -1,0 +1,94 @@
+"""Settings that a paper leaves open, chosen on images held out of the training set.
+
+Every candidate is trained on the rest and measured on the held-out images, never on test images. The best is
+then trained on all training images, and reported beside the paper's own settings, with a label.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from rheobase.methods import Method
+from rheobase.papers import Cell
+from rheobase.recipes import Recipe
+from rheobase.records import Record
+
+TABLE = "study"
+"""The table that records of candidates are measured for."""
+
+STEPS = (8, 16, 32)
+"""After how many steps candidates are judged: the mean accuracy counts."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Settings to try; None is what the paper has.
+
+    Attributes:
+        clip_decay: L2 penalty on the trained thresholds.
+        start: The trained thresholds before training.
+        batch_size: Images per step.
+    """
+
+    clip_decay: float | None = None
+    start: float | None = None
+    batch_size: int | None = None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:g}" for name, value in self.changes.items()) or "the paper's own"
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What is not as in the paper."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def adapt(self, recipe: Recipe, method: Method) -> tuple[Recipe, Method]:
+        """Training and method with these settings."""
+        of_method = {"start": self.start} if self.start is not None else {}
+        of_recipe = {name: value for name, value in self.changes.items() if name not in of_method}
+        return replace(recipe, **of_recipe), replace(method, **of_method)
+
+
+CANDIDATES = (
+    Candidate(),
+    Candidate(clip_decay=1e-3),
+    Candidate(clip_decay=2e-3),
+    Candidate(start=2.0),
+    Candidate(start=8.0),
+    Candidate(batch_size=256),
+    Candidate(clip_decay=2e-3, start=2.0),
+    Candidate(clip_decay=2e-3, start=8.0),
+)
+"""What is tried unless told otherwise: each setting on its own, and two pairs."""
+
+
+def distinct(candidates: Sequence[Candidate], recipe: Recipe, method: Method) -> list[Candidate]:
+    """Leave out what comes to the same training as one before."""
+    found = {candidate.adapt(recipe, method): candidate for candidate in reversed(candidates)}
+    return [candidate for candidate in candidates if candidate in found.values()]
+
+
+def choose(measured: Iterable[Record], cell: Cell) -> Candidate:
+    """The candidate with the best mean accuracy on held-out images, over `STEPS` and all seeds.
+
+    Only those trained longest count, where some were trained for fewer epochs.
+
+    Raises:
+        ValueError: None has been measured for this cell.
+    """
+    wanted = (TABLE, cell.model, cell.dataset)
+    found = [r for r in measured if (r.table, r.model, r.dataset) == wanted]
+    if not found:
+        raise ValueError(
+            f"no settings of {cell.name} have been measured on held-out images yet: "
+            f"call rheobase.reproduction.select for {cell.name} first"
+        )
+    scores: dict[Candidate, list[float]] = {}
+    for r in found:
+        if r.epochs == max(r.epochs for r in found):
+            score = fmean(r.accuracy[t] for t in STEPS if t in r.accuracy)
+            scores.setdefault(Candidate(**r.extra["candidate"]), []).append(score)
+    # Among equals the nearest to the paper's own.
+    ordered = sorted(scores, key=lambda candidate: (len(candidate.changes), str(candidate)))
+    return max(ordered, key=lambda candidate: fmean(scores[candidate]))

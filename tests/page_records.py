@@ -1,0 +1,119 @@
+"""Made-up records of runs, for tests of their pages."""
+
+from math import sin
+
+from rheobase.contest import Comparison, Row
+from rheobase.coverage import Coverage, Line
+from rheobase.diagnosis import Diagnosis, Finding, Part, Remedy, SiteDiagnosis
+from rheobase.diagnosis.histograms import Histogram
+from rheobase.diagnosis.traces import SiteTrace, Trace
+from rheobase.evaluation import Evaluation
+from rheobase.runs import RunRecord
+
+HOSTILE = "<script>alert(1)</script>|$x$ & `y`"
+VERSIONS = {"python": "3.11", "rheobase": "0"}
+
+
+def make_run(sites=3, steps=16, diagnosed=True, name="site", exit="", channels=8, **changes):
+    """A record whose numbers depend on nothing but the arguments; `name` is put into every text."""
+    names = [f"{name}.{i}" for i in range(sites)]
+    fields = {
+        "title": f"{name} in spikes",
+        "dataset": f"{name} data",
+        "method": f"{name} method",
+        "initial": "zero",
+        "coding": "constant",
+        "exit": exit,
+        "command": f"rheobase evaluate {name}",
+        "settings": {name: f"{name} setting"},
+        "versions": VERSIONS,
+        "ann_accuracy": 99.0,
+        "ann_joules": 1e-5,
+        "evaluation": make_evaluation(names, steps, exit),
+        "coverage": Coverage(
+            tuple(Line(each, f"{name}()", f"becomes {name}", 40, 100, "", "") for each in names)
+        ),
+        "thresholds": {each: [1 + 0.1 * sin(i * c) for c in range(channels)] for i, each in enumerate(names)},
+        "activations": {
+            each: Histogram(2.5, [2 ** (10 - i // 4) for i in range(40)], 7, [1.1, 1.3]) for each in names
+        },
+        "diagnosis": make_diagnosis(names, steps, channels) if diagnosed else None,
+        "traces": [make_trace(names[:6], steps, name, number) for number in range(2)] if diagnosed else [],
+        "starts": (
+            {
+                s / 10: [90 * (1 - abs(s / 10 - 0.5)) * t / steps for t in range(1, steps + 1)]
+                for s in range(11)
+            }
+            if diagnosed
+            else {}
+        ),
+    }
+    return RunRecord(**{**fields, **changes})
+
+
+def make_evaluation(names, steps, exit=""):
+    exits = [0] * (steps - 1) + [100]
+    if exit:
+        exits = [100 // steps] * (steps - 1) + [100 - 100 // steps * (steps - 1)]
+    return Evaluation(
+        steps=steps,
+        samples=100,
+        accuracy=[95 * t / steps for t in range(1, steps + 1)],
+        spikes={each: [3.0 * t * (1 + i % 5) for t in range(1, steps + 1)] for i, each in enumerate(names)},
+        sop=[100.0 * t for t in range(1, steps + 1)],
+        mac=[5.0] * steps,
+        joules=[1e-8 * t for t in range(1, steps + 1)],
+        convention="paper",
+        neurons=dict.fromkeys(names, 40),
+        seconds=1.25,
+        backend="cpu",
+        profile="exact",
+        exits=exits,
+    )
+
+
+def make_diagnosis(names, steps, channels=8):
+    remedy = Remedy(f"something against {names[0]}", ("clipping",), 80.0, 90.0, steps)
+    findings = [
+        Finding("clipping", names[0], 0.5, f"site {names[0]} clips", str(remedy), remedy),
+        Finding("dead", names[-1], 0.1, f"site {names[-1]} is dead", "", None),
+    ]
+    found = {each: make_site(each, i, steps, channels) for i, each in enumerate(names)}
+    return Diagnosis(steps, 100, "accuracy", 99.0, 95.0, found, findings, [remedy])
+
+
+def make_site(name, number, steps, channels):
+    def part(share):
+        biases = [0.3 * sin(number * channels + c) for c in range(channels)]
+        return Part(0.01 * share, 0.04 * abs(share) * (number + 1), share, biases)
+
+    shares = {"clipping": 0.3, "quantisation": 0.5, "inherited": -0.1, "made_here": 0.3}
+    return SiteDiagnosis(
+        name=name,
+        error=part(1.0),
+        **{each: part(share) for each, share in shares.items()},
+        power=1.0,
+        clipped=0.1,
+        dead=0.0,
+        silent=0.1,
+        saturated=0.2,
+        waiting=[1 / t for t in range(1, steps + 1)],
+        correlation=0.9,
+    )
+
+
+def make_trace(names, steps, label, number):
+    shown = min(steps, 64)
+    spikes = [[t for t in range(1, shown + 1) if t % (row % 7 + 1) == 0] for row in range(24)]
+    membranes = {i: [0.9 * abs(sin(i + t)) for t in range(shown + 1)] for i in (12, 23)}
+    seen = SiteTrace(200, 24, list(range(24)), spikes, membranes)
+    picture = [[[8 * (row + column + number)] * 3 for column in range(8)] for row in range(8)]
+    return Trace(number, label, shown, [label] * steps, picture, dict.fromkeys(names, seen))
+
+
+def make_comparison(name="method", ann=99.0):
+    rows = [Row(f"{name}{i}", start, {8: 40.0 + 5 * i, 16: 60.0 + 5 * i}, 16, 1e3, 1e5, 1e-7)
+            for i in range(4) for start in ("zero", "half")]  # fmt: skip
+    return Comparison(
+        f"{name} on data", 100, ann, (8, 16), (*rows, Row(name, "zero", note="not measured")), 2.0, VERSIONS
+    )
