@@ -6,7 +6,8 @@ from torch import Tensor
 
 from families import FAMILIES, build, inputs
 from rheobase import Half, Zero, convert, simulate
-from rheobase.fusion import Layer, fuse
+from rheobase.fusion import fuse
+from rheobase.layers import Layer
 from rheobase.profiles import Integer, find_profile
 from rheobase.schedule import mark_tail, schedule
 from rheobase.simulation import Simulator

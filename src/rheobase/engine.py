@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.exit import Attendance
-from rheobase.fusion import Layer
 from rheobase.kernels import tally
+from rheobase.layers import Layer
 from rheobase.neurons import IntegrateFire, Neuron
 from rheobase.operations import SYNAPTIC, Accumulating, Add
 from rheobase.schedule import Schedule, Step

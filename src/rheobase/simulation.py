@@ -14,9 +14,10 @@ from torch import Tensor
 
 from rheobase.engine import Passage, Probe, Tally
 from rheobase.exit import Attendance, Exit
-from rheobase.fusion import Layer, fuse
+from rheobase.fusion import fuse
 from rheobase.kernels import choose_backend
 from rheobase.kernels.backends import explain_no_triton
+from rheobase.layers import Layer
 from rheobase.membrane import Constant
 from rheobase.neurons import IntegrateFire
 from rheobase.profiles import find_profile

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rheobase.benchmark import Timing
 from rheobase.contest import Comparison
 from rheobase.evaluation import Evaluation
 from rheobase.exit import Exit
@@ -72,6 +73,17 @@ def show_fit(fit: Fit) -> None:
         table.add_row(str(step), *row)
     console.print(table)
     console.print(f"{fit.target}: {'fits, as far as it was checked' if fit.fits else 'does not fit'}")
+
+
+def show_timings(timings: Mapping[str, Timing], batch: int, title: str) -> None:
+    """Print how fast some ways to do the same are."""
+    columns = ("images/s", "slowest to fastest", "first call, s", "memory, MiB")
+    table = Table(title, *columns, box=None, header_style="bold", pad_edge=False)
+    for name, t in timings.items():
+        speed, slow, fast = (batch / seconds for seconds in (t.median, t.slowest, t.fastest))
+        memory = f"{t.peak_bytes / 2**20:,.0f}" if t.peak_bytes else "not known"
+        table.add_row(name, f"{speed:,.1f}", f"{slow:,.1f} to {fast:,.1f}", f"{t.first:.2f}", memory)
+    Console().print(table)
 
 
 def show_comparison(comparison: Comparison) -> None:

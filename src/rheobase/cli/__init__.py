@@ -21,7 +21,7 @@ app = typer.Typer(
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "See": (seeing.demo, seeing.inspect, seeing.methods),
     "Make": (making.train, making.convert, making.export),
-    "Measure": (measuring.evaluate, measuring.compare),
+    "Measure": (measuring.evaluate, measuring.compare, measuring.bench),
     "Understand": (explaining.diagnose, explaining.advise),
     "Check": (checking.verify, checking.fit),
     "Reproduce": (reproducing.reproduce, reproducing.report),

@@ -35,6 +35,7 @@ Start = Annotated[
     str | None, typer.Option(help="zero, half, uniform, gaussian, or a fraction of the threshold.")
 ]
 Steps = Annotated[int, typer.Option(help="Time steps.", min=1)]
+Shape = Annotated[str, typer.Option(help="One input's shape, such as 3,32,32.")]
 Samples = Annotated[int, typer.Option(help="Training images to calibrate on.", min=1)]
 Limit = Annotated[int | None, typer.Option(help="Only so many test images.", min=1)]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]

@@ -1,5 +1,7 @@
 """Commands that measure: one spiking network at every step, and all methods side by side."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,10 +20,12 @@ from rheobase.cli.arguments import (
     RecordFile,
     Root,
     Samples,
+    Shape,
     Steps,
     Weights,
     command_line,
     parse_pair,
+    parse_shape,
     parse_steps,
     write_run,
 )
@@ -94,6 +98,37 @@ def evaluate(
         write_run(_record(snn, found, title, dataset, rule, ann, weights), page, record)
     if partial:
         raise typer.Exit(INTERRUPTED)
+
+
+def bench(
+    model: Model,
+    shape: Shape = "3,32,32",
+    steps: Steps = 32,
+    batch: Annotated[int, typer.Option(help="Images at a time.", min=1)] = 32,
+    repeats: Annotated[int, typer.Option(help="Timed calls of each.", min=1)] = 5,
+    record: RecordFile = None,
+    device: Device = "cpu",
+) -> None:
+    """Time how fast a model is simulated here, in each profile and beside the plain ways to do it.
+
+    Speed does not depend on what a network has learnt: fresh weights will do.
+
+    Example: `rheobase bench small --shape 1,8,8 --steps 8`, `rheobase bench vgg16 --batch 512 --device cuda`
+    """
+    import torch
+
+    import rheobase
+    from rheobase.benchmark import bench as measure
+    from rheobase.records import replace_file
+    from rheobase.terminal import show_timings
+
+    network = networks.build(model, 10).eval()
+    x = torch.randn(batch, *parse_shape(shape), generator=torch.Generator().manual_seed(0))
+    snn = rheobase.convert(network, "max-norm", x, initial=rheobase.Half()).to(device)
+    found = measure(network, snn, x.to(device), steps, repeats=repeats)
+    show_timings(found, batch, f"{model}, batch {batch}, T = {steps}, {device}")
+    if record is not None:
+        replace_file(record, json.dumps({n: asdict(t) for n, t in found.items()}, indent=1) + "\n")
 
 
 def _fit(snn: "SNN", dataset: "Dataset", rule: Rule, steps: int, lose: float) -> "Exit":

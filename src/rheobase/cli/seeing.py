@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rheobase.cli import networks
-from rheobase.cli.arguments import Model, Root, parse_shape
+from rheobase.cli.arguments import Model, Root, Shape, parse_shape
 
 
 def demo(
@@ -25,7 +25,7 @@ def demo(
 
 def inspect(
     model: Model,
-    shape: Annotated[str, typer.Option(help="One input's shape, such as 3,32,32.")] = "3,32,32",
+    shape: Shape = "3,32,32",
     classes: Annotated[int, typer.Option(help="Classes of a built-in network.")] = 10,
 ) -> None:
     """Show what each call of a model becomes, and what refuses.
