@@ -2,9 +2,8 @@
 
 Libraries choose the order of a sum by the size of the problem: PyTorch takes other convolution routines for
 small batches, matrix products other kernels for few rows. A spike decided by the last bit would then depend
-on the batch size. On a CPU that is avoided here: convolutions go to one library whatever the size, matrix
-products are computed in blocks of one height. On a GPU libraries choose by size too; there the promise holds
-only where the sums are exact, as for weights on a power-of-two grid.
+on the batch size. That is avoided here: on a CPU convolutions go to one library whatever the size, and matrix
+products are computed in blocks of one height; on a GPU everything is.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from torch import Tensor, fx, nn
 from rheobase.operations import SYNAPTIC
 
 _ROWS = 32
+_GPU_ROWS = 128
 _FEW = 16
 """From this many rows on, PyTorch's choice of a convolution routine no longer depends on their number."""
 
@@ -48,9 +48,10 @@ def memory_format(x: Tensor) -> torch.memory_format:
 def weigh(operation: nn.Module, x: Tensor) -> Tensor:
     """Apply a convolution, transposed convolution or linear layer to (rows, ...)."""
     if x.device.type != "cpu":
-        return operation(x)  # type: ignore[no-any-return]
+        return _in_blocks(operation, x, _GPU_ROWS)
     if isinstance(operation, nn.Linear):
-        return _in_blocks(operation, x)
+        y = _in_blocks(operation, x.reshape(-1, x.shape[-1]), _ROWS)
+        return y.reshape(*x.shape[:-1], -1)
     if isinstance(operation, (nn.Conv1d, nn.Conv2d)) and _direct(operation, x):
         return _convolve(operation, x)
     x = x.contiguous()  # one routine needs one memory format
@@ -61,13 +62,13 @@ def weigh(operation: nn.Module, x: Tensor) -> Tensor:
     return padded[: x.shape[0]]
 
 
-def _in_blocks(linear: nn.Linear, x: Tensor) -> Tensor:
-    rows = x.reshape(-1, x.shape[-1])
-    count, missing = rows.shape[0], -rows.shape[0] % _ROWS
+def _in_blocks(operation: nn.Module, x: Tensor, height: int) -> Tensor:
+    count, missing = x.shape[0], -x.shape[0] % height
     if missing:
-        rows = torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
-    y = torch.cat([linear(block) for block in torch.split(rows, _ROWS)])[:count]
-    return y.reshape(*x.shape[:-1], -1)
+        x = torch.cat([x, x.new_zeros(missing, *x.shape[1:])])
+    if x.shape[0] == height:
+        return operation(x)[:count]  # type: ignore[no-any-return]
+    return torch.cat([operation(block) for block in torch.split(x, height)])[:count]
 
 
 def _direct(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> bool:
