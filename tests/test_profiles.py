@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from families import FAMILIES, build, inputs
-from rheobase import Half, Zero, convert, simulate
+from rheobase import Half, Zero, convert, models, simulate
 from rheobase.fusion import fuse
 from rheobase.layers import Layer
 from rheobase.profiles import Integer, find_profile
@@ -73,7 +73,16 @@ def test_the_first_site_and_grouped_connections_stay_apart() -> None:
 
 def test_a_sum_and_its_shortcut_are_part_of_the_layer() -> None:
     assert any(layer.scale is not None for layer in layers(converted("IdentitySkip")))
-    assert any(layer.shortcut is not None for layer in layers(converted("SharedReLU")))
+
+
+def test_a_shortcut_through_pixels_is_part_of_the_convolution() -> None:
+    x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    snn = onto_grid(convert(models.build("resnet20", 10).eval(), "max-norm", x, initial=Half()))
+    plan = fuse(mark_tail(schedule(snn, x), ()), find_profile("fast", CPU))
+    found = [step.operation for step in plan.steps if isinstance(step.operation, Layer)]
+    assert sum(layer.beside is not None for layer in found) == 2
+    exact, fast = (simulate(snn, x, 6, profile=profile) for profile in ("exact", "fast"))
+    assert all(torch.equal(fast.spikes[site], exact.spikes[site]) for site in snn.sites)
 
 
 def test_a_watched_current_is_not_fused_away() -> None:
@@ -90,7 +99,7 @@ def test_whole_numbers_keep_weights_to_half_a_level() -> None:
     weight = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0))
     weight[2] = 0
     profile = Integer()
-    gain = profile.gain([weight])
+    gain = profile.gain(weight)
     whole = profile.weight(weight, gain)
     assert whole.dtype == torch.int8
     back = whole.float() / gain.view(-1, 1, 1, 1)

@@ -152,7 +152,7 @@ class Passage:
         signal_TB = _unfold(signal, T)
         if name in self.tally.spikes or name in self.tally.fan_out:
             if self.attendance.rule is None:
-                self._tally(name, signal_TB, before)
+                self._tally(name, signal_TB, before, step.binary)
             else:  # who is still here is known at the end of the chunk only
                 self.untallied.append((name, signal_TB != 0))
         if probe := self.watched.get(name):
@@ -256,13 +256,14 @@ class Passage:
         alike = signal.is_contiguous(memory_format=memory_format(membrane))
         return _unfold(signal, T) if source in step.last_reads and alike and not shared else None
 
-    def _tally(self, name: str, active_TB: Tensor, before: int) -> None:
+    def _tally(self, name: str, active_TB: Tensor, before: int, binary: bool = True) -> None:
         """Count what a source of spikes sent in this chunk, and what that cost."""
         after = before + active_TB.shape[0]
-        counted = self.totals_by_layer.pop(name, None)
-        spikes_T, reached_T = (
-            (counted.sum(1), None) if counted is not None else tally(active_TB, self.tally.fan_out.get(name))
-        )
+        counted_TB = self.totals_by_layer.pop(name, None)
+        if counted_TB is None:
+            spikes_T, reached_T = tally(active_TB, self.tally.fan_out.get(name), binary=binary)
+        else:
+            spikes_T, reached_T = counted_TB.sum(1), None
         if name in self.tally.spikes:
             self.tally.spikes[name][before:after] += spikes_T
         if reached_T is not None:

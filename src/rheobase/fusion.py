@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from torch import fx, nn
 
-from rheobase.layers import Addend, Layer, SumPool, Synapse
+from rheobase.layers import Beside, Layer, SumPool, Synapse
 from rheobase.neurons import IntegrateFire
 from rheobase.operations import Add, Concat, MaxPool, Pad, Permute, Reshape, Scale, Slice
 from rheobase.profiles import Profile
@@ -78,39 +78,42 @@ class _Fusion:
         if not isinstance(neuron, IntegrateFire) or not step.binary or neuron.threshold.dim() > 1:
             return None
         if synapse := self._synapse(source):
-            inputs, addend = self.steps[source].inputs, None
-        elif found := self._sum(source):
-            synapse, inputs, addend = found
+            inputs: tuple[fx.Node, ...] = self.steps[source].inputs
+            layer = Layer(synapse, neuron, self.units[inputs[0]], self.profile)
+        elif found := self._sum(source, neuron):
+            layer, inputs = found
         else:
             return None
-        layer = Layer(synapse, neuron, self.units[inputs[0]], self.profile, addend)
         return self._counted(replace(step, operation=layer, inputs=inputs), 1.0, 1)
 
-    def _sum(self, source: fx.Node) -> tuple[Synapse, tuple[fx.Node, fx.Node], Addend] | None:
-        """The connection in a sum of two, the inputs of its layer, and what happens to the second."""
+    def _sum(self, source: fx.Node, neuron: IntegrateFire) -> tuple[Layer, tuple[fx.Node, fx.Node]] | None:
+        """The layer behind a sum of two, and its inputs."""
         step = self.steps.get(source)
         if step is None or not isinstance(step.operation, Add) or not self._hidden(source):
             return None
         terms = [self.steps[i] for i in step.inputs if i in self.steps]
         if [term.shape for term in terms] != [step.shape, step.shape]:
             return None
-        connections = [(term, found) for term in terms if (found := self._synapse(term.node))]
+        connections = {term.node: found for term in terms if (found := self._synapse(term.node))}
         if not connections:
             return None
-        main, synapse = max(connections, key=lambda pair: pair[1].weight.numel())
-        first = main.inputs[0]
-        other = terms[1] if terms[0] is main else terms[0]
-        if len(connections) == 2:
+        main = max(connections, key=lambda node: connections[node].weight.numel())
+        other = terms[1] if terms[0].node is main else terms[0]
+        synapse, first = connections[main], self.steps[main].inputs[0]
+        unit, shortcut = self.units[first], connections.get(other.node)
+        if shortcut is not None and Beside.fits(synapse, shortcut):
             second = other.inputs[0]
-            shortcut = next(found for term, found in connections if term is other)
-            return synapse, (first, second), Addend(shortcut, self.units[second])
+            beside = Beside(shortcut, self.units[second])  # type: ignore[arg-type]
+            return Layer(synapse, neuron, unit, self.profile, beside=beside), (first, second)
         if isinstance(other.operation, Scale) and not other.operation.shifted:
             second, scale = other.inputs[0], other.operation.scale
             if second in self.units and scale.dim() <= 1:
-                return synapse, (first, second), Addend(scale=scale * self.units[second])
-        if (unit := self.units.get(other.node)) is not None:
-            return synapse, (first, other.node), Addend(scale=synapse.weight.new_tensor(unit))
-        return synapse, (first, other.node), Addend()
+                scale = scale * self.units[second]
+                return Layer(synapse, neuron, unit, self.profile, scale=scale), (first, second)
+        if other.node in self.units:
+            scale = synapse.weight.new_tensor(self.units[other.node])
+            return Layer(synapse, neuron, unit, self.profile, scale=scale), (first, other.node)
+        return Layer(synapse, neuron, unit, self.profile), (first, other.node)
 
     def _hidden(self, node: fx.Node) -> bool:
         """Whether only one call reads a node, and nobody looks at it."""
@@ -130,10 +133,8 @@ class _Fusion:
             return operation if len(step.shape) == 1 else None
         if not isinstance(operation, nn.Conv2d) or operation.groups != 1 or operation.dilation != (1, 1):
             return None
-        if operation.padding_mode != "zeros" or isinstance(operation.padding, str):
-            return None
-        padded_pixels = max(operation.kernel_size) == 1 and max(operation.padding) > 0
-        return None if padded_pixels else operation
+        plain = operation.padding_mode == "zeros" and not isinstance(operation.padding, str)
+        return operation if plain else None
 
 
 def _square_side(operation: nn.Module) -> int | None:

@@ -23,18 +23,41 @@ Synapse = nn.Conv2d | nn.Linear
 
 
 @dataclass(frozen=True)
-class Addend:
-    """What happens to a layer's second input before it is added to the current.
+class Beside:
+    """A second input of a convolution's layer that goes through single pixels of its own, as a shortcut does.
+
+    Its channels are put beside those of the first input, its weights at the middle of the kernel.
 
     Attributes:
-        shortcut: The connection it goes through, if there is one.
-        unit: What one count of it stands for on its way through that.
-        scale: Factors on its counts otherwise; None where it is a current already.
+        shortcut: The convolution of single pixels.
+        unit: What one count of the second input stands for.
     """
 
-    shortcut: Synapse | None = None
-    unit: float = 1.0
-    scale: Tensor | None = None
+    shortcut: nn.Conv2d
+    unit: float
+
+    @staticmethod
+    def fits(synapse: Synapse, shortcut: Synapse) -> bool:
+        """Whether two connections can be one."""
+        if not isinstance(synapse, nn.Conv2d) or not isinstance(shortcut, nn.Conv2d):
+            return False
+        centred = all(2 * p == k - 1 for p, k in zip(synapse.padding, synapse.kernel_size, strict=True))
+        return centred and synapse.stride == (1, 1) and shortcut.kernel_size == (1, 1)
+
+    def join(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Weights and bias of both connections together."""
+        rows, columns = weight.shape[2:]
+        second = weight.new_zeros(len(weight), self.shortcut.in_channels, rows, columns)
+        second[..., rows // 2, columns // 2] = self.shortcut.weight.detach()[..., 0, 0] * self.unit
+        biases = [b for b in (bias, self.shortcut.bias) if b is not None]
+        return torch.cat([weight, second], 1), sum(biases[1:], biases[0]) if biases else None
+
+    def cat(self, first_TB: Tensor, second: Tensor) -> Tensor:
+        """Both inputs as one, channels last in memory."""
+        down, right = self.shortcut.stride
+        seen = second[..., ::down, ::right].movedim(-3, -1)
+        first = first_TB.movedim(2, -1)
+        return torch.cat([first, seen.expand(*first.shape[:-1], -1)], -1).movedim(-1, 2)
 
 
 class SumPool(nn.Module):
@@ -61,7 +84,9 @@ class Layer(nn.Module):
         neuron: IntegrateFire,
         unit: float,
         profile: Profile,
-        addend: Addend | None = None,
+        *,
+        scale: Tensor | None = None,
+        beside: Beside | None = None,
     ) -> None:
         """Prepare the layer.
 
@@ -70,24 +95,18 @@ class Layer(nn.Module):
             neuron: What its result, and whatever is added, drives.
             unit: What one count of the first input stands for.
             profile: The arithmetic.
-            addend: What happens to a second input, if there is one.
+            scale: Factors on the counts of a second input that is added to the current.
+            beside: What the second input is if it goes through a connection of its own.
         """
         super().__init__()
-        self.synapse, self.neuron, self.profile = synapse, neuron, profile
-        addend = addend or Addend()
-        shortcut, scale = addend.shortcut, addend.scale
-        weights = [synapse.weight.detach() * unit]
-        biases = [synapse.bias]
-        if shortcut is not None:
-            weights.append(shortcut.weight.detach() * addend.unit)
-            biases.append(shortcut.bias)
-        N = len(weights[0])
-        self.gain = profile.gain(weights)
-        self.weight = profile.weight(weights[0], self.gain)
-        self.shortcut = shortcut
-        self.shortcut_weight = None if shortcut is None else profile.current_weight(weights[1], self.gain)
-        bias = sum((b.detach() for b in biases if b is not None), start=weights[0].new_zeros(N))
-        self.bias = profile.number(bias, self.gain)
+        self.synapse, self.neuron, self.profile, self.beside = synapse, neuron, profile, beside
+        weight, bias = synapse.weight.detach() * unit, synapse.bias
+        if beside is not None:
+            weight, bias = beside.join(weight, bias)
+        N = len(weight)
+        self.gain = profile.gain(weight)
+        self.weight = profile.weight(weight, self.gain)
+        self.bias = profile.number(weight.new_zeros(N) if bias is None else bias.detach(), self.gain)
         self.threshold = profile.number(neuron.threshold.expand(N), self.gain)
         self.scale = None if scale is None else profile.number(scale.expand(N), self.gain)
 
@@ -113,29 +132,33 @@ class Layer(nn.Module):
         Args:
             spikes_TB: (T, B, ...): counts of the unit.
             added: The second input, if there is one: (T, B, ...), or (B, ...) when it is the same throughout;
-                counts if it goes through the shortcut or is scaled, else a current.
+                counts if it is scaled or has a connection of its own, else a current.
             membrane: (B, N, ...).
             out_TB: (T, B, N, ...).
             totals_TB: (T, B) int32, increased by each sample's spikes at each step.
         """
-        extra = self._extra(added, membrane)
-        ways = {"fused": self._advance_fused, "currents first": self._advance_unfused}
-        if not self.profile.splits or spikes_TB.device.type != "cuda":
-            del ways["currents first"]
-        key = self._describe(spikes_TB, extra)
-        way = choose(key, ways, spikes_TB, extra, membrane, out_TB, totals_TB)
-        ways[way](spikes_TB, extra, membrane, out_TB, totals_TB)
+        if self.beside is not None:
+            assert added is not None
+            spikes_TB, added = self.beside.cat(spikes_TB, added), None
+        elif added is not None and self.scale is None:
+            gain = None if self.gain is None else self._broadcast(self.gain, membrane)
+            added = self.profile.current(added, gain)
+        ways = {"fused": self._advance_fused}
+        if self.profile.splits and spikes_TB.is_cuda:
+            ways["currents first"] = self._advance_unfused
+        way = choose(self._describe(spikes_TB, added), ways, spikes_TB, added, membrane, out_TB, totals_TB)
+        ways[way](spikes_TB, added, membrane, out_TB, totals_TB)
 
     def _advance_fused(
         self,
         spikes_TB: Tensor,
-        extra: Tensor | None,
+        added: Tensor | None,
         membrane: Tensor,
         out_TB: Tensor,
         totals_TB: Tensor | None,
     ) -> None:
         options: dict[str, Any] = {
-            "residual": extra,
+            "residual": added,
             "residual_scale": self.scale,
             "strict": self.neuron.strict,
             "reset": self.neuron.reset,
@@ -146,21 +169,26 @@ class Layer(nn.Module):
         if isinstance(self.synapse, nn.Conv2d):
             run = conv_integrate_fire
             options |= {"stride": self.synapse.stride, "padding": self.synapse.padding}
-        threshold = self._broadcast(self.threshold, membrane)
-        run(spikes_TB, self.weight, self.bias, membrane, threshold, **options)
+        run(spikes_TB, self.weight, self.bias, membrane, self._broadcast(self.threshold, membrane), **options)
 
     def _advance_unfused(
         self,
         spikes_TB: Tensor,
-        extra: Tensor | None,
+        added: Tensor | None,
         membrane: Tensor,
         out_TB: Tensor,
         totals_TB: Tensor | None,
     ) -> None:
-        current_TB = self._current(self.weight, self.synapse, spikes_TB, self.bias)
-        if extra is not None:
+        rows, bias = spikes_TB.flatten(0, 1).to(self.weight.dtype), self.bias.to(self.weight.dtype)
+        if isinstance(self.synapse, nn.Linear):
+            current = F.linear(rows, self.weight, bias)
+        else:
+            stride, padding = self.synapse.stride, self.synapse.padding
+            current = F.conv2d(rows, self.weight, bias, stride, padding)  # type: ignore[arg-type]
+        current_TB = current.view(*spikes_TB.shape[:2], *current.shape[1:])
+        if added is not None:
             factor = 1 if self.scale is None else self._broadcast(self.scale, membrane)
-            current_TB = current_TB + (extra * factor).to(current_TB.dtype)
+            current_TB = current_TB + (added * factor).to(current_TB.dtype)
         integrate_fire(
             current_TB,
             membrane,
@@ -173,37 +201,12 @@ class Layer(nn.Module):
         if totals_TB is not None:
             totals_TB += out_TB.flatten(2).sum(2, dtype=torch.int32)
 
-    def _describe(self, spikes_TB: Tensor, extra: Tensor | None) -> str:
+    def _describe(self, spikes_TB: Tensor, added: Tensor | None) -> str:
         """What decides which way is the faster one."""
         kernel = "x".join(map(str, self.weight.shape))
         stride = getattr(self.synapse, "stride", (1,))[0]
-        added = "" if extra is None else f" + {str(extra.dtype)[6:]}"
-        return f"{self.profile.name} {kernel} by {stride} on {'x'.join(map(str, spikes_TB.shape))}{added}"
-
-    def _extra(self, added: Tensor | None, membrane: Tensor) -> Tensor | None:
-        """What is added to the current of the connection."""
-        if added is None or self.scale is not None:
-            return added
-        if self.shortcut is not None:
-            assert self.shortcut_weight is not None
-            return self.profile.current(self._current(self.shortcut_weight, self.shortcut, added, None))
-        return self.profile.current(
-            added, None if self.gain is None else self._broadcast(self.gain, membrane)
-        )
-
-    def _current(self, weight: Tensor, synapse: Synapse, spikes_TB: Tensor, bias: Tensor | None) -> Tensor:
-        """The currents (T, B, N, ...) of a connection."""
-        T, B = spikes_TB.shape[:2]
-        bias = None if bias is None else bias.to(weight.dtype)
-        if isinstance(synapse, nn.Conv2d) and max(synapse.kernel_size) > 1:
-            rows = spikes_TB.flatten(0, 1).to(weight.dtype)
-            current = F.conv2d(rows, weight, bias, synapse.stride, synapse.padding)  # type: ignore[arg-type]
-            return current.view(T, B, *current.shape[1:])
-        if isinstance(synapse, nn.Linear):
-            return self.profile.product(spikes_TB, weight, bias)
-        # A convolution that looks at one pixel is a matrix product, for which there are better kernels.
-        seen = spikes_TB[..., :: synapse.stride[0], :: synapse.stride[1]].movedim(2, -1)
-        return self.profile.product(seen, weight.flatten(1), bias).movedim(-1, 2)
+        more = "" if added is None else f" + {str(added.dtype)[6:]}"
+        return f"{self.profile.name} {kernel} by {stride} on {'x'.join(map(str, spikes_TB.shape))}{more}"
 
     @staticmethod
     def _broadcast(values: Tensor, membrane: Tensor) -> Tensor:

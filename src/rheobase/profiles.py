@@ -8,10 +8,8 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 PROFILES = ("exact", "fast", "int8")
@@ -31,7 +29,7 @@ class Profile(ABC):
     splits: bool
 
     @abstractmethod
-    def gain(self, weights: Sequence[Tensor]) -> Tensor | None:
+    def gain(self, weight: Tensor) -> Tensor | None:
         """The factors, one for each output channel, that a layer's numbers are kept multiplied by."""
 
     @abstractmethod
@@ -39,45 +37,32 @@ class Profile(ABC):
         """Weights for the fused kernel."""
 
     @abstractmethod
-    def current_weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
-        """Weights for an ordinary convolution whose result is a current."""
-
-    def product(self, counts: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Currents (..., N) of counts (..., C) by weights (N, C) out of `current_weight`."""
-        return F.linear(counts.to(weight.dtype), weight, bias)
-
-    @abstractmethod
     def number(self, values: Tensor, gain: Tensor | None) -> Tensor:
         """A threshold, bias, factor or potential; `gain` in its shape."""
 
     @abstractmethod
-    def current(self, values: Tensor, gain: Tensor | None = None) -> Tensor:
-        """A current; `gain` in its shape if that is not in it yet."""
+    def current(self, values: Tensor, gain: Tensor | None) -> Tensor:
+        """A current; `gain` in its shape."""
 
 
 class Floating(Profile):
     """Weights of some precision, membranes in single."""
 
-    def __init__(
-        self, name: str, precision: torch.dtype, counts: torch.dtype, currents: torch.dtype
-    ) -> None:
-        self.name, self.precision, self.counts, self.currents = name, precision, counts, currents
+    def __init__(self, name: str, precision: torch.dtype, counts: torch.dtype) -> None:
+        self.name, self.precision, self.counts = name, precision, counts
         self.splits = precision != torch.float32
 
-    def gain(self, weights: Sequence[Tensor]) -> None:
+    def gain(self, weight: Tensor) -> None:
         return None
 
     def weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
         form = torch.channels_last if weight.dim() == 4 else torch.contiguous_format
         return weight.to(self.precision).contiguous(memory_format=form)
 
-    def current_weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
-        return self.weight(weight, gain).to(self.currents)
-
     def number(self, values: Tensor, gain: Tensor | None) -> Tensor:
         return values.float().contiguous()
 
-    def current(self, values: Tensor, gain: Tensor | None = None) -> Tensor:
+    def current(self, values: Tensor, gain: Tensor | None) -> Tensor:
         return values
 
 
@@ -90,35 +75,21 @@ class Integer(Profile):
 
     _LARGEST = 2**30
 
-    def gain(self, weights: Sequence[Tensor]) -> Tensor:
-        largest = torch.stack([w.flatten(1).abs().amax(1) for w in weights]).amax(0)
+    def gain(self, weight: Tensor) -> Tensor:
+        largest = weight.flatten(1).abs().amax(1)
         return torch.where(largest > 0, 127 / largest, 1)
 
     def weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
         form = torch.channels_last if weight.dim() == 4 else torch.contiguous_format
         return self._whole(weight, gain).to(torch.int8).contiguous(memory_format=form)
 
-    def current_weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
-        # Whole numbers of eight bits and their sums are exact in single precision, and in TF32.
-        return self.weight(weight, gain).float()
-
-    def product(self, counts: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        N, C = weight.shape
-        rows = counts.reshape(-1, C)
-        if not counts.is_cuda or C % 8 or N % 8 or len(rows) <= 16 or bias is not None:
-            return super().product(counts, weight, bias)
-        whole = torch._int_mm(rows.view(torch.int8), weight.to(torch.int8).T)
-        return whole.view(*counts.shape[:-1], N)
-
     def number(self, values: Tensor, gain: Tensor | None) -> Tensor:
         assert gain is not None
         scaled = (values.double() * gain.double()).round()
         return scaled.clamp(-self._LARGEST, self._LARGEST).to(torch.int32).contiguous()
 
-    def current(self, values: Tensor, gain: Tensor | None = None) -> Tensor:
-        if not values.is_floating_point():
-            return values
-        return (values if gain is None else values * gain).round().to(torch.int32)
+    def current(self, values: Tensor, gain: Tensor | None) -> Tensor:
+        return (values * gain).round().to(torch.int32)
 
     @staticmethod
     def _whole(weight: Tensor, gain: Tensor | None) -> Tensor:
@@ -138,6 +109,4 @@ def find_profile(name: str, device: torch.device) -> Profile:
         return Integer()
     on_gpu = device.type == "cuda"
     precision = torch.float32 if name == "exact" else torch.float16 if on_gpu else torch.bfloat16
-    # On a CPU ordinary products of halves are slow, and on some processors broken.
-    currents = precision if on_gpu else torch.float32
-    return Floating(name, precision, torch.float16 if on_gpu else torch.uint8, currents)
+    return Floating(name, precision, torch.float16 if on_gpu else torch.uint8)

@@ -23,7 +23,7 @@ from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.integrate_fire import integrate_fire
 
 # Currents at a time: fewer, and starting operations takes the time; more, and they leave the cache.
-PIECE = 1 << 19
+PIECE = 1 << 21
 # Single precision holds all whole numbers up to here.
 EXACT = 1 << 24
 

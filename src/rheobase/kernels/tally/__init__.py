@@ -1,4 +1,4 @@
-"""Counting over time: how many signals were not zero at each step, and how many synapses they reached.
+"""Counting over time: how many values of a signal were not zero, and how many synapses they reached.
 
 Letters: T steps, B batch, N values of a sample.
 """
@@ -7,21 +7,22 @@ import torch
 from torch import Tensor
 
 from rheobase.kernels.backends import choose_backend
-from rheobase.kernels.tally import reference
+from rheobase.kernels.tally import cpu, reference
 
 __all__ = ["tally"]
 
 
 @torch.no_grad()
 def tally(
-    signal: Tensor, fan_out: Tensor | None = None, *, backend: str = "auto"
+    signal: Tensor, fan_out: Tensor | None = None, *, binary: bool = False, backend: str = "auto"
 ) -> tuple[Tensor, Tensor | None]:
     """Count what was sent at each step.
 
     Args:
         signal: (T, B, ...), of any dtype. A value that is not zero counts as one.
         fan_out: One sample's shape: how many synapses each value reaches, whole numbers.
-        backend: `"auto"`, `"reference"` or `"triton"`.
+        binary: Whether the signal is known to be 0 or 1 throughout.
+        backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`.
 
     Returns:
         How many values were not zero, (T,) int64, and how many synapses they reached, (T,) int64, or None
@@ -34,8 +35,11 @@ def tally(
         raise ValueError(
             f"fan_out has shape {tuple(fan_out.shape)}: expected one sample's, {tuple(signal.shape[2:])}"
         )
-    if choose_backend(signal.device, backend, offered=("reference", "triton")) == "reference":
+    name = choose_backend(signal.device, backend)
+    if name == "reference":
         return reference.run(signal, fan_out)
+    if name == "cpu":
+        return cpu.run(signal, fan_out, binary)
     from rheobase.kernels.tally import triton
 
     return triton.run(signal, fan_out)
