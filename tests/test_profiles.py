@@ -6,6 +6,7 @@ from torch import Tensor
 
 from families import FAMILIES, build, inputs
 from rheobase import Half, Zero, convert, models, simulate
+from rheobase.engine import Passage
 from rheobase.fusion import fuse
 from rheobase.layers import Layer
 from rheobase.profiles import Integer, find_profile
@@ -138,3 +139,31 @@ def test_what_is_read_out_does_not_depend_on_what_else_is(profile: str, delay: i
     for at in ([12], [4, 11], [6, 7, 8, 9, 10]):
         some = simulate(snn, x, 12, at=at, delay=delay, chunk=2, profile=profile).logits
         torch.testing.assert_close(some, every[[t - delay - 1 for t in at]])
+
+
+def test_too_little_memory_is_halved_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    snn, x = converted("Plain"), inputs(4)
+    expected = simulate(snn, x, 8)
+    original, failures = Passage.run, iter([True, True, False])
+
+    def failing(self: Passage, *arguments: object) -> tuple[Tensor, Tensor]:
+        if next(failures, False):
+            raise torch.OutOfMemoryError("no room")
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Passage, "run", failing)
+    run = simulate(snn, x, 8, memory=64 * 2**20)
+    assert [note.split(":")[0] for note in run.notes] == ["out of memory"] * 2
+    assert "16 MiB" in run.notes[-1]
+    assert torch.equal(run.logits, expected.logits)
+    monkeypatch.setattr(Passage, "run", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no room")))
+    with pytest.raises(ValueError, match="ran out of memory under a cap of"):
+        simulate(snn, x, 8)
+
+
+def test_a_fused_kernel_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rheobase.simulation.explain_no_triton", lambda device: "no triton here")
+    simulator = Simulator(converted("Plain"), inputs(2), 4)
+    assert simulator.notes == []
+    assert simulator._fuses(torch.device("cuda")) is False
+    assert simulator.notes == ["there is no fused kernel here, which is slower: no triton here"]

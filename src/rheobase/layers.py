@@ -41,7 +41,8 @@ class Beside:
         """Whether two connections can be one."""
         if not isinstance(synapse, nn.Conv2d) or not isinstance(shortcut, nn.Conv2d):
             return False
-        centred = all(2 * p == k - 1 for p, k in zip(synapse.padding, synapse.kernel_size, strict=True))
+        rows, columns = synapse.kernel_size
+        centred = synapse.padding == ((rows - 1) / 2, (columns - 1) / 2)
         return centred and synapse.stride == (1, 1) and shortcut.kernel_size == (1, 1)
 
     def join(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -184,7 +185,7 @@ class Layer(nn.Module):
             current = F.linear(rows, self.weight, bias)
         else:
             stride, padding = self.synapse.stride, self.synapse.padding
-            current = F.conv2d(rows, self.weight, bias, stride, padding)  # type: ignore[arg-type]
+            current = F.conv2d(rows, self.weight, bias, stride, padding)
         current_TB = current.view(*spikes_TB.shape[:2], *current.shape[1:])
         if added is not None:
             factor = 1 if self.scale is None else self._broadcast(self.scale, membrane)

@@ -89,6 +89,7 @@ class Integer(Profile):
         return scaled.clamp(-self._LARGEST, self._LARGEST).to(torch.int32).contiguous()
 
     def current(self, values: Tensor, gain: Tensor | None) -> Tensor:
+        assert gain is not None
         return (values * gain).round().to(torch.int32)
 
     @staticmethod

@@ -28,6 +28,8 @@ from rheobase.weights import full_precision
 
 __all__ = ["Probe", "Run", "Simulator", "simulate"]
 
+_LEAST_MEMORY = 2**20
+
 DEFAULT_MEMORY = {"cpu": 96 * 2**20, "cuda": 4 * 2**30}
 
 
@@ -188,9 +190,29 @@ class Simulator:
     def run(
         self, x: Tensor, first_sample: int = 0, *, exit: Exit | None = None, probe: Probe | None = None
     ) -> Run:
-        """Run on a batch; see `simulate`."""
+        """Run on a batch; see `simulate`.
+
+        Where the device has less memory than the cap, the cap is halved and the batch run again.
+
+        Raises:
+            ValueError: The inputs do not fit, or the device's memory does not suffice for one sample.
+        """
         _check_inputs(self.snn, x)
         x = _shaped(self.snn, x)
+        while True:
+            try:
+                return self._run_once(x, first_sample, exit, probe)
+            except torch.OutOfMemoryError as error:
+                if probe is not None or self.memory < _LEAST_MEMORY:
+                    raise ValueError(
+                        f"the device ran out of memory under a cap of {self.memory / 2**20:.0f} MiB: "
+                        "free some, or simulate elsewhere"
+                    ) from error
+                self.memory //= 2
+                self._recorded.clear()
+                self.notes.append(f"out of memory: the cap is {self.memory / 2**20:.0f} MiB from here on")
+
+    def _run_once(self, x: Tensor, first_sample: int, exit: Exit | None, probe: Probe | None) -> Run:
         samples, chunk = self._cut(x.shape[0], exit)
         if self.graph and exit is None and probe is None:
             return self._run_recorded(x, samples, chunk)
@@ -253,11 +275,10 @@ class Simulator:
         """Whether calls are put together, with a note where they are not but would be."""
         if device.type == "cpu":
             return self.profile.name != "exact"
-        reason = explain_no_triton(device)
-        if reason is not None and self.profile.name == "exact":
-            self.notes.append(f"calls are not fused, which is slower: {reason}")
-            return False
-        return True
+        if (reason := explain_no_triton(device)) is None:
+            return True
+        self.notes.append(f"there is no fused kernel here, which is slower: {reason}")
+        return self.profile.name != "exact"
 
     def _cap(self, device: torch.device, memory: int | None) -> int:
         cap = DEFAULT_MEMORY.get(device.type, 2**30) if memory is None else memory

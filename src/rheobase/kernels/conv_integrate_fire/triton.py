@@ -10,6 +10,7 @@ rows and columns. Tensors are channels-last.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 import os
+from dataclasses import dataclass
 from math import inf, prod
 
 import torch
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
@@ -24,6 +26,9 @@ from rheobase.kernels.conv_integrate_fire.packing import align, pack
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles
 from rheobase.kernels.conv_integrate_fire.widening import widen
+
+_too_large: set[tuple[torch.device, Tile]] = set()
+"""Tiles that some device has too little shared memory for."""
 
 
 @triton.jit
@@ -224,9 +229,8 @@ def run(problem: Problem, tile: Tile | None) -> None:
         tile: What a program owns; chosen for the layer when not given.
     """
     p = widen(flatten_small_image(problem))
-    T, B, _, _, _ = p.spikes.shape
-    N, _, kernel_y, kernel_x = p.weight.shape
-    _, _, Y, X = p.membrane.shape
+    B, N = p.spikes.shape[1], len(p.weight)
+    Y, X = p.membrane.shape[2:]
     integer = p.membrane.dtype == torch.int32
     images = align((p.spikes.view(torch.int8) if integer else p.spikes).movedim(2, -1))
     membrane, out = p.membrane.movedim(1, -1), p.out.movedim(2, -1)
@@ -238,7 +242,40 @@ def run(problem: Problem, tile: Tile | None) -> None:
     C = images.shape[-1]
     weight, gain = pack(p.weight)
     processors = _count_processors(images.device)
-    cut = tile or rank_tiles(weight.dtype, C, N, B * Y * X, processors, p.residual is not None)[0]
+    ranked = rank_tiles(weight.dtype, C, N, B * Y * X, processors, p.residual is not None)
+    arrays = _Arrays(images, weight, gain, state, extra, written)
+    for cut in [tile] if tile else [t for t in ranked if (images.device, t) not in _too_large]:
+        try:
+            _launch(p, arrays, cut)
+            break
+        except OutOfResources:  # raised before anything runs
+            _too_large.add((images.device, cut))
+    else:
+        raise RuntimeError(f"{images.device} has too little shared memory for every tile of the fused kernel")
+    for result, aligned in ((membrane, state), (out, written)):
+        if aligned is not result:
+            result.copy_(aligned[..., :N])
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """What the kernel reads and writes, as it needs it."""
+
+    images: Tensor
+    weight: Tensor
+    gain: Tensor | None
+    state: Tensor
+    extra: Tensor
+    written: Tensor
+
+
+def _launch(p: Problem, a: _Arrays, cut: Tile) -> None:
+    T, B, _, _, _ = p.spikes.shape
+    N, _, kernel_y, kernel_x = p.weight.shape
+    _, _, Y, X = p.membrane.shape
+    integer = p.membrane.dtype == torch.int32
+    images, weight, gain, state, extra, written = a.images, a.weight, a.gain, a.state, a.extra, a.written
+    C = images.shape[-1]
     block_b, block_y, block_x = cut_pixels(cut.pixels, B, Y, X)
     box = [block_b, block_y, block_x, cut.channels]
     programs = prod(-(-size // block) for size, block in zip((B, Y, X, N), box, strict=True))
@@ -299,9 +336,6 @@ def run(problem: Problem, tile: Tile | None) -> None:
             num_stages=cut.stages,
             maxnreg=cut.registers,
         )
-    for result, aligned in ((membrane, state), (out, written)):
-        if aligned is not result:
-            result.copy_(aligned[..., :N])
 
 
 def _fold_stride(spikes: Tensor, stride: tuple[int, int]) -> Tensor:

@@ -11,7 +11,9 @@ from torch import Tensor
 
 
 @triton.jit
-def _sum_pool(counts, out, M, C, H, W, Y, X, SIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
+def _sum_pool(
+    counts, out, M, C, H, W, Y, X, SIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr
+):
     m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     inside = (m < M)[:, None] & (c < C)[None, :]
