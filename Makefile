@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INTEROP := .venv-interop
+LAVA := .venv-lava
+PYTHON310 ?= python3.10
 
-.PHONY: demo test test-interop lint format clean
+.PHONY: demo test test-interop docs lint format clean
 
 demo: $(STAMP)
 	$(BIN)/rheobase demo
@@ -27,8 +29,19 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test]'
 	touch $@
 
+# The guide, into site/; what is built must ask nothing of other servers.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	! grep -rlE '<(script|link|img|iframe)[^>]*(src|href)="?(https?:)?//' site --include='*.html'
+
+$(VENV)/.installed-docs: $(STAMP)
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[docs]'
+	touch $@
+
 # The other simulators live in an environment of their own: their requirements contradict each other.
+# lava-nc needs a Python 3.10 besides; where there is none, its test is skipped and says so.
 test-interop: $(INTEROP)/.installed
+	if $(PYTHON310) --version >/dev/null 2>&1; then $(MAKE) --no-print-directory $(LAVA)/.installed; fi
 	PYTHONPATH=src $(INTEROP)/bin/python -m pytest -o addopts= -W ignore -q tests/interop
 
 $(INTEROP)/.installed: constraints.txt
@@ -40,5 +53,10 @@ $(INTEROP)/.installed: constraints.txt
 	$(INTEROP)/bin/pip install --quiet --no-compile --no-deps --target $(INTEROP)/nir-1.0.4 nir==1.0.4
 	touch $@
 
+$(LAVA)/.installed: Makefile
+	test -x $(LAVA)/bin/python || $(PYTHON310) -m venv $(LAVA)
+	$(LAVA)/bin/pip install --quiet --no-compile lava-nc==0.10.0
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(INTEROP) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEROP) $(LAVA) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
