@@ -85,8 +85,8 @@ def test_every_command_has_examples(command: Callable[..., None], cli: Cli) -> N
     assert f"rheobase {command.__name__}" in cli(command.__name__, "--help").partition("Example:")[2]
 
 
-ELSEWHERE = ("demo", "reproduce", "report results", "verify net.nir")
-"""Examples that need minutes, data or other packages, and have tests of their own."""
+ELSEWHERE = ("demo", "reproduce", "report results", "verify net.nir", "bench vgg16")
+"""Examples that need minutes, data, a GPU or other packages, and have tests of their own."""
 
 
 @pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -207,6 +207,10 @@ def test_methods_are_listed(cli: Cli) -> None:
         (("convert", "nowhere.onnx"), "there is no file nowhere.onnx"),
         (("compare", "small", "--initial", "halve"), "unknown initial potential"),
         (("reproduce", "opi2023", "resnet20-cifar10"), "opi2022"),
+        (("reproduce", "opi2022", "resnet20-cifar10", "--study", "--chosen"), "leave --chosen out"),
+        (("reproduce", "opi2022", "resnet20-cifar10", "--tuning", "epochs"), "not of the form name=value"),
+        (("reproduce", "opi2022", "resnet20-cifar10", "--methods", "max-nrom"), "Did you mean 'max-norm'"),
+        (("reproduce", "opi2022", "resnet20-cifar10", "--profile", "faster"), "exact, fast, int8"),
         (("report", "nowhere"), "no records"),
     ],
 )
@@ -215,6 +219,38 @@ def test_mistakes_are_said_in_words(
 ) -> None:
     assert message in cli(*arguments, ok=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_reproduce_is_told_is_handed_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rheobase import reproduction
+
+    calls: list[tuple[str, dict[str, Any]]] = []
+    for verb in ("reproduce", "select"):
+        monkeypatch.setattr(
+            reproduction, verb, lambda *_, verb=verb, **told: calls.append((verb, told)) or []
+        )
+    cell = ("reproduce", "opi2022", "resnet20-cifar10", "--seed", "3", "--runs", "kept", "--results", "out")
+    cli(
+        *cell, "--parts", "methods,tuned", "--trained-for", "tcl", "--profile", "fast",
+        "--methods", "rmp,tsc", "--tuning", "epochs=2", "--tuning", "rate=0.5", "--chosen", "--pretrained",
+    )  # fmt: skip
+    assert "--chosen" in cli(*cell, "--study", "--profile", "fast", "--epochs", "5")
+    training = {"folder": Path("out"), "runs": Path("kept"), "seed": 3, "limit": None, "device": None}
+    assert calls == [
+        (
+            "reproduce",
+            training
+            | {"epochs": None, "parts": ["methods", "tuned"], "steps": None, "profile": "fast"}
+            | {"names": ["rmp", "tsc"], "tuning": {"epochs": 2, "rate": 0.5}}
+            | {"trained_for": "tcl", "chosen": True, "pretrained": True},
+        ),
+        ("select", training | {"epochs": 5, "profile": "fast"}),
+    ]
+
+
+def test_the_package_is_a_command() -> None:
+    command = [sys.executable, "-m", "rheobase", "--help"]
+    assert "reproduce" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def test_an_interrupted_comparison_keeps_its_rows(

@@ -2,6 +2,8 @@
 
 import copy
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,14 +12,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Constant, Gaussian, Half, Uniform, Zero, convert, datasets, simulate
+from rheobase import Constant, Gaussian, Half, Uniform, Zero, convert, datasets, evaluate, runs, simulate
 from rheobase.coding import Poisson
 from rheobase.comparison import activations
-from rheobase.diagnosis import PARTS, Diagnosis, diagnose
+from rheobase.diagnosis import PARTS, Diagnosis, diagnose, remedies
 from rheobase.diagnosis.closed_form import bound_spikes, count_spikes, even_output
 from rheobase.diagnosis.observation import capture_original, observe
 from rheobase.diagnosis.parts import split_error
 from rheobase.neurons import Coefficients, FewSpikes, IntegrateFire
+from rheobase.reports.diagnosis_sections import remedies_section
+from rheobase.runs import RunRecord
 from rheobase.snn import SNN
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -227,6 +231,39 @@ def test_findings_name_what_helps(trained: nn.Module, digits: datasets.Dataset) 
     assert any(r.what.startswith("percentile") for r in result.remedies)
     assert any(r.what == "a threshold for each channel" for r in result.remedies)
     assert any("steps" in r.what and r.steps == 24 for r in result.remedies)
+
+
+def test_an_interrupted_diagnosis_keeps_what_is_done(
+    trained: nn.Module, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = digits.train.take(48)
+    snn = convert(trained, "max-norm", data)
+    whole = diagnose(trained, snn, data, 4, progress=False)
+    assert whole.untried == []
+    for done in (0, 2):
+        calls: list[Any] = []
+
+        def press(*arguments: Any, calls: list[Any] = calls, done: int = done, **options: Any) -> Any:
+            calls.append(arguments)
+            if len(calls) > done:
+                raise KeyboardInterrupt
+            return evaluate(*arguments, **options)
+
+        monkeypatch.setattr(remedies, "evaluate", press)
+        part = diagnose(trained, snn, data, 4, progress=False)
+        assert len(part.remedies) == done
+        assert {r.what for r in part.remedies} | set(part.untried) == {r.what for r in whole.remedies}
+        assert part.sites == whole.sites
+        assert [f.kind for f in part.findings] == [f.kind for f in whole.findings]
+        assert all("stopped before everything" in f.advice for f in part.findings if f.kind != "dead")
+        assert f"not tried any more: {part.untried[0]}" in str(part)
+    page = remedies_section(part)
+    assert page is not None
+    assert page.points == tuple(part.untried)
+    monkeypatch.setattr(runs, "sweep_starts", lambda *_, **__: pytest.fail("went on after Ctrl-C"))
+    kept = runs.record_diagnosis(trained, snn, data, 4, title="t", progress=False)
+    kept.write(tmp_path / "part.json")
+    assert RunRecord.read(tmp_path / "part.json").diagnosis == kept.diagnosis
 
 
 def test_without_labels_agreement_counts(trained: nn.Module, digits: datasets.Dataset) -> None:

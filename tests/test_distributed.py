@@ -1,7 +1,9 @@
 """Two processes over gloo do what one does, and neither waits forever for a dead one."""
 
+import contextlib
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -16,10 +18,11 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from rheobase import records
+from rheobase import Patience, Uniform, convert, evaluate, records
 from rheobase.activations import Clip
 from rheobase.checkpoints import load_weights, save_weights
 from rheobase.datasets import Split
+from rheobase.evaluation import Evaluation
 from rheobase.journal import Epoch
 from rheobase.papers import Cell, Paper, Row
 from rheobase.parallel import joined
@@ -99,6 +102,22 @@ def test_every_image_is_evaluated_once(folder: Path, batch_size: int) -> None:
     assert [report(folder, rank)[f"accuracy {batch_size}"] for rank in range(2)] == [right, right]
 
 
+@pytest.mark.parametrize("batch_size", [7, 100, 1000])
+def test_every_image_is_run_in_spikes_once(folder: Path, batch_size: int) -> None:
+    """The last batch is a partial one; with the largest size the second process has none at all."""
+    assert statuses(folder, "run_in_spikes") == [0, 0]
+    one = asdict(run(batch_size))
+    del one["seconds"]
+    for rank in range(2):
+        assert json.loads((folder / f"spikes{rank}.json").read_text())[str(batch_size)] == one
+
+
+def run(batch_size: int) -> Evaluation:
+    snn = convert(network(), "max-norm", images(16), initial=Uniform(seed=5))
+    rule = Patience(2) if batch_size == 7 else None
+    return evaluate(snn, images(), 6, batch_size=batch_size, exit=rule, progress=False)
+
+
 def test_only_the_first_process_writes_and_shows(folder: Path) -> None:
     assert report(folder, 0)["wrote"] == 4  # after every fifth step of eighteen, and at the end
     assert report(folder, 1)["wrote"] == 0
@@ -131,6 +150,14 @@ def test_a_cell_is_trained_together_and_recorded_once(folder: Path) -> None:
     assert len(list((folder / "runs").rglob("*.safetensors"))) == 1
     given = [(folder / f"record{rank}").read_text() for rank in range(2)]
     assert given[0] == given[1] == json.dumps(record.accuracy)
+
+
+def test_the_command_line_works_together(folder: Path) -> None:
+    assert statuses(folder, "type_together") == [0, 0]
+    (record,) = records.load_all(folder / "typed")
+    assert (record.table, record.images, record.profile) == ("table 1", 64, "fast")
+    said = [(folder / f"typed{rank}").read_text() for rank in range(2)]
+    assert all("1 records under" in text for text in said)
 
 
 def test_what_torchrun_started_is_joined_and_left_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +211,14 @@ def learn(rank: int, folder: Path) -> None:
     save_weights(trained.model, folder / f"rank{rank}.safetensors")
 
 
+def run_in_spikes(rank: int, folder: Path) -> None:
+    found = {}
+    for batch_size in (7, 100, 1000):
+        found[batch_size] = asdict(run(batch_size))
+        del found[batch_size]["seconds"]
+    (folder / f"spikes{rank}.json").write_text(json.dumps(found))
+
+
 def die(rank: int, folder: Path) -> None:
     def end(epoch: Epoch, model: nn.Module) -> None:
         if rank == 1 and epoch.number == 2:
@@ -201,15 +236,36 @@ def disagree(rank: int, folder: Path) -> None:
     train(network(), images(), RECIPE, checkpoint=path, progress=False)
 
 
-def reproduce_together(rank: int, folder: Path) -> None:
+def toy() -> Paper:
     row = Row("Ours", "opi", 99.0, {2: 98.0})
     cell = Cell("small-digits", "Small", "table 1", "small", "digits", "digits", (row,))
-    paper = Paper("toy", "A toy", "Nobody", "opi", "half", (2,), ("T=2",), (cell,))
+    return Paper("toy", "A toy", "Nobody", "opi", "half", (2,), ("T=2",), (cell,))
+
+
+def reproduce_together(rank: int, folder: Path) -> None:
     (record,) = reproduce(
-        paper, "small-digits", folder=folder / "results", runs=folder / "runs", epochs=2, limit=64,
+        toy(), "small-digits", folder=folder / "results", runs=folder / "runs", epochs=2, limit=64,
         commit="abc", progress=False,
     )  # fmt: skip
     (folder / f"record{rank}").write_text(json.dumps(record.accuracy))
+
+
+def type_together(rank: int, folder: Path) -> None:
+    from rheobase import papers
+
+    papers.get = lambda name: toy()
+    options = {
+        "results": folder / "typed",
+        "runs": folder / "runs",
+        "epochs": 2,
+        "limit": 64,
+        "profile": "fast",
+    }
+    words = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    sys.argv = ["rheobase", "reproduce", "toy", "small-digits", *words]
+    with (folder / f"typed{rank}").open("w") as sys.stdout, contextlib.suppress(SystemExit):
+        runpy.run_module("rheobase", run_name="__main__")
+    sys.stdout = sys.__stdout__
 
 
 def do_together(job: Callable[[int, Path], None], folder: Path, count: int = 2) -> None:
@@ -234,5 +290,5 @@ def do_together(job: Callable[[int, Path], None], folder: Path, count: int = 2) 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     alone()
-    for job in (learn, die, disagree, reproduce_together):
+    for job in (learn, run_in_spikes, die, disagree, reproduce_together, type_together):
         do_together(job, Path(sys.argv[1]))

@@ -7,7 +7,7 @@ import pytest
 
 from rheobase.contest import Comparison
 from rheobase.records import load_all
-from rheobase.reports import Demonstration, draw_demonstration, refresh_readme
+from rheobase.reports import Demonstration, draw_demonstration, read_benchmarks, refresh_readme
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -16,7 +16,8 @@ README = (ROOT / "README.md").read_text("utf-8")
 def test_the_readme_is_what_the_records_say() -> None:
     demonstration = Demonstration.read(ROOT / "docs" / "demo.json")
     comparison = Comparison.read(ROOT / "docs" / "compare.json")
-    fresh = refresh_readme(README, load_all(ROOT / "results"), demonstration, comparison)
+    benchmarks = read_benchmarks(ROOT / "benchmarks" / "records")
+    fresh = refresh_readme(README, load_all(ROOT / "results"), demonstration, comparison, benchmarks)
     assert fresh == README, "the README is stale: rheobase report --readme README.md makes it anew"
     assert (ROOT / "docs" / "demo.svg").read_text("utf-8") == draw_demonstration(demonstration)
 

@@ -22,7 +22,9 @@ from rheobase.reports import (
     report,
     tables,
 )
+from rheobase.reports.evidence import Evidence
 from rheobase.reports.groups import group
+from rheobase.reports.method_tables import claims_table
 from rheobase.reports.pages import escape_markdown
 from rheobase.reports.sections import account
 
@@ -74,6 +76,9 @@ def make_all():
     found += [make_record(start, "rmp", table="methods", steps=64) for start in ("zero", "half")]
     found.append(make_record(table="energy", steps=32, extra=joules))
     found.append(make_record(model="vgg16", epochs=3, shortened=("trained for 3 epochs instead of 300",)))
+    found.append(make_record(profile="fast"))
+    held_out = {"table": "study", "images": 5000, "shortened": ("5000 training images held out",)}
+    found.append(make_record(steps=32, extra={"candidate": {}}, **held_out))
     return found
 
 
@@ -153,10 +158,13 @@ def test_every_section_is_there(written):
     titles = [element.text for element in parse(written[0]).iter("h2")]
     assert titles == [
         "Accuracy beside the printed tables",
+        "Settings chosen on held-out images",
+        "Profiles",
         "How the membrane starts",
         "Constant starts",
         "Propagation delay",
         "Every method, both starts",
+        "The start with other methods",
         "Energy",
         "Shortened runs",
         "Not measured at full length",
@@ -220,7 +228,7 @@ def test_wins_and_losses_are_counted_and_said_in_words():
     assert str(tables.score(paper, groups)) == "1 higher than printed, 1 lower, 1 equal"
     lines = tables.cell_table(paper, cell, groups).lines
     assert [line.kind for line in lines[-3:]] == ["printed", "measured", "difference"]
-    assert lines[-1].values == ("−0.43 lose", "+1.00 win", "−2.00 lose", "0.00 equal", "–", "–", "–", "–")
+    assert lines[-1].values == ("−0.43 lose", *"–––", "+1.00 win", "−2.00 lose", "0.00 equal", *"––––")
     assert "1 higher than printed, 1 lower, 1 equal" in account(paper, [measured]).verdict
 
 
@@ -238,7 +246,7 @@ def test_seeds_are_averaged_and_their_spread_is_told():
         make_record(seed=s, accuracy={8: a}, ann_accuracy=a + 10) for s, a in enumerate((50.0, 52.0, 54.0))
     ]
     (found,) = group(seeds)
-    assert (found.ann, found.curve, found.spread) == (62.0, {8: 52.0}, 2.0)
+    assert (found.ann, found.curve, found.deviations) == (62.0, {8: 52.0}, {8: 2.0})
     told = tables.describe(found)
     assert "mean of 3 seeds" in told
     assert "at most 2.00 points" in told
@@ -250,7 +258,8 @@ def test_of_two_runs_of_one_experiment_the_longer_counts():
 
 
 def test_the_energy_table_has_printed_and_measured_columns():
-    table = tables.energy_table(papers.get("opi2022"), [r for r in make_all() if r.table == "energy"])
+    (section,) = (s for s in account(papers.get("opi2022"), make_all()).sections if s.title == "Energy")
+    (table,) = section.tables
     lines = table.lines
     assert table.header[1:] == (
         "VGG-16 on CIFAR-10, printed",
@@ -262,12 +271,14 @@ def test_the_energy_table_has_printed_and_measured_columns():
 
 
 def test_claims_about_other_methods_stand_beside_what_was_measured():
-    table = tables.claims_table(papers.get("opi2022"), group(make_all()))
+    paper = papers.get("opi2022")
+    table = claims_table(paper, Evidence(paper, make_all()).views(paper.cell("resnet20-cifar100"))[:1])
     rmp = table.lines[0]
     assert rmp.label == "RMP"
     assert "67 → 87 (+20)" in rmp.values
     assert "ResNet-20 on CIFAR-100: 68.72 → 70.00 (+1.28)" in rmp.values
-    assert tables.claims_table(papers.get("opi2022"), group([make_record()])) is None
+    alone = Evidence(paper, [make_record()]).views(paper.cell("resnet20-cifar100"))
+    assert claims_table(paper, alone) is None
 
 
 def test_without_records_or_with_an_unknown_paper_there_is_no_report(tmp_path):
@@ -291,8 +302,8 @@ def test_the_readme_table_is_put_between_its_markers_and_stays():
 
 def test_the_readme_table_has_a_line_for_printed_measured_and_difference():
     lines = readme_table([make_record()]).splitlines()
-    assert lines[0].count("|") == lines[1].count("|") == 11
-    assert lines[2].startswith("| ResNet-20 on CIFAR-100 | printed | 70.43 | 23.09 |")
+    assert lines[0].count("|") == lines[1].count("|") == 14
+    assert lines[2].startswith("| ResNet-20 on CIFAR-100 | printed | 70.43 | – | – | – | 23.09 |")
     assert "measured" in lines[3]
     assert lines[4].startswith("|  | difference | −0.43 lose |")
 
@@ -320,7 +331,7 @@ def test_a_figure_alone_is_a_whole_file_with_its_colours_and_words():
     assert tree.tag == "{http://www.w3.org/2000/svg}svg"
     assert "Before conversion 99.50." in tree.find("{*}title").text
     assert "prefers-color-scheme: dark" in tree.find("{*}style").text
-    assert not list(tree.iter("{*}script"))
+    assert not tree.findall(".//{*}script")
 
 
 @pytest.mark.parametrize("steps", [1, 2, 600])

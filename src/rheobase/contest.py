@@ -1,8 +1,7 @@
 """Comparison: one trained network, every method, every start asked for."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from rheobase import methods
+from rheobase import documents, methods
 from rheobase.coding import Coding, ConstantCurrent
 from rheobase.conversion import convert
 from rheobase.datasets import Data, batches
@@ -18,7 +17,7 @@ from rheobase.evaluation import evaluate
 from rheobase.membrane import Half, Initial, Zero
 from rheobase.methods import Method
 from rheobase.progress import display
-from rheobase.records import environment, replace_file
+from rheobase.records import environment
 from rheobase.training import accuracy
 
 
@@ -71,17 +70,12 @@ class Comparison:
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
-        replace_file(path, json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+        documents.write(self, path)
 
     @classmethod
     def read(cls, path: Path) -> "Comparison":
         """Read what `write` wrote."""
-        found = json.loads(path.read_text("utf-8"))
-        rows = [
-            Row(**{**row, "accuracy": {int(t): a for t, a in row["accuracy"].items()}})
-            for row in found["rows"]
-        ]
-        return cls(**{**found, "rows": tuple(rows), "steps": tuple(found["steps"])})
+        return documents.read(cls, path)
 
 
 def compare(

@@ -10,6 +10,8 @@ from torch import Tensor
 from rheobase.datasets import Split, batches
 from rheobase.energy import PAPER, Convention, snn_joules
 from rheobase.exit import Exit
+from rheobase.kernels import choose_backend
+from rheobase.parallel import present_ranks
 from rheobase.progress import display
 from rheobase.schedule import schedule
 from rheobase.simulation import Simulator
@@ -84,6 +86,8 @@ def evaluate(
 ) -> Evaluation:
     """Run a converted network over a dataset.
 
+    Under torchrun, call this in every process: they share the batches, and each gets the joint result.
+
     Args:
         snn: The network.
         data: Inputs with labels: a `Split`, a pair of tensors, a DataLoader or a list of batches.
@@ -100,14 +104,14 @@ def evaluate(
         progress: Whether to show a progress bar.
     """
     began = perf_counter()
-    right, exits = (torch.zeros(steps, dtype=torch.int64) for _ in range(2))
-    spikes: dict[str, Tensor] = {}
-    sop = torch.zeros(steps, dtype=torch.float64)
+    ranks = present_ranks()
+    counts = torch.zeros(3 + len(snn.sites), steps, dtype=torch.float64)  # whole numbers are exact in it
+    right, exits, sop, *spikes = counts
     synapses: Synapses | None = None
     simulator: Simulator | None = None
-    samples, run = 0, None
-    with display("evaluating", _count(data, batch_size), shown=progress) as bar:
-        for x, y in batches(data, batch_size, what="evaluation data"):
+    samples = 0
+    with display("evaluating", _count(data, batch_size), shown=progress and ranks.first) as bar:
+        for number, (x, y) in enumerate(batches(data, batch_size, what="evaluation data")):
             if y is None:
                 raise ValueError("evaluation data has no labels: pass (inputs, labels)")
             x = x.to(snn.device)
@@ -115,33 +119,38 @@ def evaluate(
             simulator = simulator or Simulator(
                 snn, x, steps, delay=delay, memory=memory, synapses=synapses, profile=profile
             )
-            run = simulator.run(x, samples, exit=exit)
-            exits += torch.bincount(run.left.cpu() - 1, minlength=steps)
-            right[run.at[0] - 1 :] += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
-            sop += run.sop.cpu()
-            for site, counts in run.spikes.items():
-                spikes[site] = spikes.get(site, 0) + counts.cpu()
+            if number % ranks.count == ranks.rank:
+                run = simulator.run(x, samples, exit=exit)
+                exits += torch.bincount(run.left.cpu() - 1, minlength=steps)
+                right[run.at[0] - 1 :] += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
+                sop += run.sop.cpu()
+                for site, total in zip(snn.sites, spikes, strict=True):
+                    total += run.spikes[site].cpu()
             samples += x.shape[0]
             bar.advance()
-    assert run is not None
+    assert simulator is not None
     assert synapses is not None
+    counts.copy_(ranks.sum(counts.to(snn.device)))
+    leaving = [int(n) for n in exits.tolist()]
     sop_per_image = (sop.cumsum(0) / samples).tolist()
-    latency = _latency(exits.tolist(), samples)
+    latency = _latency(leaving, samples)
     mac = [synapses.mac_once + synapses.mac_per_step * t for t in latency]
     return Evaluation(
         steps=steps,
         samples=samples,
-        accuracy=(100 * right.double() / samples).tolist(),
-        spikes={site: (counts.cumsum(0).double() / samples).tolist() for site, counts in spikes.items()},
+        accuracy=(100 * right / samples).tolist(),
+        spikes={
+            site: (total.cumsum(0) / samples).tolist() for site, total in zip(snn.sites, spikes, strict=True)
+        },
         sop=sop_per_image,
         mac=mac,
         joules=[snn_joules(s, m, convention) for s, m in zip(sop_per_image, mac, strict=True)],
         convention=convention.name,
         neurons={site: synapses.fan_out[site].numel() for site in snn.sites},
         seconds=perf_counter() - began,
-        backend=run.backend,
-        profile=run.profile,
-        exits=exits.tolist(),
+        backend=choose_backend(snn.device),
+        profile=simulator.profile.name,
+        exits=leaving,
     )
 
 

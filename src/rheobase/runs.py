@@ -182,7 +182,7 @@ def record_diagnosis(
     first, labels = given[0]
     if labels is None:
         raise ValueError("data to diagnose on has no labels: pass (inputs, labels), or call diagnose itself")
-    found = diagnose(ann, snn, given, steps, remedies=remedies)
+    found = diagnose(ann, snn, given, steps, remedies=remedies, progress=progress)
     x = first[:1].to(snn.device)
     return record_evaluation(
         snn,
@@ -197,5 +197,5 @@ def record_diagnosis(
         activations=histogram_activations(ann, snn, given),
         diagnosis=found,
         traces=trace(snn, first[:pictures], steps, labels[:pictures], classes=classes) if pictures else (),
-        starts=sweep_starts(snn, given, steps, progress=progress) if starts else None,
+        starts=sweep_starts(snn, given, steps, progress=progress) if starts and not found.untried else None,
     )

@@ -118,7 +118,7 @@ class Study:
         return None
 
     def evaluate(self, snn: SNN, steps: int, pooled_units: bool = False) -> Evaluation:
-        """Run a converted network over the test images."""
+        """Run a converted network over the test images; several processes share them."""
         return evaluate(
             snn,
             self.test,

@@ -43,7 +43,8 @@ def diagnose(
 ) -> None:
     """Find out where a conversion loses accuracy, site by site, and what helps.
 
-    Without `--weights` a built-in network is trained first, in seconds on the digits.
+    Without `--weights` a built-in network is trained first, in seconds on the digits. Ctrl-C ends the trying
+    of remedies, and shows what was found until then.
 
     Example: `rheobase diagnose small --method max-norm --steps 8`,
     `rheobase diagnose small --weights runs/digits.safetensors --page diagnose.html --record diagnose.json`
@@ -66,7 +67,10 @@ def diagnose(
         )
     )
     if page is None and record is None:
-        typer.echo(rheobase.diagnose(ann, snn, calibration, steps, remedies=remedies))
+        found = rheobase.diagnose(ann, snn, calibration, steps, remedies=remedies)
+        typer.echo(found)
+        if found.untried:
+            raise typer.Exit(INTERRUPTED)
         return
     from rheobase.runs import record_diagnosis
 
@@ -83,6 +87,8 @@ def diagnose(
     )
     typer.echo(kept.diagnosis)
     write_run(kept, page, record)
+    if kept.diagnosis is not None and kept.diagnosis.untried:
+        raise typer.Exit(INTERRUPTED)
 
 
 def advise(

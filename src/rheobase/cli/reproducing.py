@@ -1,44 +1,89 @@
 """Commands around records: measure what a paper printed, and draw what was measured."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from rheobase.cli.arguments import Root
+from rheobase.cli.arguments import Root, parse_settings
 
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help="A paper, such as `opi2022`.")],
     cell: Annotated[str, typer.Argument(help="One of its networks, such as `resnet20-cifar10`.")],
     parts: Annotated[str, typer.Option(help="What to measure, with commas between.")] = "table",
+    study: Annotated[
+        bool, typer.Option("--study", help="Try settings on held-out training images instead.")
+    ] = False,
+    chosen: Annotated[
+        bool, typer.Option("--chosen", help="Train with the settings that did best in --study.")
+    ] = False,
+    pretrained: Annotated[
+        bool, typer.Option("--pretrained", help="Take the network that comes with the package.")
+    ] = False,
+    trained_for: Annotated[
+        str | None, typer.Option(help="Train for this method instead of the paper's own.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="The methods of the part `methods`, with commas between; else all.")
+    ] = None,
+    tuning: Annotated[
+        list[str] | None, typer.Option(help="A setting of the part `tuned`, as name=value; repeatable.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="The arithmetic: exact, fast or int8.")] = "exact",
     seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
     epochs: Annotated[int | None, typer.Option(help="Fewer than the paper's, for a trial.")] = None,
     limit: Annotated[int | None, typer.Option(help="At most so many images, for a trial.")] = None,
     steps: Annotated[int | None, typer.Option(help="At most so many time steps.")] = None,
     results: Annotated[Path, typer.Option(help="Where records go.")] = Path("results"),
+    runs: Annotated[Path, typer.Option(help="Where checkpoints of trainings go.")] = Path("runs"),
     root: Root = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; by default a GPU if there is one.")] = None,
 ) -> None:
     """Train a paper's network, convert it, measure it and write records; resumes where it stopped.
 
-    Example: `rheobase reproduce opi2022 resnet20-cifar10 --parts table,starts --root data`
-    """
-    from rheobase.reproduction import reproduce as run
+    On several GPUs: `torchrun --nproc-per-node 8 -m rheobase reproduce …`.
 
-    written = run(
-        paper,
-        cell,
-        root,
-        parts=parts.split(","),
-        folder=results,
-        seed=seed,
-        epochs=epochs,
-        limit=limit,
-        steps=steps,
-        device=device,
-    )
-    typer.echo(f"{len(written)} records under {results}; `rheobase report` draws them")
+    Example: `rheobase reproduce opi2022 resnet20-cifar10 --parts table,starts --root data`,
+    `rheobase reproduce opi2022 vgg16-cifar10 --parts own --trained-for tcl --root data`,
+    `rheobase reproduce opi2022 resnet20-cifar10 --study --root data`
+    """
+    from rheobase import reproduction
+
+    training: dict[str, Any] = {
+        "folder": results,
+        "runs": runs,
+        "seed": seed,
+        "epochs": epochs,
+        "limit": limit,
+        "device": device,
+    }
+    if study:
+        given = {
+            "--chosen": chosen, "--pretrained": pretrained, "--trained-for": trained_for,
+            "--methods": methods, "--tuning": tuning, "--steps": steps, "--parts": parts != "table",
+        }  # fmt: skip
+        if unfit := [name for name, value in given.items() if value]:
+            raise ValueError(f"--study only tries settings of the training: leave {unfit[0]} out")
+        written = reproduction.select(paper, cell, root, profile=profile, **training)
+        told = "`--chosen` trains with the best"
+    else:
+        written = reproduction.reproduce(
+            paper,
+            cell,
+            root,
+            parts=parts.split(","),
+            steps=steps,
+            profile=profile,
+            names=None if methods is None else methods.split(","),
+            tuning=parse_settings(tuning),
+            trained_for=trained_for,
+            chosen=chosen,
+            pretrained=pretrained,
+            **training,
+        )
+        told = "`rheobase report` draws them"
+    typer.echo(f"{len(written)} records under {results}; {told}")
 
 
 def report(

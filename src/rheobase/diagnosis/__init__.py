@@ -1,6 +1,6 @@
 """Diagnosis: where a conversion loses accuracy, and what helps."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ class Diagnosis:
         sites: What was found at each site.
         findings: In words, worst first.
         remedies: Everything that was tried, the best first.
+        untried: In words what was not tried any more because somebody pressed Ctrl-C.
     """
 
     steps: int
@@ -44,6 +45,7 @@ class Diagnosis:
     sites: dict[str, SiteDiagnosis]
     findings: list[Finding]
     remedies: list[Remedy]
+    untried: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         head = (
@@ -52,7 +54,11 @@ class Diagnosis:
         )
         lines = [head, "", *_table(self.sites.values()), ""]
         lines += [f"{i}. {finding}" for i, finding in enumerate(self.findings, start=1)]
-        return "\n".join(lines if self.findings else [*lines, "nothing stands out"])
+        if not self.findings:
+            lines.append("nothing stands out")
+        if self.untried:
+            lines += ["", f"stopped, and not tried any more: {'; '.join(self.untried)}"]
+        return "\n".join(lines)
 
 
 def diagnose(
@@ -63,12 +69,14 @@ def diagnose(
     *,
     batch_size: int | None = None,
     remedies: bool = True,
+    progress: bool = True,
 ) -> Diagnosis:
     """Find out where a conversion loses accuracy.
 
     Both networks run on the same inputs, and the difference between mean outputs and activations is split at
     every site into clipping, quantisation, what is inherited and what is made there. Then remedies are tried:
-    they are fitted to these very inputs, and so is the choice between them.
+    they are fitted to these very inputs, and so is the choice between them. Ctrl-C ends that, and gives what
+    is known until then.
 
     Args:
         ann: The model that was converted. It is not changed.
@@ -77,6 +85,7 @@ def diagnose(
         steps: T.
         batch_size: Inputs at a time, where the data does not come in batches.
         remedies: Whether to try what may help; each costs a conversion and an evaluation.
+        progress: Whether to show a progress bar while they are tried.
     """
     given = [(x.to(snn.device), y) for x, y in batches(data, batch_size, what="data to diagnose on")]
     network = capture_original(ann, snn, given[0][0])
@@ -90,7 +99,7 @@ def diagnose(
     sites = {site: account.close() for site, account in accounts.items()}
     labelled, right = _label(network, given)
     before = evaluate(snn, labelled, steps, progress=False).accuracy[-1]
-    tried = try_remedies(ann, snn, labelled, steps, before) if remedies else []
+    tried, untried = try_remedies(ann, snn, labelled, steps, before, progress) if remedies else ([], [])
     return Diagnosis(
         steps=steps,
         samples=first,
@@ -98,8 +107,9 @@ def diagnose(
         ann=100.0 if right is None else 100 * right / first,
         snn=before,
         sites=sites,
-        findings=find(list(sites.values()), tried, steps),
+        findings=find(list(sites.values()), tried, steps, stopped=bool(untried)),
         remedies=tried,
+        untried=untried,
     )
 
 

@@ -96,8 +96,17 @@ def _kinds(steps: int) -> tuple[_Kind, ...]:
     )
 
 
-def find(sites: Sequence[SiteDiagnosis], remedies: Sequence[Remedy], steps: int) -> list[Finding]:
-    """The findings, worst first; each kind once, at the site where it is worst."""
+def find(
+    sites: Sequence[SiteDiagnosis], remedies: Sequence[Remedy], steps: int, stopped: bool = False
+) -> list[Finding]:
+    """The findings, worst first; each kind once, at the site where it is worst.
+
+    Args:
+        sites: What was found at each.
+        remedies: What was tried.
+        steps: After how many steps.
+        stopped: Whether there would have been more to try.
+    """
     found = []
     for kind in _kinds(steps):
         hit = [site for site in sites if kind.size(site) >= kind.least]
@@ -108,14 +117,16 @@ def find(sites: Sequence[SiteDiagnosis], remedies: Sequence[Remedy], steps: int)
         tried = [r for r in remedies if kind.name in r.cures]
         best = max((r for r in tried if r.gain > 0), key=lambda r: r.gain, default=None)
         text = f"site {worst.name} {kind.words(worst)}{others}"
-        advice = _advise(kind.name, best, bool(tried))
+        advice = _advise(kind.name, best, bool(tried), stopped)
         found.append(Finding(kind.name, worst.name, kind.size(worst), text, advice, best))
     return sorted(found, key=lambda finding: -finding.severity)
 
 
-def _advise(kind: str, best: Remedy | None, tried: bool) -> str:
+def _advise(kind: str, best: Remedy | None, tried: bool, stopped: bool) -> str:
     if best is not None:
-        return str(best)
+        return f"{best} (stopped before everything was tried)" if stopped else str(best)
     if kind == "dead":
         return "calibrate on more data"
+    if stopped:
+        return "stopped before everything against it was tried"
     return "nothing tried against it gains accuracy" if tried else ""

@@ -13,6 +13,7 @@ from rheobase.evaluation import evaluate
 from rheobase.membrane import Half, Initial, parse
 from rheobase.methods import Method
 from rheobase.neurons import IntegrateFire
+from rheobase.progress import display
 from rheobase.snn import SNN
 
 Batches = list[tuple[Tensor, Tensor]]
@@ -52,36 +53,61 @@ class _Change:
     what: str
     cures: tuple[str, ...]
     build: Callable[[], SNN]
+    steps: int
 
 
-def try_remedies(ann: nn.Module, snn: SNN, data: Batches, steps: int, before: float) -> list[Remedy]:
-    """Try what may help, each alone; the best first."""
-    tried = []
-    for change in (*_starts(snn), *_settings(ann, snn, data, steps)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # dead channels are a finding of their own
-            try:
-                changed = change.build()
-            except ValueError:
-                continue  # the method does not fit this network
-        after = evaluate(changed, data, steps, progress=False).accuracy[-1]
-        tried.append(Remedy(change.what, change.cures, before, after, steps))
-    tried.extend(_more_steps(snn, data, steps, before))
-    return sorted(tried, key=lambda remedy: -remedy.gain)
+def try_remedies(
+    ann: nn.Module, snn: SNN, data: Batches, steps: int, before: float, progress: bool = True
+) -> tuple[list[Remedy], list[str]]:
+    """Try what may help, each alone.
+
+    Ctrl-C ends it.
+
+    Args:
+        ann: The model that was converted.
+        snn: The conversion.
+        data: What to fit to and measure on.
+        steps: After how many steps.
+        before: Percent right as it is.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        What was tried, the best first, and in words what was not tried any more.
+    """
+    plan = [*_starts(snn, steps), *_settings(ann, snn, data, steps), *_more_steps(snn, steps)]
+    tried: list[Remedy] = []
+    done = 0
+    with display("trying remedies", len(plan), shown=progress) as bar:
+        try:
+            for change in plan:
+                tried += _try(change, data, before)
+                done += 1
+                bar.advance()
+        except KeyboardInterrupt:
+            bar.say("stopped: what was found until now is kept")
+    return sorted(tried, key=lambda remedy: -remedy.gain), [change.what for change in plan[done:]]
 
 
-def _more_steps(snn: SNN, data: Batches, steps: int, before: float) -> Iterator[Remedy]:
+def _try(change: _Change, data: Batches, before: float) -> list[Remedy]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # dead channels are a finding of their own
+        try:
+            changed = change.build()
+        except ValueError:
+            return []  # the method does not fit this network
+    after = evaluate(changed, data, change.steps, progress=False).accuracy[-1]
+    return [Remedy(change.what, change.cures, before, after, change.steps)]
+
+
+def _more_steps(snn: SNN, steps: int) -> Iterator[_Change]:
     if any(neuron.window is not None for neuron in snn.neurons.values()):
         return
-    accuracy = evaluate(snn, data, 4 * steps, progress=False).accuracy
+    cures = ("quantisation", "waiting", "unevenness", "bias")
     for factor in (2, 4):
-        cures = ("quantisation", "waiting", "unevenness", "bias")
-        yield Remedy(
-            f"{factor} times as many steps", cures, before, accuracy[factor * steps - 1], factor * steps
-        )
+        yield _Change(f"{factor} times as many steps", cures, lambda: snn, factor * steps)
 
 
-def _starts(snn: SNN) -> Iterator[_Change]:
+def _starts(snn: SNN, steps: int) -> Iterator[_Change]:
     half = {site: n.initial.restart(Half()) for site, n in snn.neurons.items()}
     if all(str(n.initial) == str(half[site]) for site, n in snn.neurons.items()):
         return
@@ -93,7 +119,7 @@ def _starts(snn: SNN) -> Iterator[_Change]:
         return changed
 
     old = str(snn.neuron(snn.sites[0]).initial)
-    yield _Change(f"start half instead of {old}", ("quantisation", "waiting", "bias"), build)
+    yield _Change(f"start half instead of {old}", ("quantisation", "waiting", "bias"), build, steps)
 
 
 def _settings(ann: nn.Module, snn: SNN, data: Batches, steps: int) -> Iterator[_Change]:
@@ -115,13 +141,13 @@ def _settings(ann: nn.Module, snn: SNN, data: Batches, steps: int) -> Iterator[_
         for percentile in PERCENTILES:
             if percentile != old:
                 changed = _with(by_percentile, percentile=percentile)
-                yield _Change(f"percentile {percentile:g} instead of {instead}", cures, again(changed))
+                yield _Change(f"percentile {percentile:g} instead of {instead}", cures, again(changed), steps)
     single = own if hasattr(own, "per_channel") else by_percentile
     if single is not None and getattr(single, "per_channel", None) is False:
-        yield _Change("a threshold for each channel", cures, again(_with(single, per_channel=True)))
+        yield _Change("a threshold for each channel", cures, again(_with(single, per_channel=True)), steps)
     if own is not None and (meant := getattr(own, "steps", steps)) != steps:
         yield _Change(
-            f"converted for {steps} steps instead of {meant}", cures, again(_with(own, steps=steps))
+            f"converted for {steps} steps instead of {meant}", cures, again(_with(own, steps=steps)), steps
         )
 
 

@@ -12,6 +12,7 @@ from rheobase.reports.pages import write_page
 from rheobase.reports.readme import draw_demonstration, readme_table, refresh_readme, renew
 from rheobase.reports.run_pages import diagnosis_page, evaluation_page
 from rheobase.reports.sections import account
+from rheobase.reports.speed import read_benchmarks
 
 __all__ = [
     "Demonstration",
@@ -23,6 +24,7 @@ __all__ = [
     "evaluation_page",
     "joined_page",
     "page_of",
+    "read_benchmarks",
     "readme_table",
     "refresh_readme",
     "renew",

@@ -1,12 +1,12 @@
 """The page about a single network: accuracy, spikes and energy of a few conversions, step by step."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from rheobase import documents
 from rheobase.evaluation import Evaluation
-from rheobase.records import environment, replace_file
+from rheobase.records import environment
 from rheobase.reports.evaluations import accuracy_table, cost_table, draw_accuracy
 from rheobase.reports.pages import standalone, write_page
 from rheobase.reports.tables import number
@@ -32,13 +32,12 @@ class Demonstration:
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
-        replace_file(path, json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+        documents.write(self, path)
 
     @classmethod
     def read(cls, path: Path) -> "Demonstration":
         """Read what `write` wrote."""
-        found = json.loads(path.read_text())
-        return cls(**{**found, "results": {k: Evaluation(**v) for k, v in found["results"].items()}})
+        return documents.read(cls, path)
 
 
 def accuracy_page(

@@ -28,7 +28,7 @@ def findings_section(found: Diagnosis) -> Section:
 
 def remedies_section(found: Diagnosis) -> Section | None:
     """What was tried, and what it gained."""
-    if not found.remedies:
+    if not found.remedies and not found.untried:
         return None
     lines = [
         Line(r.what, (str(r.steps), number(r.before), number(r.after), f"{r.gain:+.2f}".replace("-", "−")))
@@ -36,7 +36,13 @@ def remedies_section(found: Diagnosis) -> Section | None:
     ]
     header = ("What was tried", "Steps", "Before, %", "After, %", "Gain, points")
     note = "Each alone, on the data of the diagnosis: measure a choice made here on other data."
-    return Section("Remedies", tables=(Table("Percent right", header, tuple(lines), (note,)),))
+    stopped = "Stopped by hand; these were not tried any more:" if found.untried else ""
+    return Section(
+        "Remedies",
+        (stopped,) if stopped else (),
+        tables=(Table("Percent right", header, tuple(lines), (note,)),) if lines else (),
+        points=tuple(found.untried),
+    )
 
 
 def errors_section(found: Diagnosis) -> Section:

@@ -75,7 +75,7 @@ def draw_curves(
         axis: What is along the axes: accuracy over time steps unless given.
     """
     axis = axis or Axis()
-    longest = max(len(curve.label) for curve in curves)
+    longest = max(len(curve.label if curve.key is None else curve.key) for curve in curves)
     figure, axes = new_panel(0.115, 0.80 - 0.0145 * min(max(longest, 10), _LONGEST_LABEL))
     right = max(x for curve in curves for x in curve.points)
     left = min(x for curve in curves for x in curve.points)
@@ -97,6 +97,8 @@ def draw_curves(
         if key := curve.label if curve.key is None else curve.key:
             ends.append((ys[-1], key, colour, dashes, curve.marked))
     axes.margins(y=0.06)
+    if axis.scale == "even":
+        axes.set_ylim(bottom=0)  # after the curves: a fixed limit ends the fitting of the other one
     _name_axes(axes, axis)
     _name_ends(figure, axes, ends)
     return Panel(title, to_svg(figure, name), _tell_curves(title, curves, ann, axis))
@@ -197,7 +199,6 @@ def _scale(axes: "Axes", axis: Axis, left: float, right: float) -> None:
     """Set the horizontal axis up, from the first x to the last."""
     if axis.scale == "even":
         axes.locator_params(axis="x", integer=True)
-        axes.set_ylim(bottom=0)
     else:
         base = 2 if axis.scale == "doubling" else 10
         apart = max(1, round(math.log10(right / left) / 5)) if base == 10 else 1

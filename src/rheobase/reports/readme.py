@@ -1,7 +1,7 @@
-"""The table of the README, kept true by being generated."""
+"""The parts of the README that are generated, and so kept true."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rheobase import methods, papers
@@ -12,7 +12,8 @@ from rheobase.reports.comparison import comparison_table
 from rheobase.reports.demonstration import Demonstration, accuracy_figure
 from rheobase.reports.groups import group
 from rheobase.reports.pages import escape_markdown, to_markdown
-from rheobase.reports.tables import Line, Table, difference, number
+from rheobase.reports.speed import Benchmark, read_benchmarks, speed_block
+from rheobase.reports.tables import Line, Table, number
 
 _BLOCK = re.compile(r"(<!-- table:(?P<paper>[\w-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
@@ -26,33 +27,24 @@ def readme_table(records: Iterable[Record], paper: str = "opi2022") -> str:
     """
     chosen = papers.get(paper)
     groups = group(r for r in records if r.paper == paper and not r.shortened)
+    columns = tables.columns_of(chosen)
     lines: list[Line] = []
     sources: list[str] = []
     for cell in chosen.cells:
         for g in tables.own_groups(chosen, cell, groups):
-            printed, curve = cell.own, g.curve
-            steps = chosen.steps
             lines += [
-                Line(
-                    cell.title,
-                    ("printed", number(printed.ann), *(number(printed.accuracy[t]) for t in steps)),
-                ),
-                Line("", ("measured", number(g.ann), *(number(curve.get(t)) for t in steps)), "measured"),
-                Line(
-                    "",
-                    (
-                        "difference",
-                        difference(g.ann, printed.ann),
-                        *(difference(curve.get(t), printed.accuracy[t]) for t in steps),
-                    ),
-                ),
+                Line(cell.title, ("printed", *tables.printed_values(cell.own, columns))),
+                Line("", (tables.name_line(g), *tables.measured_values(g, columns)), "measured"),
+                Line("", ("difference", *tables.differences(g, cell.own, columns))),
             ]
             sources.append(f"{cell.title}: {tables.describe(g)}")
     if not lines:
         return "Nothing has been measured at full length yet.\n"
-    table = Table("", ("Network", "Percent right", "ANN", *chosen.columns), tuple(lines))
+    table = Table("", ("Network", "Percent right", "ANN", *columns.values()), tuple(lines))
     score = f"After conversion: {tables.score(chosen, groups)}."
-    return "\n\n".join([to_markdown(table), score, "\n".join(f"- {source}" for source in sources)]) + "\n"
+    told = [score, *tables.tell_other_scores(chosen, groups)]
+    points = "\n".join(f"- {escape_markdown(source)}" for source in sources)
+    return "\n\n".join([to_markdown(table), escape_markdown(" ".join(told)), points]) + "\n"
 
 
 def refresh_readme(
@@ -60,15 +52,17 @@ def refresh_readme(
     records: Iterable[Record],
     demonstration: Demonstration | None = None,
     comparison: Comparison | None = None,
+    benchmarks: Sequence[Benchmark] = (),
 ) -> str:
     """A README with everything between its markers made anew; without markers it stays as it is.
 
     A table stands between `<!-- table:NAME -->` and `<!-- /table -->`, where NAME is the paper's; the
-    demonstration's between `<!-- demo -->` and `<!-- /demo -->`, methods and comparison likewise.
+    demonstration's between `<!-- demo -->` and `<!-- /demo -->`, methods, comparison and speed likewise.
     """
     kept = list(records)
     text = _BLOCK.sub(lambda m: m[1] + "\n" + readme_table(kept, m["paper"]) + "\n" + m[3], text)
     text = _fill(text, "methods", _methods())
+    text = _fill(text, "speed", speed_block(benchmarks))
     if comparison is not None:
         table = comparison_table(comparison)
         text = _fill(text, "compare", "\n\n".join([to_markdown(table), " ".join(table.notes)]))
@@ -76,12 +70,17 @@ def refresh_readme(
 
 
 def renew(readme: Path | str, results: Path | str) -> None:
-    """Make a README anew from the records, and from `demo.json` and `compare.json` in the folder docs."""
+    """Make a README anew from the records, and from what lies beside it.
+
+    That is `docs/demo.json`, `docs/compare.json` and the records in `benchmarks/records`.
+    """
     readme = Path(readme)
     demo, compare = (readme.parent / "docs" / name for name in ("demo.json", "compare.json"))
     shown = Demonstration.read(demo) if demo.exists() else None
     compared = Comparison.read(compare) if compare.exists() else None
-    replace_file(readme, refresh_readme(readme.read_text("utf-8"), load_all(results), shown, compared))
+    benchmarks = read_benchmarks(readme.parent / "benchmarks" / "records")
+    text = refresh_readme(readme.read_text("utf-8"), load_all(results), shown, compared, benchmarks)
+    replace_file(readme, text)
     if shown is not None:
         replace_file(demo.with_suffix(".svg"), draw_demonstration(shown))
 

@@ -1,15 +1,17 @@
 """Tables: measured numbers beside printed ones, and who is ahead."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rheobase.energy import PAPER as ENERGY
-from rheobase.papers import Cell, Energy, Paper
+from rheobase.papers import Cell, Energy, Paper, Row
 from rheobase.records import Record
-from rheobase.reports.groups import Group, choose, join
+from rheobase.reports.evidence import View, rank_profile, tell_profile
+from rheobase.reports.groups import Group, choose
 
 DASH = "–"
+_EARLY = (1, 2, 4)  # steps that papers leave out of their tables
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,11 @@ def number(value: float | None, digits: int = 2) -> str:
     return DASH if value is None else f"{value:.{digits}f}".replace("-", "−")
 
 
+def spread(mean: float | None, deviation: float | None) -> str:
+    """A mean over seeds with its standard deviation, where there is one."""
+    return number(mean) if deviation is None else f"{number(mean)} ± {number(deviation)}"
+
+
 def difference(measured: float | None, printed: float | None) -> str:
     """How far a measured number is from a printed one, and in words who is ahead."""
     if measured is None or printed is None:
@@ -73,38 +80,84 @@ def difference(measured: float | None, printed: float | None) -> str:
     return f"+{gap:.2f} win" if gap > 0 else f"−{-gap:.2f} lose"
 
 
-def score(paper: Paper, groups: Sequence[Group]) -> Score:
-    """Count the cells of a paper's own lines, its ANN accuracies aside, in which we are ahead or behind."""
+def score(paper: Paper, groups: Sequence[Group], label: str = "") -> Score:
+    """Count the cells of a paper's own lines, its ANN accuracies aside, in which we are ahead or behind.
+
+    Args:
+        paper: The paper.
+        groups: What was measured.
+        label: How networks were trained that count: as the paper does it unless given.
+    """
     gaps = []
     for cell in paper.cells:
         for g in own_groups(paper, cell, groups):
-            pairs = ((g.curve.get(t), cell.own.accuracy[t]) for t in paper.steps)
+            pairs = ((g.curve.get(t), cell.own.accuracy[t]) for t in paper.steps if g.first.label == label)
             gaps += [round(ours - theirs, 2) for ours, theirs in pairs if None not in (ours, theirs)]  # type: ignore[operator]
     return Score(sum(g > 0 for g in gaps), sum(g < 0 for g in gaps), sum(g == 0 for g in gaps))
 
 
+def tell_other_scores(paper: Paper, groups: Sequence[Group]) -> list[str]:
+    """The same for networks that were not trained as the paper does it, a sentence for each way."""
+    own = (g for cell in paper.cells for g in own_groups(paper, cell, groups))
+    labels = sorted({g.first.label for g in own} - {""})
+    return [f"Trained otherwise ({label}): {score(paper, groups, label)}." for label in labels]
+
+
 def own_groups(paper: Paper, cell: Cell, groups: Sequence[Group]) -> list[Group]:
-    """What was measured of a cell's own line."""
+    """What was measured of a cell's own line: of the paper's own training first, each in its best profile."""
     wanted = {"method": paper.method, "initial": paper.initial}
-    return choose(groups, model=cell.model, dataset=cell.dataset, **wanted)
+    found = choose(groups, model=cell.model, dataset=cell.dataset, **wanted)
+    kept = []
+    for label in sorted({g.first.label for g in found}):
+        alike = [g for g in found if g.first.label == label]
+        best = min((g.first.profile for g in alike), key=rank_profile)
+        kept += choose(alike, profile=best)
+    return kept
+
+
+def columns_of(paper: Paper) -> dict[int, str]:
+    """The steps of a paper's tables and a few before them, with the heads of their columns."""
+    early = {t: f"T={t}" for t in _EARLY if t < min(paper.steps)}
+    return early | dict(zip(paper.steps, paper.columns, strict=True))
 
 
 def cell_table(paper: Paper, cell: Cell, groups: Sequence[Group]) -> Table:
     """A block of the paper's table with our lines below its own."""
-    lines = [
-        Line(row.label, _values(row.ann, row.accuracy, paper.steps), "other", row.note)
-        for row in cell.rows[:-1]
-    ]
-    own = cell.own
-    lines.append(Line("printed", _values(own.ann, own.accuracy, paper.steps), "printed", own.note))
+    columns, own = columns_of(paper), cell.own
+    lines = [Line(row.label, printed_values(row, columns), "other", row.note) for row in cell.rows[:-1]]
+    lines.append(Line("printed", printed_values(own, columns), "printed", own.note))
     notes = []
     for g in groups:
-        curve = g.curve
-        lines.append(Line("measured", _values(g.ann, dict(curve), paper.steps), "measured"))
-        gaps = (difference(g.ann, own.ann), *(difference(curve.get(t), own.accuracy[t]) for t in paper.steps))
-        lines.append(Line("difference", gaps, "difference"))
+        lines.append(Line(name_line(g), measured_values(g, columns), "measured"))
+        lines.append(Line("difference", differences(g, own, columns), "difference"))
         notes.append(describe(g))
-    return Table(cell.title, ("Method", "ANN", *paper.columns), tuple(lines), tuple(notes))
+    return Table(cell.title, ("Method", "ANN", *columns.values()), tuple(lines), tuple(notes))
+
+
+def name_line(g: Group) -> str:
+    """What a measured line is called: how it differs from the paper's own, and over how many seeds it is."""
+    n = len(g.records)
+    words = ("measured", g.first.label, tell_profile(g.first.profile), f"mean ± SD, n = {n}" if n > 1 else "")
+    return ", ".join(word for word in words if word)
+
+
+def printed_values(row: Row, steps: Iterable[int]) -> tuple[str, ...]:
+    """A printed line's accuracy before conversion and after some steps."""
+    return (number(row.ann), *(number(row.accuracy.get(t)) for t in steps))
+
+
+def differences(g: Group, printed: Row, steps: Iterable[int]) -> tuple[str, ...]:
+    """How far a group is from a printed line, before conversion and after some steps."""
+    curve = g.curve
+    after = (difference(curve.get(t), printed.accuracy.get(t)) for t in steps)
+    return (difference(g.ann, printed.ann), *after)
+
+
+def measured_values(g: Group, steps: Iterable[int]) -> tuple[str, ...]:
+    """A group's accuracy before conversion and after some steps, with its spread over seeds."""
+    curve, deviations = g.curve, g.deviations
+    after = (spread(curve.get(t), deviations.get(t)) for t in steps)
+    return (spread(g.ann, g.ann_deviation), *after)
 
 
 def describe(g: Group) -> str:
@@ -113,58 +166,22 @@ def describe(g: Group) -> str:
     seeds = f"seed {r.seed}" if n == 1 else f"mean of {n} seeds"
     error = 200 * math.sqrt(max(g.ann * (100 - g.ann), 1.0) / 1e4 / r.images)
     parts = [
-        f"Measured: {seeds}, {r.epochs} epochs, {r.images:,} test images, {r.device}, "
-        f"commit {r.commit[:12]}, {r.date}."
+        f"Measured{f', {r.label}' if r.label else ''}: {seeds}, {r.epochs} epochs, {r.images:,} test images, "
+        f"profile {r.profile}, {_all(g, 'device')}, commit {_all(g, 'commit', 12)}, {_all(g, 'date')}."
     ]
-    if g.spread is not None:
-        parts.append(f"Standard deviation over seeds at most {g.spread:.2f} points.")
+    if n > 1:
+        parts.append(f"Standard deviation over seeds at most {max(g.deviations.values()):.2f} points.")
     parts.append(f"Two standard errors of the ANN's accuracy on so many images are {error:.2f} points.")
     parts += [f"Cut: {cut}." for cut in r.shortened]
     return " ".join(parts)
 
 
-def methods_table(cell_title: str, groups: Sequence[Group], steps: Sequence[int]) -> Table:
-    """Every method from its starts on one trained network."""
-    curves = join(groups)
-    lines = [
-        Line(method, (initial, *(number(curves[method, initial].get(t)) for t in steps)))
-        for method, initial in sorted(curves, key=lambda key: (key[0], key[1] != "zero", key[1]))
-    ]
-    ann = number(groups[0].ann)
-    header = ("Method", "Start", *(f"T={t}" for t in steps))
-    note = f"All on one network, trained for the paper's own method; its accuracy before conversion is {ann}."
-    return Table(cell_title, header, tuple(lines), (note,))
-
-
-def claims_table(paper: Paper, groups: Sequence[Group]) -> Table | None:
-    """What the paper says its start adds to other methods, beside what was measured anywhere."""
-    lines = []
-    for claim in paper.claims:
-        cell = paper.cell(claim.cell)
-        printed = f"{claim.zero:g} → {claim.half:g} ({claim.half - claim.zero:+g})"
-        gains = [
-            f"{other.title}: {gain}"
-            for other in paper.cells
-            if (gain := _gain(groups, other, claim.method, claim.steps))
-        ]
-        values = (cell.title, f"T={claim.steps}", printed, "; ".join(gains) or DASH)
-        lines.append(Line(claim.label, values))
-    if not any(line.values[-1] != DASH for line in lines):
-        return None
-    note = (
-        "The paper trained a network for each of these methods; measured is on the one trained for its own."
-    )
-    header = ("Method", "Printed for", "Steps", "Printed, zero → half", "Measured, zero → half")
-    return Table("The start at half the threshold with other methods", header, tuple(lines), (note,))
-
-
-def energy_table(paper: Paper, records: Sequence[Record]) -> Table | None:
+def energy_table(paper: Paper, measured: Sequence[tuple[View, Record]]) -> Table | None:
     """The energy table, printed and measured side by side."""
-    titles = {(cell.model, cell.dataset): cell.title for cell in paper.cells}
-    if not records:
+    if not measured:
         return None
     columns = [(f"{paper.cell(e.cell).title}, printed", _printed_energy(e)) for e in paper.energy]
-    columns += [(f"{titles[r.model, r.dataset]}, measured", _measured_energy(r)) for r in records]
+    columns += [(f"{view.title}, measured", _measured_energy(r)) for view, r in measured]
     names = (
         "Steps",
         "ANN, MFLOP",
@@ -190,26 +207,20 @@ def runs_table(records: Sequence[Record]) -> Table:
     for r in sorted(records, key=lambda r: r.file_name):
         steps = str(max(r.accuracy, default=0) or DASH)
         seconds = f"{r.seconds:.0f}" if r.seconds >= 10 else f"{r.seconds:.1f}"
-        what = (r.table, r.model, r.dataset, r.initial, str(r.seed), str(r.epochs), steps, seconds)
+        what = (r.table, r.model, r.dataset, r.initial, r.label or "as the paper", str(r.seed))
+        size = (str(r.epochs), steps, r.profile, seconds)
         versions = ", ".join(f"{name} {version}" for name, version in r.versions.items())
-        lines.append(Line(r.method, (*what, r.device, versions, r.commit[:12], r.date, r.command)))
+        lines.append(Line(r.method, (*what, *size, r.device, versions, r.commit[:12], r.date, r.command)))
     header = (
-        "Method", "For", "Model", "Dataset", "Start", "Seed", "Epochs", "Steps", "Seconds", "Device",
-        "Versions", "Commit", "Date", "Command",
+        "Method", "For", "Model", "Dataset", "Start", "Trained", "Seed", "Epochs", "Steps", "Profile",
+        "Seconds", "Device", "Versions", "Commit", "Date", "Command",
     )  # fmt: skip
     return Table("Records", header, tuple(lines))
 
 
-def _values(ann: float, accuracy: dict[int, float | None], steps: Sequence[int]) -> tuple[str, ...]:
-    return (number(ann), *(number(accuracy.get(t)) for t in steps))
-
-
-def _gain(groups: Sequence[Group], cell: Cell, method: str, steps: int) -> str:
-    curves = join(choose(groups, model=cell.model, dataset=cell.dataset, method=method))
-    zero, half = (curves.get((method, start), {}).get(steps) for start in ("zero", "half"))
-    if zero is None or half is None:
-        return ""
-    return f"{zero:.2f} → {half:.2f} ({half - zero:+.2f})".replace("-", "−")
+def _all(g: Group, name: str, most: int | None = None) -> str:
+    """What the records of a group have in a field, each once, at most so many letters of it."""
+    return " and ".join(sorted({getattr(r, name)[:most] for r in g.records}))
 
 
 def _printed_energy(e: Energy) -> tuple[str, ...]:

@@ -1,0 +1,100 @@
+"""What was measured for a paper, sorted by how networks were trained and simulated."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from rheobase import selection
+from rheobase.papers import Cell, Paper
+from rheobase.profiles import PROFILES
+from rheobase.records import Record
+from rheobase.reports.drawing import Panel
+from rheobase.reports.groups import Group, group
+
+
+@dataclass(frozen=True)
+class View:
+    """A cell's records at full length, of one way to train and one arithmetic: what may stand side by side.
+
+    Attributes:
+        cell: The network and dataset.
+        label: In words how it was trained, where that is not as the paper does it.
+        profile: The arithmetic of the simulation.
+        records: What was measured.
+        name: Different for every way to train a cell.
+    """
+
+    cell: Cell
+    label: str
+    profile: str
+    records: tuple[Record, ...]
+    name: str
+
+    @property
+    def title(self) -> str:
+        """The cell, and what is not usual about it."""
+        return ", ".join(word for word in (self.cell.title, self.label, tell_profile(self.profile)) if word)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A paper and every record of it.
+
+    Attributes:
+        paper: The paper.
+        records: What was measured.
+    """
+
+    paper: Paper
+    records: Sequence[Record]
+
+    @cached_property
+    def full(self) -> list[Group]:
+        """Runs at full length."""
+        return group(self._full)
+
+    @cached_property
+    def shortened(self) -> list[Group]:
+        """Runs in which something was cut, those to choose settings by aside."""
+        return group(r for r in self.records if r.shortened and r.table != selection.TABLE)
+
+    def studies(self, cell: Cell) -> list[Record]:
+        """What settings were chosen by, on images held out of the training set."""
+        return [r for r in _of(cell, self.records) if r.table == selection.TABLE]
+
+    def views(self, cell: Cell) -> list[View]:
+        """All ways to train a cell, the paper's own first, and for each all profiles, the exact one first."""
+        mine = _of(cell, self._full)
+        found = []
+        for i, label in enumerate(sorted({"", *(r.label for r in mine)})):
+            alike = [r for r in mine if r.label == label]
+            for profile in sorted({r.profile for r in alike}, key=rank_profile):
+                kept = tuple(r for r in alike if r.profile == profile)
+                found.append(View(cell, label, profile, kept, f"{cell.name}-{i}" if i else cell.name))
+        return found
+
+    def draw(self, draw: Callable[[View], Sequence[Panel]]) -> list[Panel]:
+        """Draw something for every way to train, in the first profile that has enough for it."""
+        panels: dict[str, Sequence[Panel]] = {}
+        for view in (view for cell in self.paper.cells for view in self.views(cell)):
+            if not panels.get(view.name):
+                panels[view.name] = draw(view)
+        return [panel for found in panels.values() for panel in found]
+
+    @property
+    def _full(self) -> list[Record]:
+        return [r for r in self.records if not r.shortened and r.table != selection.TABLE]
+
+
+def rank_profile(profile: str) -> tuple[int, str]:
+    """Sorts profiles, the exact one first."""
+    return (PROFILES.index(profile) if profile in PROFILES else len(PROFILES), profile)
+
+
+def tell_profile(profile: str) -> str:
+    """A profile in words; nothing where it is the usual one."""
+    return "" if profile == PROFILES[0] else f"profile {profile}"
+
+
+def _of(cell: Cell, records: Iterable[Record]) -> list[Record]:
+    return [r for r in records if (r.model, r.dataset) == (cell.model, cell.dataset)]
