@@ -80,6 +80,12 @@ def reproduce(
         study = train_cell(paper, chosen, data_root, **training)
         study.longest, study.profile = steps, profile
         study.names, study.tuning = names, dict(tuning or {})
+        told = {
+            "parts": None if tuple(parts) == ("table",) else ",".join(parts), "steps": steps,
+            "profile": None if profile == "exact" else profile, "methods": names and ",".join(names),
+        }  # fmt: skip
+        told |= {f"tuning {name}={value}": True for name, value in study.tuning.items()}
+        study.command = " ".join([study.command, *_tell_options(told)])
         return [record for part in parts for record in PARTS[part](study)]
 
 
@@ -263,12 +269,15 @@ def _take_pretrained(
 
 
 def _tell_command(paper: Paper, cell: Cell, options: Mapping[str, Any]) -> str:
-    words = [
+    return " ".join(["rheobase reproduce", paper.name, cell.name, *_tell_options(options)])
+
+
+def _tell_options(options: Mapping[str, Any]) -> list[str]:
+    return [
         f"--{name}" if value is True else f"--{name} {value}"
         for name, value in options.items()
         if value is not None and value is not False
     ]
-    return " ".join(["rheobase reproduce", paper.name, cell.name, *words])
 
 
 def _adapt(recipe: Recipe, seed: int, epochs: int | None, images: int, device: torch.device) -> Recipe:

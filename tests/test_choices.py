@@ -1,0 +1,72 @@
+"""Choices are measured once and kept; a cache that cannot be used is no error."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rheobase import choices
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """A folder of its own, and times that say which ways were tried."""
+    tried: list[str] = []
+
+    def take(way, arguments) -> float:
+        tried.append(way.__name__)
+        return {"slow": 2.0, "quick": 1.0}[way.__name__]
+
+    monkeypatch.setenv("RHEOBASE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(choices, "_known", None)
+    monkeypatch.setattr(choices, "_time", take)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a card")
+    return tried
+
+
+def slow() -> None: ...
+
+
+def quick() -> None: ...
+
+
+WAYS = {"slow": slow, "quick": quick}
+
+
+def test_the_fastest_is_taken_and_measured_once(measured: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choices.choose("layer", WAYS) == "quick"
+    assert choices.choose("layer", WAYS) == "quick"
+    assert measured == ["slow", "quick"]
+    monkeypatch.setattr(choices, "_known", None)  # as in another process
+    assert choices.choose("layer", WAYS) == "quick"
+    assert measured == ["slow", "quick"]
+    assert choices.choose("another layer", WAYS) == "quick"
+    assert len(measured) == 4
+
+
+def test_one_way_needs_no_choice(measured: list[str]) -> None:
+    assert choices.choose("layer", {"slow": slow}) == "slow"
+    assert measured == []
+
+
+@pytest.mark.parametrize("content", ["", "[1, 2]", '{"a": ', "null"])
+def test_a_broken_file_is_measured_again(measured: list[str], content: str) -> None:
+    choices.cache_folder().mkdir(parents=True)
+    (choices.cache_folder() / "choices.json").write_text(content)
+    assert choices.choose("layer", WAYS) == "quick"
+    (kept,) = json.loads((choices.cache_folder() / "choices.json").read_text()).items()
+    assert kept[1] == "quick"
+    assert "a card" in kept[0]
+
+
+def test_a_way_that_is_gone_is_not_taken(measured: list[str]) -> None:
+    choices.choose("layer", WAYS)
+    assert choices.choose("layer", {"slow": slow, "slower": slow}) == "slow"
+
+
+def test_a_folder_that_cannot_be_written(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RHEOBASE_CACHE", str(tmp_path / "file"))
+    assert choices.choose("layer", WAYS) == "quick"
