@@ -17,6 +17,7 @@ from rheobase.coding import Poisson
 from rheobase.comparison import activations
 from rheobase.diagnosis import PARTS, Diagnosis, diagnose, remedies
 from rheobase.diagnosis.closed_form import bound_spikes, count_spikes, even_output
+from rheobase.diagnosis.findings import find
 from rheobase.diagnosis.observation import capture_original, observe
 from rheobase.diagnosis.parts import split_error
 from rheobase.neurons import Coefficients, FewSpikes, IntegrateFire
@@ -281,3 +282,14 @@ def test_another_model_is_refused(trained: nn.Module, digits: datasets.Dataset) 
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)).eval()
     with pytest.raises(ValueError, match="pass the model that was given to convert"):
         diagnose(other, snn, data, 4)
+
+
+def test_more_steps_must_gain_clearly_more_than_what_is_free() -> None:
+    kinds = ("clipping", "quantisation", "unevenness", "waiting", "bias")
+    x = inputs(8)
+    result = diagnose(build("Plain"), convert(build("Plain"), "max-norm", x), x, 4, remedies=False)
+    free = remedies.Remedy("a half start", kinds, 80.0, 90.0, 4)
+    for after, expected in ((90.5, "a half start"), (92.0, "4 times as many steps")):
+        longer = remedies.Remedy("4 times as many steps", kinds, 80.0, after, 16)
+        found = find(list(result.sites.values()), [longer, free], 4)
+        assert {f.remedy.what for f in found if f.remedy} == {expected}

@@ -17,7 +17,8 @@ class Finding:
         severity: How large it is there, in units of the activation's root mean square.
         text: What was found.
         advice: What to do about it, if anything is known to help.
-        remedy: What was tried and gained most; None if nothing gained anything.
+        remedy: What was tried and gained most, more steps only if they gain clearly more; None if nothing
+            gained anything.
     """
 
     kind: str
@@ -115,11 +116,16 @@ def find(
         worst = max(hit, key=kind.size)
         others = f" ({len(hit) - 1} more less so)" if len(hit) > 1 else ""
         tried = [r for r in remedies if kind.name in r.cures]
-        best = max((r for r in tried if r.gain > 0), key=lambda r: r.gain, default=None)
+        best = max((r for r in tried if r.gain > 0), key=lambda r: _worth(r, steps), default=None)
         text = f"site {worst.name} {kind.words(worst)}{others}"
         advice = _advise(kind.name, best, bool(tried), stopped)
         found.append(Finding(kind.name, worst.name, kind.size(worst), text, advice, best))
     return sorted(found, key=lambda finding: -finding.severity)
+
+
+def _worth(remedy: Remedy, steps: int) -> float:
+    """What a remedy gains; one that takes more steps must gain a point more than one that is free."""
+    return remedy.gain - (remedy.steps > steps)
 
 
 def _advise(kind: str, best: Remedy | None, tried: bool, stopped: bool) -> str:
