@@ -138,13 +138,13 @@ def test_the_batch_really_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rheobase.engine.weigh", counting)
     rule = Margin(some_level(snn, x))
     rows.clear()
-    run = simulate(snn, x, T, exit=rule)
+    run = simulate(snn, x, T, exit=rule, chunk=1)
     first, *later = rows
     assert first == 16  # under a constant input the first layer is computed once
     assert sum(later) == 3 * int(run.left.sum())
     assert run.left.sum() < 16 * T
     rows.clear()
-    assert simulate(snn, x, T, exit=Margin(-1.0)).left.tolist() == [1] * 16
+    assert simulate(snn, x, T, exit=Margin(-1.0), chunk=1).left.tolist() == [1] * 16
     assert len(rows) == 4  # when everyone has left, nothing runs
 
 

@@ -65,7 +65,7 @@ class Passage:
         self.snn, self.plan, self.counts, self.x, self.first_sample = snn, plan, counts, x, first_sample
         self.tally, self.watched, self.attendance = tally, watched, attendance
         self.everyone = x
-        self.untallied: list[tuple[str, Tensor]] = []
+        self.untallied: list[tuple[str, Tensor, bool]] = []
         self.still: dict[fx.Node, Tensor] = {}
         self.membranes: dict[fx.Node, Tensor] = {}
         self.sums: dict[fx.Node, dict[str, Tensor]] = {}
@@ -102,8 +102,15 @@ class Passage:
     def _shrink(self, before: int, T: int) -> None:
         """Count what was done by those present in a chunk, and go on without those that left in it."""
         present_TB = self.attendance.present(before, T)
-        for name, active_TB in self.untallied:
-            self._tally(name, active_TB & present_TB.view(T, -1, *[1] * (active_TB.dim() - 2)), before)
+        everyone = bool(present_TB.all())
+        for name, signal_TB, binary in self.untallied:
+            if everyone:
+                self._tally(name, signal_TB, before, binary)
+            elif (counted_TB := self.totals_by_layer.pop(name, None)) is not None:
+                self.tally.spikes[name][before : before + T] += (counted_TB * present_TB).sum(1)
+            else:
+                here_TB = present_TB.view(T, -1, *[1] * (signal_TB.dim() - 2)).to(signal_TB.dtype)
+                self._tally(name, signal_TB * here_TB, before, binary)
         self.untallied.clear()
         stay = self.attendance.dismiss(before + T)
         if stay is None:
@@ -154,7 +161,7 @@ class Passage:
             if self.attendance.rule is None:
                 self._tally(name, signal_TB, before, step.binary)
             else:  # who is still here is known at the end of the chunk only
-                self.untallied.append((name, signal_TB != 0))
+                self.untallied.append((name, signal_TB, step.binary))
         if probe := self.watched.get(name):
             probe(name, signal_TB if step.unit is None else self._values(step, signal_TB), before)
 
@@ -206,7 +213,7 @@ class Passage:
         out = self._empty(membrane, T)
         totals_TB = None
         counted = site in self.tally.spikes and site not in self.tally.fan_out
-        if counted and self.attendance.rule is None and not membrane.is_cuda:
+        if counted and not membrane.is_cuda:
             totals_TB = torch.zeros(T, len(membrane), dtype=torch.int32, device=membrane.device)
             self.totals_by_layer[site] = totals_TB
         layer.advance(spikes_TB, added, membrane, _unfold(out, T), totals_TB)
@@ -256,7 +263,7 @@ class Passage:
         alike = signal.is_contiguous(memory_format=memory_format(membrane))
         return _unfold(signal, T) if source in step.last_reads and alike and not shared else None
 
-    def _tally(self, name: str, active_TB: Tensor, before: int, binary: bool = True) -> None:
+    def _tally(self, name: str, active_TB: Tensor, before: int, binary: bool) -> None:
         """Count what a source of spikes sent in this chunk, and what that cost."""
         after = before + active_TB.shape[0]
         counted_TB = self.totals_by_layer.pop(name, None)
