@@ -328,7 +328,11 @@ def main() -> None:
     print(f"\nfirst layer, constant current: {first['median_ms']:.3f} ms, {rate:.0f} GB/s of spikes")
     print(f"{time.monotonic() - began:.0f} s in all")
     if options.out:
-        record = {"device": device, "torch": torch.__version__, "options": vars(options)}
+        record = {
+            "device": device,
+            "torch": torch.__version__,
+            "options": {k: v for k, v in vars(options).items() if k != "out"},
+        }
         with open(options.out, "w", encoding="utf-8") as file:
             json.dump(record | {"layers": measured, "first layer": first}, file, indent=1)
 

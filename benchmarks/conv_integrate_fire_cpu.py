@@ -122,7 +122,13 @@ def main() -> None:
         environment = {"torch": torch.__version__, "threads": torch.get_num_threads(), "matrix unit": why}
         with open(options.out, "w", encoding="utf-8") as file:
             json.dump(
-                {"environment": environment, "options": vars(options), "layers": timings}, file, indent=1
+                {
+                    "environment": environment,
+                    "options": {k: v for k, v in vars(options).items() if k != "out"},
+                    "layers": timings,
+                },
+                file,
+                indent=1,
             )
 
 

@@ -260,7 +260,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.machine(),
         "threads": torch.get_num_threads(),
         "torch": str(torch.__version__),
-        "options": vars(options),
+        "options": {k: v for k, v in vars(options).items() if k != "out"},
         "rows": [],
     }
     for name in options.models:
