@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from families import FAMILIES, build, inputs
-from rheobase import Half, Zero, convert, models, simulate
+from rheobase import Half, Margin, Zero, convert, models, simulate
+from rheobase.coding import Poisson
 from rheobase.engine import Passage
 from rheobase.fusion import fuse
 from rheobase.layers import Layer
@@ -167,3 +168,30 @@ def test_a_fused_kernel_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch)
     assert simulator.notes == []
     assert simulator._fuses(torch.device("cuda")) is False
     assert simulator.notes == ["there is no fused kernel here, which is slower: no triton here"]
+
+
+def test_leaving_early_keeps_to_the_memory_cap() -> None:
+    """The spikes of all sites are kept until it is known who was still there."""
+    x = inputs(16)
+    simulator = Simulator(converted("Plain"), x, 32, memory=2**17)
+    plan, rule = simulator.plan, Margin(1.0)
+    samples, chunk = simulator._cut(16, rule)
+    assert samples * (plan.fixed_bytes + chunk * (plan.moving_bytes + plan.spike_bytes)) <= 2**17
+    assert simulator._cut(16, None) != (samples, chunk)
+
+
+def test_double_precision_is_not_made_single() -> None:
+    simulator = Simulator(converted("Plain").double(), inputs(2), 4)
+    assert simulator._fuses(torch.device("cuda")) is False
+    assert simulator.notes == []
+
+
+@pytest.mark.parametrize("profile", ["fast", "int8"])
+def test_inputs_in_spikes_and_neurons_of_other_kinds(profile: str) -> None:
+    x = inputs(4)
+    poisson = convert(build("Plain"), "max-norm", inputs(16, seed=5), coding=Poisson(scale=8.0))
+    exact, other = (simulate(poisson, x, 64, at=[64], profile=p).logits for p in ("exact", profile))
+    assert (other - exact).abs().max() <= 0.1 * exact.abs().max()
+    few = convert(build("Plain"), "few-spikes", inputs(32))
+    exact, other = (simulate(few, x, 10, at=[10], profile=p).logits for p in ("exact", profile))
+    assert torch.equal(other, exact)

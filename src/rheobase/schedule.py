@@ -62,6 +62,7 @@ class Schedule:
         itemsize: Bytes of a number that is not a count.
         fixed_bytes: What one sample keeps over the whole run: membranes, sums, still results.
         moving_bytes: What one sample needs for each step simulated at a time, at the busiest moment.
+        spike_bytes: What the spikes of all sites take for one sample and step, where they are kept.
     """
 
     steps: tuple[Step, ...]
@@ -72,6 +73,7 @@ class Schedule:
     itemsize: int
     fixed_bytes: int = 0
     moving_bytes: int = 0
+    spike_bytes: int = 0
 
     @cached_property
     def summed(self) -> list[fx.Node]:
@@ -82,13 +84,20 @@ class Schedule:
         read = [i for step in self.steps if step.tail for i in step.inputs] or [self.result]
         return [node for node in dict.fromkeys(read) if node not in apart]
 
-    def fit(self, samples: int, steps: int, memory: int) -> tuple[int, int]:
+    def fit(self, samples: int, steps: int, memory: int, keep_spikes: bool = False) -> tuple[int, int]:
         """The largest (samples at a time, steps at a time) that stay within so many bytes.
+
+        Args:
+            samples: How many there are.
+            steps: How many there are.
+            memory: The bytes.
+            keep_spikes: Whether the spikes of all sites are kept to the end of each chunk.
 
         Raises:
             ValueError: If even one step of one sample does not fit.
         """
-        one = self.fixed_bytes + self.moving_bytes
+        moving = self.moving_bytes + (self.spike_bytes if keep_spikes else 0)
+        one = self.fixed_bytes + moving
         if one > memory:
             raise ValueError(
                 f"one step of one sample needs {one / 2**20:.1f} MiB, the memory cap is "
@@ -96,10 +105,10 @@ class Schedule:
                 "raise memory=, or simulate smaller inputs"
             )
         # Fewer samples rather than very few steps: each chunk reads and writes all membranes.
-        some = self.fixed_bytes + min(steps, _FEW_STEPS) * self.moving_bytes
+        some = self.fixed_bytes + min(steps, _FEW_STEPS) * moving
         samples = max(1, min(samples, memory // some))
         room = memory - samples * self.fixed_bytes
-        chunk = max(1, min(steps, room // (samples * self.moving_bytes)))
+        chunk = max(1, min(steps, room // (samples * moving)))
         return samples, -(-steps // -(-steps // chunk))
 
     def fit_whole(self, samples: int, steps: int, memory: int) -> int:
@@ -158,8 +167,8 @@ def build(plan: Schedule, count_size: int = 1) -> Schedule:
         replace(step, last_reads=tuple(n for n in step.inputs if last.get(n) == i and n is not plan.result))
         for i, step in enumerate(plan.steps)
     )
-    fixed, moving = _bytes(replace(plan, steps=steps), count_size)
-    return replace(plan, steps=steps, fixed_bytes=fixed, moving_bytes=moving)
+    fixed, moving, spikes = _bytes(replace(plan, steps=steps), count_size)
+    return replace(plan, steps=steps, fixed_bytes=fixed, moving_bytes=moving, spike_bytes=spikes)
 
 
 def mark_tail(plan: Schedule, visible: Collection[str]) -> Schedule:
@@ -225,8 +234,8 @@ def _shapes(module: fx.GraphModule, x: Tensor) -> dict[fx.Node, tuple[int, ...]]
     return interpreter.shapes
 
 
-def _bytes(plan: Schedule, count_size: int) -> tuple[int, int]:
-    """What one sample keeps over a run, and what it needs for each step at the busiest moment."""
+def _bytes(plan: Schedule, count_size: int) -> tuple[int, int, int]:
+    """What one sample keeps over a run, needs for each step at the busiest moment, and sends in each step."""
 
     def count(shape: tuple[int, ...], unit: float | None = None) -> int:
         return (plan.itemsize if unit is None else count_size) * torch.Size(shape).numel()
@@ -247,4 +256,4 @@ def _bytes(plan: Schedule, count_size: int) -> tuple[int, int]:
             busiest = max(busiest, sum(alive.values()) + extra)
         for node in step.last_reads:
             alive.pop(node, None)
-    return fixed, max(busiest, 1)
+    return fixed, max(busiest, 1), sum(count(s.shape, s.unit) for s in plan.steps if s.fires)

@@ -182,8 +182,7 @@ class Simulator:
         visible = {*self.watch, *self.fan_out}
         self.plan = mark_tail(schedule(snn, _shaped(snn, x), read), visible)
         self.notes: list[str] = []
-        self.fused = self._fuses(x.device)
-        if self.fused:
+        if self._fuses(x.device):
             with torch.no_grad():
                 self.plan = fuse(self.plan, self.profile, visible)
         self.memory = self._cap(x.device, memory)
@@ -276,8 +275,10 @@ class Simulator:
 
     def _fuses(self, device: torch.device) -> bool:
         """Whether calls are put together, with a note where they are not but would be."""
+        if self.profile.name == "exact" and (device.type == "cpu" or self.snn.dtype != torch.float32):
+            return False
         if device.type == "cpu":
-            return self.profile.name != "exact"
+            return True
         if (reason := explain_no_triton(device)) is None:
             return True
         self.notes.append(f"there is no fused kernel here, which is slower: {reason}")
@@ -299,7 +300,8 @@ class Simulator:
 
     def _cut(self, B: int, exit: Exit | None) -> tuple[int, int]:
         """How many samples and steps to simulate at a time."""
-        samples, fitting = self.plan.fit(B, self.steps, self.memory)
+        # Who has left in a chunk is known at its end, and only then whose spikes count.
+        samples, fitting = self.plan.fit(B, self.steps, self.memory, keep_spikes=exit is not None)
         chunk = self.chunk
         if _window(self.snn) is not None:
             if exit is not None:

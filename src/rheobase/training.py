@@ -1,8 +1,6 @@
 """Training: one plain loop that can stop and go on anywhere, on one device or under torchrun."""
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from rheobase.descent import Descent
 from rheobase.feeding import Draw, count_steps, feed, seed_of
 from rheobase.journal import Epoch, Journal
 from rheobase.parallel import Ranks, present_ranks
-from rheobase.progress import display
+from rheobase.progress import display, interruptible
 from rheobase.recipes import Recipe
 
 _SMALLEST_CLIP = 0.01  # of its start; below this a site passes next to nothing on
@@ -101,7 +99,7 @@ def train(
 
     with (
         descent.running(),
-        _deferred_interrupt() as interrupted,
+        interruptible() as interrupted,
         display("training", recipe.epochs * steps, journal.done, shown=progress and ranks.first) as shown,
     ):
         while journal.epoch < recipe.epochs:
@@ -124,6 +122,8 @@ def train(
             shown.say(str(epoch))
             if on_epoch is not None:
                 on_epoch(epoch, descent.model)
+    if interrupted.is_set():  # asked for after the last step
+        raise KeyboardInterrupt
     return Trained(descent.finish(), tuple(journal.history), (*notes, descent.note))
 
 
@@ -258,26 +258,3 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
-
-
-@contextmanager
-def _deferred_interrupt() -> Iterator[threading.Event]:
-    """Turn a first Ctrl-C into a flag, so that it can take effect between two steps."""
-    asked = threading.Event()
-    usual = signal.getsignal(signal.SIGINT)
-    # Signals reach the main thread alone; and where they are ignored, they stay so.
-    if threading.current_thread() is not threading.main_thread() or not callable(usual):
-        yield asked
-        return
-
-    def ask(*_: object) -> None:
-        asked.set()
-        signal.signal(signal.SIGINT, usual)
-
-    signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, usual)
-    if asked.is_set():
-        raise KeyboardInterrupt

@@ -1,0 +1,90 @@
+"""The numbers of docs/performance.md are those of the records it names."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+GPU, CPU = "simulation-h200.json", "simulation-resnet20-cpu.json"
+CONTENDERS = {
+    "SpikingJelly": None,
+    "a plain step loop": "a plain step loop",
+    "the network itself, compiled": "the network itself, compiled, T times",
+    "rheobase, exact": "rheobase, exact",
+    "rheobase, fast": "rheobase, fast",
+    "rheobase, int8": "rheobase, int8",
+}
+
+
+def record(name: str) -> dict:
+    return json.loads((ROOT / "benchmarks/records" / name).read_text(encoding="utf-8"))
+
+
+def speed(name: str, contender: str | None, model: str, batch: int, steps: int) -> float:
+    rows = [
+        r["images_per_second"]
+        for r in record(name)["rows"]
+        if (r["model"], r["batch"], r["steps"]) == (model, batch, steps)
+        and (r["contender"] == contender if contender else r["contender"].startswith("SpikingJelly"))
+        and "images_per_second" in r
+    ]
+    return max(rows)
+
+
+def cells(label: str, near: str) -> list[float]:
+    """The numbers of the first row with a label behind some text."""
+    section = TEXT[TEXT.index(near) :]
+    row = next(line for line in section.splitlines() if line.startswith(f"| {label}"))
+    return [float(cell.strip().replace(",", "").rstrip("×")) for cell in row.split("|")[2:-1]]
+
+
+@pytest.mark.parametrize("label", CONTENDERS)
+def test_the_speeds_on_the_gpu(label: str) -> None:
+    found = [speed(GPU, CONTENDERS[label], model, 512, 32) for model in ("vgg16", "resnet20")]
+    assert cells(label, "## The whole simulator") == [round(value) for value in found]
+
+
+@pytest.mark.parametrize("label", CONTENDERS)
+def test_the_speeds_on_the_cpu(label: str) -> None:
+    found = [speed(CPU, CONTENDERS[label], "resnet20", 32, steps) for steps in (8, 32, 128)]
+    assert cells(label, "## On a CPU") == [round(value, 1) for value in found]
+
+
+def test_the_ratios_follow_from_the_speeds() -> None:
+    def ratios(above: str | None, below: str | None) -> list[float]:
+        return [
+            speed(GPU, above, model, 512, 32) / speed(GPU, below, model, 512, 32)
+            for model in ("vgg16", "resnet20")
+        ]
+
+    compiled = CONTENDERS["the network itself, compiled"]
+    for label, digits, values in (
+        ("fast against SpikingJelly", 1, ratios("rheobase, fast", None)),
+        ("int8 against SpikingJelly", 1, ratios("rheobase, int8", None)),
+        ("exact against the plain loop", 1, ratios("rheobase, exact", "a plain step loop")),
+        ("time of fast over", 2, ratios(compiled, "rheobase, fast")),
+    ):
+        assert cells(label, "## The whole simulator") == [round(value, digits) for value in values], label
+
+
+def test_the_layers() -> None:
+    layers = record("conv-integrate-fire-h200.json")["layers"]
+    names = {
+        "4096→4096, linear": "4096→4096 1² on 1²",
+        "64→64 on 32², with a residual": "64→64 3² on 32² + residual",
+    }
+    columns = ("unfused fp16", "fp16 × fp16", "fp32 × fp16", "int8 × uint8")
+    section = TEXT[TEXT.index("## conv_integrate_fire") : TEXT.index("What was expected of each step")]
+    rows = [line for line in section.splitlines() if re.match(r"\| \d+→", line)]
+    assert len(rows) == 8
+    for row in rows:
+        label, *shown = (cell.strip() for cell in row.split("|")[1:-1])
+        plain = names.get(label) or label.replace(", with a residual", " + residual").replace(
+            " on ", " 3² on "
+        )
+        assert [int(cell.replace(",", "")) for cell in shown] == [
+            round(layers[plain][column]["tflops"]) for column in columns
+        ], label
