@@ -289,3 +289,12 @@ def test_an_onnx_file_from_end_to_end(trained: nn.Module, digits: Dataset, cli: 
     said = cli("convert", "odd.onnx", ok=False)
     assert "/2/Log (Log)" in said
     assert "/2/Sigmoid (Sigmoid): Sigmoid is not a ReLU" in said
+
+
+@pytest.mark.parametrize(
+    "command", [["bench", "small"], ["train", "small"], ["reproduce", "opi2022", "vgg16-cifar10"]]
+)
+def test_a_device_that_is_not_there_is_said_first(cli: Cli, command: list[str]) -> None:
+    printed = cli(*command, "--device", "abacus", ok=False)
+    assert "cannot use the device 'abacus' here" in printed
+    assert "leave --device out" in printed

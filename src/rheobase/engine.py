@@ -70,8 +70,8 @@ class Passage:
         self.membranes: dict[fx.Node, Tensor] = {}
         self.sums: dict[fx.Node, dict[str, Tensor]] = {}
         self.buffers: dict[fx.Node, Tensor] = {}
-        self.totals: dict[fx.Node, Tensor] = {}
-        self.totals_by_layer: dict[str, Tensor] = {}
+        self.read_sums: dict[fx.Node, Tensor] = {}
+        self.spike_totals: dict[str, Tensor] = {}
         self.by_node = {step.node: step for step in plan.steps}
         self.number = {site: i for i, site in enumerate(snn.sites)}
         read = {node for step in plan.steps if not step.tail for node in step.inputs}
@@ -106,7 +106,7 @@ class Passage:
         for name, signal_TB, binary in self.untallied:
             if everyone:
                 self._tally(name, signal_TB, before, binary)
-            elif (counted_TB := self.totals_by_layer.pop(name, None)) is not None:
+            elif (counted_TB := self.spike_totals.pop(name, None)) is not None:
                 self.tally.spikes[name][before : before + T] += (counted_TB * present_TB).sum(1)
             else:
                 here_TB = present_TB.view(T, -1, *[1] * (signal_TB.dim() - 2)).to(signal_TB.dtype)
@@ -119,7 +119,7 @@ class Passage:
         self.still = {node: _rows(x, stay) for node, x in self.still.items()}
         self.membranes = {node: _rows(v, stay) for node, v in self.membranes.items()}
         self.sums = {node: {k: v[stay] for k, v in state.items()} for node, state in self.sums.items()}
-        self.totals = {node: total[stay] for node, total in self.totals.items()}
+        self.read_sums = {node: total[stay] for node, total in self.read_sums.items()}
         self.buffers.clear()
 
     def _chunk(self, before: int, T: int) -> dict[fx.Node, Tensor]:
@@ -215,7 +215,7 @@ class Passage:
         counted = site in self.tally.spikes and site not in self.tally.fan_out
         if counted and not membrane.is_cuda:
             totals_TB = torch.zeros(T, len(membrane), dtype=torch.int32, device=membrane.device)
-            self.totals_by_layer[site] = totals_TB
+            self.spike_totals[site] = totals_TB
         layer.advance(spikes_TB, added, membrane, _unfold(out, T), totals_TB)
         return out
 
@@ -266,7 +266,7 @@ class Passage:
     def _tally(self, name: str, active_TB: Tensor, before: int, binary: bool) -> None:
         """Count what a source of spikes sent in this chunk, and what that cost."""
         after = before + active_TB.shape[0]
-        counted_TB = self.totals_by_layer.pop(name, None)
+        counted_TB = self.spike_totals.pop(name, None)
         if counted_TB is None:
             spikes_T, reached_T = tally(active_TB, self.tally.fan_out.get(name), binary=binary)
         else:
@@ -299,11 +299,11 @@ class Passage:
         step = self.by_node.get(node)
         unit = 1.0 if step is None or step.unit is None else step.unit
         whole = step is not None and (step.binary or step.unit is not None)
-        total = self.totals.get(node)
+        total = self.read_sums.get(node)
         if whole and len(read) == len(signal_TB) > 1:  # sums of whole numbers do not depend on their order
             sums = signal_TB.cumsum(0, dtype=self.snn.dtype)
             sums = sums if total is None else sums.add_(total)
-            self.totals[node] = sums[-1].clone()
+            self.read_sums[node] = sums[-1].clone()
             taken = torch.arange(read[0] - delay, read[-1] - delay + 1, device=sums.device)
             return sums / taken.view(-1, *[1] * (sums.dim() - 1)) * unit
         means: list[Tensor] = []
@@ -318,7 +318,7 @@ class Passage:
                 means.append((total / (end - delay)).to(self.snn.dtype) * unit)
             begin = end
         if total is not None:
-            self.totals[node] = total
+            self.read_sums[node] = total
         return torch.stack(means) if means else signal_TB[:0]
 
 

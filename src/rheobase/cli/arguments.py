@@ -38,7 +38,25 @@ Steps = Annotated[int, typer.Option(help="Time steps.", min=1)]
 Shape = Annotated[str, typer.Option(help="One input's shape, such as 3,32,32.")]
 Samples = Annotated[int, typer.Option(help="Training images to calibrate on.", min=1)]
 Limit = Annotated[int | None, typer.Option(help="Only so many test images.", min=1)]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+
+
+def check_device(name: str | None) -> str | None:
+    """A device that torch can use here; torch is asked for others than the CPU only."""
+    if name in (None, "cpu"):
+        return name
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (AssertionError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"torch {torch.__version__} cannot use the device {name!r} here ({reason}): leave --device out"
+        ) from error
+    return name
+
+
+Device = Annotated[str, typer.Option(help="cpu or cuda.", callback=check_device)]
 Ann = Annotated[str | None, typer.Option(help="The model that was converted, named as for `convert`.")]
 Page = Annotated[Path | None, typer.Option(help="Write a page with figures to this .html file.")]
 RecordFile = Annotated[Path | None, typer.Option("--record", help="Write what was measured here as JSON.")]

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rheobase.cli.arguments import Root, parse_settings
+from rheobase.cli.arguments import Root, check_device, parse_settings
 
 
 def reproduce(
@@ -38,7 +38,10 @@ def reproduce(
     results: Annotated[Path, typer.Option(help="Where records go.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Where checkpoints of trainings go.")] = Path("runs"),
     root: Root = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; by default a GPU if there is one.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu or cuda; by default a GPU if there is one.", callback=check_device),
+    ] = None,
 ) -> None:
     """Train a paper's network, convert it, measure it and write records; resumes where it stopped.
 
