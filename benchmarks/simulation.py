@@ -4,282 +4,235 @@
     python benchmarks/simulation.py --models resnet20 --batches 32 --steps 32 --device cpu
 
 For every network, compared on the same weights: SpikingJelly's converter in each configuration that runs here
-(its best counts), a plain PyTorch step loop, the network itself compiled and run T times, and this package
-in its three profiles. First everything at one batch size and number of steps, then all sizes for the best of
-each. Nothing is timed unless the kernels that will be timed give the reference's spikes on this device.
-Speed does not depend on what a network has learnt, so that weights are random.
+(its best counts), a plain PyTorch step loop, the network itself compiled in each way that torch has (the best
+counts) and run T times, and this package in its three profiles. First every network with everything at one
+batch size and number of steps, then all sizes for the best of each. Nothing of this package is shown unless
+the same kernels, cut for the same batch, give the reference's spikes on this device. Speed does not depend on
+what a network has learnt, so that weights are random. The record is written after every row; with `--resume`
+a later call of the same sources adds what is missing.
 """
 
 import argparse
-import copy
-import gc
+import hashlib
 import itertools
 import json
 import platform
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
-import rheobase
-from rheobase import models
-from rheobase.benchmark import Timing, measure, step_loop
-from rheobase.profiles import PROFILES
-from rheobase.simulation import Simulator
-from rheobase.snn import SNN
+from contenders import (
+    COMPILED,
+    LOOP,
+    OURS,
+    TUNED,
+    Check,
+    Contender,
+    compiled,
+    convert,
+    images,
+    loop,
+    network,
+    ours,
+    spikingjelly,
+)
+from rheobase.benchmark import measure
+from rheobase.records import replace_file
 
-Contender = Callable[[Tensor, int], Callable[[], object]]
-"""Given inputs and steps, what to time."""
-
-
-def network(name: str, classes: int = 10) -> nn.Module:
-    """A network with statistics like those of a trained one."""
-    torch.manual_seed(0)
-    model = models.build(name, classes).eval()
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 1.5)
-            nn.init.uniform_(module.weight, 0.5, 1.5)
-            nn.init.normal_(module.bias, 0, 0.1)
-    return model
+KINDS = ("spikingjelly", "compiled", "loop", "ours")
+ROOT = Path(__file__).parents[1]
 
 
-def put_on_grid(snn: SNN) -> SNN:
-    """Round all numbers so that every sum is exact in single precision, in whatever order."""
-    for parameter in snn.parameters():
-        parameter.data = (parameter.data * 256).round() / 256
-    for neuron in snn.neurons.values():
-        neuron.retune((neuron.threshold * 256).round().clamp(min=1) / 256, neuron.amplitude)
-    return snn
+class DeadlineError(Exception):
+    """There is no time for another measurement."""
 
 
-def check(device: torch.device) -> list[str]:
-    """What is wrong with the simulator here: nothing, or the checks that failed."""
-    wrong = []
-    x = torch.randn(6, 3, 32, 32).mul(16).round().div(16)
-    for name in ("resnet20", "vgg16"):
-        snn = put_on_grid(rheobase.convert(network(name), "max-norm", x, initial=rheobase.Half()))
-        plain = rheobase.simulate(snn, x, 6)
-        for profile in ("exact", "int8"):
-            want = plain if profile == "exact" else rheobase.simulate(snn, x, 6, profile=profile)
-            moved = snn.to(device)
-            got = rheobase.simulate(moved, x.to(device), 6, chunk=4, profile=profile)
-            for site in snn.sites:
-                a, b = got.spikes[site].cpu(), want.spikes[site]
-                if not torch.equal(a, b):
-                    wrong.append(f"{name}, {profile}, {site}: {a.tolist()} spikes, expected {b.tolist()}")
-                    break
-            snn = snn.cpu()
-    return wrong
+class Record:
+    """The rows measured so far, on disk after every one."""
 
+    def __init__(self, options: argparse.Namespace, device: torch.device) -> None:
+        self.path = None if options.out is None else Path(options.out)
+        self.head = {
+            "benchmark": "simulation",
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+            "threads": torch.get_num_threads(),
+            "torch": str(torch.__version__),
+            "sources": _digest(),
+        }
+        self.options = {k: v for k, v in vars(options).items() if k not in ("out", "resume")}
+        self.rows: list[dict[str, Any]] = []
+        if options.resume and self.path is not None and self.path.exists():
+            before = json.loads(self.path.read_text(encoding="utf-8"))
+            for key, value in self.head.items():
+                if before.get(key) != value:
+                    sys.exit(f"{self.path} was measured with {key} {before.get(key)}, now it is {value}")
+            self.rows = before["rows"]
 
-def spikingjelly(model: nn.Module, x: Tensor) -> dict[str, Contender]:
-    """SpikingJelly's conversions of the model that run here, by name; empty where it is not installed."""
-    try:
-        from spikingjelly.activation_based import functional
-        from spikingjelly.activation_based.ann2snn import Converter, RateCodingRecipe
-    except ImportError as error:
-        print(f"SpikingJelly is left out: {error}", file=sys.stderr)
-        return {}
-    found: dict[str, Contender] = {}
-    data = [(x.cpu(), torch.zeros(len(x), dtype=torch.int64))]
-    kinds: dict[str, dict[str, Any]] = {
-        "layer-wise": {"mode": "Max"},
-        "channel-wise, half threshold": {"mode": "Max", "channel_wise": True, "half_threshold": True},
-    }
-    # Plain float32 was tried too, and never was the best on a GPU.
-    precisions = ("tf32", "float16") if x.is_cuda else ("float32",)
-    for (kind, options), mode, precision in itertools.product(kinds.items(), "sm", precisions):
-        name = f"SpikingJelly, {kind}, {'step loop' if mode == 's' else 'multi-step'}, {precision}"
-        try:
-            net = Converter(RateCodingRecipe(data, **options)).convert(model.cpu()).to(x.device).eval()
-            functional.set_step_mode(net, mode)
-        except Exception as error:
-            print(f"{name}: {error}", file=sys.stderr)
-            continue
-        found[name] = _jelly(net.half() if precision == "float16" else net, functional, mode, precision)
-    return found
+    def add(self, row: dict[str, Any]) -> None:
+        """Keep a row, in the place of one that was measured less well."""
+        keys = ("model", "contender", "mode", "batch", "steps")
+        self.rows = [r for r in self.rows if any(r.get(key) != row.get(key) for key in keys)] + [row]
+        if self.path is not None:
+            content = self.head | {"options": self.options, "rows": self.rows}
+            replace_file(self.path, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
-
-def _jelly(net: nn.Module, functional: Any, mode: str, precision: str) -> Contender:
-    def prepare(x: Tensor, steps: int) -> Callable[[], object]:
-        shown = x.half() if precision == "float16" else x
-
-        def run() -> Tensor:
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
-            functional.reset_net(net)
-            with torch.inference_mode():
-                if mode == "m":
-                    return net(shown.expand(steps, *shown.shape)).mean(0)
-                total = net(shown)
-                for _ in range(steps - 1):
-                    total = total + net(shown)
-                return total / steps
-
-        return run
-
-    return prepare
-
-
-def compiled(model: nn.Module, device: torch.device) -> Contender:
-    """The network itself in bfloat16, compiled, channels last: what T forward passes cost at best."""
-    half = device.type == "cuda"
-    net = copy.deepcopy(model).to(device, memory_format=torch.channels_last)
-    net = net.bfloat16() if half else net
-    fast = torch.compile(net)
-
-    def prepare(x: Tensor, steps: int) -> Callable[[], object]:
-        shown = (x.bfloat16() if half else x).contiguous(memory_format=torch.channels_last)
-        with torch.inference_mode():
-            fast(shown)
-        if not half:
-            return lambda: _repeat(fast, shown, steps)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.inference_mode(), torch.cuda.graph(graph):
-            fast(shown)
-
-        def run() -> None:
-            for _ in range(steps):
-                graph.replay()
-
-        return run
-
-    return prepare
-
-
-def _repeat(net: Callable[[Tensor], Tensor], x: Tensor, steps: int) -> None:
-    with torch.inference_mode():
-        for _ in range(steps):
-            net(x)
-
-
-def ours(snn: SNN, profile: str) -> Contender:
-    def prepare(x: Tensor, steps: int) -> Callable[[], object]:
-        simulator = Simulator(snn, x, steps, at=[steps], profile=profile, count=False)
-        return lambda: simulator.run(x)
-
-    return prepare
+    def find(self, fields: dict[str, Any]) -> list[dict[str, Any]]:
+        """The rows in which some fields are as given."""
+        return [row for row in self.rows if fields.items() <= row.items()]
 
 
 class Bench:
     """The measurements of one network."""
 
-    def __init__(self, name: str, device: torch.device, repeats: int, longest: float, began: float) -> None:
-        self.name, self.device, self.repeats, self.longest = name, device, repeats, longest
-        self.began = began
-        self.rows: list[dict[str, Any]] = []
+    def __init__(self, name: str, device: torch.device, record: Record, options: argparse.Namespace) -> None:
+        self.name, self.device, self.record, self.options = name, device, record, options
         model = network(name)
-        torch.manual_seed(1)
-        x = torch.randn(64, 3, 32, 32)
-        self.snn = rheobase.convert(model, "max-norm", x, initial=rheobase.Half()).to(device)
-        self.jelly = spikingjelly(model, x.to(device))
-        self.contenders: dict[str, Contender] = {
-            **self.jelly,
-            "a plain step loop": lambda x, T: lambda: step_loop(self.snn, x, T),
-            "the network itself, compiled, T times": compiled(model, device),
-            **{f"rheobase, {profile}": ours(self.snn, profile) for profile in PROFILES},
+        snn = convert(model)
+        self.check, self.checked = Check(snn, device), set[tuple[str, int]]()
+        self.memory = None if options.memory is None else options.memory * 2**20
+        suffix = "" if options.memory is None else f", {options.memory} MiB"
+        self.profiles = {OURS[profile] + suffix: profile for profile in options.profiles}
+        self.groups: dict[str, dict[str, Contender]] = {
+            "spikingjelly": spikingjelly(model, device) if "spikingjelly" in options.contenders else {},
+            "compiled": compiled(model, device, options.compile_modes),
+            "loop": {LOOP: loop(snn, device)},
+            "ours": {
+                label: ours(snn, device, profile, self.memory) for label, profile in self.profiles.items()
+            },
         }
+        self.full = (options.full_batch or max(options.batches), options.full_steps)
+        self.best: dict[str, str] = {}
 
-    def time(self, name: str, batch: int, steps: int) -> float | None:
-        """Measure one contender; return its images per second, or None where it was left out."""
-        if any(r["contender"] == name and (r["batch"], r["steps"]) == (batch, steps) for r in self.rows):
-            return None
-        row: dict[str, Any] = {"model": self.name, "contender": name, "batch": batch, "steps": steps}
-        expected = self._expect(name, batch, steps)
-        x = torch.randn(batch, 3, 32, 32, generator=torch.Generator().manual_seed(2)).to(self.device)
+    def measure_all(self) -> None:
+        """Measure everything at the full size, and find the best of each kind."""
+        for kind in self.options.contenders:
+            if kind == "spikingjelly":  # many: a single run each, and only the best with tuned routines
+                names = [name for name in self.groups[kind] if not name.endswith(TUNED)]
+                best = self._find_best(kind, names, rough=True)
+                names = [name for name in (best, f"{best}{TUNED}") if name in self.groups[kind]]
+            else:
+                names = list(self.groups[kind])
+            if best := self._find_best(kind, names):
+                self.best[kind] = best
+
+    def _find_best(self, kind: str, names: list[str], *, rough: bool = False) -> str | None:
+        rows = {name: self.time(kind, name, *self.full, rough=rough) for name in names}
+        speeds = {name: row["images_per_second"] for name, row in rows.items() if "median" in row}
+        return max(speeds, key=lambda name: speeds[name], default=None)
+
+    def measure_elsewhere(self) -> None:
+        """Measure the best of each kind, and all of ours, at all sizes."""
+        for batch, steps in itertools.product(self.options.batches, self.options.steps):
+            for kind in ["ours"] if self.options.ours_elsewhere else self.options.contenders:
+                best = [self.best[kind]] if kind in self.best else []
+                for name in list(self.groups[kind]) if kind == "ours" else best:
+                    self.time(kind, name, batch, steps)
+
+    def time(self, kind: str, name: str, batch: int, steps: int, *, rough: bool = False) -> dict[str, Any]:
+        """Measure one contender at one size, unless that was done before; roughly by a single run."""
+        who = {"model": self.name, "contender": name}
+        if kind == "compiled":
+            who |= {"contender": COMPILED, "mode": name}
+        row: dict[str, Any] = who | {"batch": batch, "steps": steps}
+        repeats = 1 if rough else self.options.repeats
+        if found := [r for r in self.record.find(row) if r.get("repeats", repeats) >= repeats]:
+            return found[0]
+        if time.monotonic() > self.options.until:
+            raise DeadlineError
+        prepare = self.groups[kind][name](images(batch, seed=2), steps)
         try:
-            if expected is not None and expected > self.longest:
+            expected = self._expect(who, batch, steps)
+            if expected > self.options.longest:
                 raise RuntimeError(f"left out: about {expected:.1f} s a run")
-            found: Timing = measure(self.contenders[name](x, steps), self.device, self.repeats, warm_up=3)
+            timing = measure(prepare, self.device, repeats)
         except (RuntimeError, ValueError) as error:
-            row["left_out"] = str(error).splitlines()[0][:200]
+            row["left_out"] = (str(error).splitlines() or [type(error).__name__])[0][:200]
             print(f"{self._title(row)} {row['left_out']}", flush=True)
-            self.rows.append(row)
-            return None
-        finally:
-            gc.collect()
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
-        row |= asdict(found) | {"images_per_second": batch / found.median}
-        self.rows.append(row)
-        peak = f", {found.peak_bytes / 2**30:6.2f} GiB" if found.peak_bytes else ""
+            self.record.add(row)
+            return row
+        if kind == "ours":
+            self._check(self.profiles[name], batch)
+        row |= asdict(timing) | {"images_per_second": batch / timing.median}
+        self.record.add(row)
+        peak = f", {timing.peak_bytes / 2**30:6.2f} GiB" if timing.peak_bytes else ""
         print(
             f"{self._title(row)} {row['images_per_second']:10.1f} images/s "
-            f"({batch / found.slowest:.1f} to {batch / found.fastest:.1f}), {1e3 * found.median:9.2f} ms, "
-            f"first {found.first:6.2f} s{peak}",
+            f"({batch / timing.slowest:.1f} to {batch / timing.fastest:.1f}), {1e3 * timing.median:9.2f} ms, "
+            f"first {timing.first:6.2f} s{peak}",
             flush=True,
         )
-        return float(row["images_per_second"])
+        return row
+
+    def _check(self, profile: str, batch: int) -> None:
+        """End here if this profile gives wrong spikes at this batch size."""
+        if (profile, batch) in self.checked:
+            return
+        if wrong := self.check.find_mistake(profile, batch, self.memory):
+            sys.exit(f"the simulator is not right here, so its speed is not shown: {self.name}, {wrong}")
+        self.checked.add((profile, batch))
 
     def _title(self, row: dict[str, Any]) -> str:
-        clock = time.monotonic() - self.began
-        return f"[{clock:5.0f}] {self.name:9s} B {row['batch']:4d} T {row['steps']:4d} {row['contender']:62s}"
+        clock = time.monotonic() - self.options.began
+        name = ", ".join(row[key] for key in ("contender", "mode") if key in row)
+        return f"[{clock:5.0f}] {self.name:9s} B {row['batch']:4d} T {row['steps']:4d} {name:65s}"
 
-    def _expect(self, name: str, batch: int, steps: int) -> float | None:
-        """What a run will take, judged by one already measured."""
-        known = [r for r in self.rows if r["contender"] == name and "median" in r]
+    def _expect(self, who: dict[str, Any], batch: int, steps: int) -> float:
+        """Seconds that a run will take at most, judged by those measured; 0 where none was."""
+        known = [row for row in self.record.find(who) if "median" in row]
         if not known:
-            return None
-        nearest = max(known, key=lambda r: r["batch"] * r["steps"])
-        return float(nearest["median"] * batch * steps / (nearest["batch"] * nearest["steps"]))
-
-    def best(self, names: list[str], batch: int, steps: int) -> str | None:
-        """The fastest of some contenders at one size."""
-        speeds = {n: s for n in names if (s := self.time(n, batch, steps)) is not None}
-        return max(speeds, key=lambda n: speeds[n]) if speeds else None
+            return 0.0
+        largest = max(known, key=lambda r: r["batch"] * r["steps"])
+        return float(largest["median"] * batch * steps / (largest["batch"] * largest["steps"]))
 
 
-def main() -> None:
+def _digest() -> str:
+    """What tells one state of the sources from another."""
+    files = sorted((ROOT / "src/rheobase").rglob("*.py")) + sorted((ROOT / "benchmarks").glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", nargs="*", default=["vgg16", "resnet20", "resnet18"])
+    parser.add_argument("--contenders", nargs="*", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--profiles", nargs="*", choices=list(OURS), default=list(OURS))
+    parser.add_argument("--compile-modes", nargs="*", default=["default", "max-autotune-no-cudagraphs"])
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 64, 512])
     parser.add_argument("--steps", type=int, nargs="*", default=[4, 8, 32, 128, 512])
     parser.add_argument("--full-batch", type=int, help="where all contenders run; the largest batch")
     parser.add_argument("--full-steps", type=int, default=32)
+    parser.add_argument("--ours-elsewhere", action="store_true", help="at other sizes run this package only")
+    parser.add_argument("--memory", type=int, help="cap on what this package holds, in MiB")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--longest", type=float, default=2.0, help="leave out runs that take longer, in s")
-    parser.add_argument("--deadline", type=float, default=1e9, help="stop after so many seconds")
+    parser.add_argument("--deadline", type=float, default=1e9, help="begin nothing after so many seconds")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out")
-    options = parser.parse_args()
-    began, device = time.monotonic(), torch.device(options.device)
-    if wrong := check(device):
-        sys.exit("the simulator is not right here, nothing is timed:\n" + "\n".join(wrong))
-    print(f"[{time.monotonic() - began:5.0f}] checked: spikes as the reference's on {device}", flush=True)
-    full = (options.full_batch or max(options.batches), options.full_steps)
-    record: dict[str, Any] = {
-        "benchmark": "simulation",
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.machine(),
-        "threads": torch.get_num_threads(),
-        "torch": str(torch.__version__),
-        "options": {k: v for k, v in vars(options).items() if k != "out"},
-        "rows": [],
-    }
-    for name in options.models:
-        bench = Bench(name, device, options.repeats, options.longest, began)
-        record["rows"].append(bench.rows)
-        own = [c for c in bench.contenders if c not in bench.jelly]
-        peer = bench.best(list(bench.jelly), *full)
-        chosen = [*own, *([peer] if peer else [])]
-        for batch, steps in [full, *itertools.product(options.batches, options.steps)]:
-            for contender in chosen:
-                if time.monotonic() - began < options.deadline:
-                    bench.time(contender, batch, steps)
-            if options.out:
-                flat = [row for rows in record["rows"] for row in rows]
-                with open(options.out, "w", encoding="utf-8") as file:
-                    json.dump(record | {"rows": flat}, file, indent=1, sort_keys=True)
-                    file.write("\n")
-        del bench
-    print(f"[{time.monotonic() - began:5.0f}] done")
+    parser.add_argument("--out", help="where to write the record")
+    parser.add_argument("--resume", action="store_true", help="add to the record what is missing in it")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    record = Record(options, torch.device(options.device))
+    options.began = time.monotonic()
+    options.until = options.began + options.deadline
+    try:
+        benches = []
+        for name in options.models:
+            benches.append(Bench(name, torch.device(options.device), record, options))
+            benches[-1].measure_all()
+        for bench in benches:
+            bench.measure_elsewhere()
+    except DeadlineError:
+        print(f"stopped at the deadline, with {len(record.rows)} rows")
+    print(f"[{time.monotonic() - options.began:5.0f}] done")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from rheobase import choices
 
@@ -13,14 +14,14 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """A folder of its own, and times that say which ways were tried."""
     tried: list[str] = []
 
-    def take(way, arguments) -> float:
+    def take(way, device) -> float:
         tried.append(way.__name__)
         return {"slow": 2.0, "quick": 1.0}[way.__name__]
 
     monkeypatch.setenv("RHEOBASE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(choices, "_known", None)
     monkeypatch.setattr(choices, "_time", take)
-    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a card")
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "a card")
     return tried
 
 
@@ -31,21 +32,22 @@ def quick() -> None: ...
 
 
 WAYS = {"slow": slow, "quick": quick}
+GPU = torch.device("cuda", 0)
 
 
 def test_the_fastest_is_taken_and_measured_once(measured: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choices.choose("layer", WAYS) == "quick"
-    assert choices.choose("layer", WAYS) == "quick"
+    assert choices.choose("layer", WAYS, GPU) == "quick"
+    assert choices.choose("layer", WAYS, GPU) == "quick"
     assert measured == ["slow", "quick"]
     monkeypatch.setattr(choices, "_known", None)  # as in another process
-    assert choices.choose("layer", WAYS) == "quick"
+    assert choices.choose("layer", WAYS, GPU) == "quick"
     assert measured == ["slow", "quick"]
-    assert choices.choose("another layer", WAYS) == "quick"
+    assert choices.choose("another layer", WAYS, GPU) == "quick"
     assert len(measured) == 4
 
 
 def test_one_way_needs_no_choice(measured: list[str]) -> None:
-    assert choices.choose("layer", {"slow": slow}) == "slow"
+    assert choices.choose("layer", {"slow": slow}, GPU) == "slow"
     assert measured == []
 
 
@@ -53,15 +55,15 @@ def test_one_way_needs_no_choice(measured: list[str]) -> None:
 def test_a_broken_file_is_measured_again(measured: list[str], content: str) -> None:
     choices.cache_folder().mkdir(parents=True)
     (choices.cache_folder() / "choices.json").write_text(content)
-    assert choices.choose("layer", WAYS) == "quick"
+    assert choices.choose("layer", WAYS, GPU) == "quick"
     (kept,) = json.loads((choices.cache_folder() / "choices.json").read_text()).items()
     assert kept[1] == "quick"
     assert "a card" in kept[0]
 
 
 def test_a_way_that_is_gone_is_not_taken(measured: list[str]) -> None:
-    choices.choose("layer", WAYS)
-    assert choices.choose("layer", {"slow": slow, "slower": slow}) == "slow"
+    choices.choose("layer", WAYS, GPU)
+    assert choices.choose("layer", {"slow": slow, "slower": slow}, GPU) == "slow"
 
 
 def test_a_folder_that_cannot_be_written(
@@ -69,4 +71,21 @@ def test_a_folder_that_cannot_be_written(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RHEOBASE_CACHE", str(tmp_path / "file"))
-    assert choices.choose("layer", WAYS) == "quick"
+    assert choices.choose("layer", WAYS, GPU) == "quick"
+
+
+def test_what_there_is_too_little_memory_for_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Graph:
+        def replay(self) -> None: ...
+
+    def large() -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setenv("RHEOBASE_CACHE", str(tmp_path))
+    monkeypatch.setattr(choices, "_known", None)
+    monkeypatch.setattr(choices, "record", lambda way, device: Graph())
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "a card")
+    monkeypatch.setattr("torch.cuda.synchronize", lambda device: None)
+    assert choices.choose("layer", {"large": large, "quick": quick}, GPU) == "quick"

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Half, convert, datasets, evaluate, models, simulate
+from rheobase import Half, Margin, convert, datasets, evaluate, models, simulate
+from rheobase.coding import Poisson
 from rheobase.energy import CMOS_45NM
 from rheobase.neurons import Neuron
 from rheobase.operations import SYNAPTIC
@@ -74,6 +75,31 @@ def test_fan_out_is_what_a_single_spike_reaches(name: str) -> None:
     synapses = count_synapses(schedule(snn, x))
     for site in snn.sites:
         assert torch.equal(synapses.fan_out[site].float(), by_hand(snn, x, site)), site
+
+
+def test_random_inputs_cost_what_their_spikes_reach_and_analog_ones_what_they_multiply() -> None:
+    x, y = inputs(6).clamp(-1, 1), torch.zeros(6, dtype=torch.int64)
+    model = build("SharedReLU")
+    analog, random = (convert(model, "max-norm", x, coding=coding) for coding in ("constant", "poisson"))
+    ones = nn.functional.conv2d(torch.ones(1, 1, *x.shape[2:]), torch.ones(1, 1, 3, 3), padding=1)
+    first = next(m for m in analog.module.modules() if isinstance(m, nn.Conv2d))
+    assert (first.kernel_size, first.padding, first.stride) == ((3, 3), (1, 1), (1, 1))
+    sent = Poisson().encode(x, 0, 5, 0) != 0
+    expected = (sent * ones * first.out_channels).flatten(1).sum(1).cumsum(0) / 6
+    synapses = count_synapses(schedule(random, x))
+    among_neurons = torch.zeros(5, dtype=torch.float64)
+
+    def probe(site: str, spikes: Tensor, before: int) -> None:
+        for t, s in enumerate(spikes):
+            among_neurons[before + t] += (s.double() * synapses.fan_out[site]).sum() / 6
+
+    simulate(random, x, 5, probe=probe)
+    found = evaluate(random, (x, y), 5, progress=False)
+    assert found.sop == pytest.approx((expected + among_neurons.cumsum(0)).tolist(), rel=1e-6)
+    assert found.mac == [0] * 5
+    assert evaluate(analog, (x, y), 5, progress=False).mac[0] == first.out_channels * x[0].numel() * 9
+    never = evaluate(random, (x, y), 5, exit=Margin(1e9), progress=False)
+    assert never.sop == pytest.approx(found.sop)
 
 
 def test_operations_are_spikes_times_fan_out() -> None:
@@ -153,6 +179,66 @@ def test_published_operation_counts_hold_for_the_networks() -> None:
     assert len(snn.sites) == 15
     assert sum(f.numel() for f in synapses.fan_out.values()) == 284_672
     assert synapses.mac_once == 64 * 1024 * 27
+
+
+class Sums(nn.Module):
+    """Spikes in a sum with a mean over positions or channels, or beside the input."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, width = kind, 7 if kind == "input" else 4
+        self.a, self.b, self.c = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1), nn.Conv2d(width, 2, 3, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.a(x).relu(), self.b(x).relu()
+        if self.kind == "input":
+            return self.c(torch.cat([a + b, x], 1)).relu().flatten(1)
+        return self.c(a + b.mean((2, 3) if self.kind == "positions" else 1, keepdim=True)).relu().flatten(1)
+
+
+@pytest.mark.parametrize(("kind", "reached"), [("positions", 162), ("channels", 32), ("input", 8)])
+def test_a_spike_reaches_all_that_a_sum_spreads_it_to(kind: str, reached: int) -> None:
+    """A convolution of 3×3, stride 2, on 8×8 positions: 9 windows, each with 9 synapses to 2 channels.
+
+    A spike in the mean over all positions reaches 9 · 9 · 2 of them; one in the mean over channels, in the
+    4 windows that overlap at its pixel, 4 · 2 for each of 4 channels at most; one at its own pixel 4 · 2.
+    """
+    x = inputs(4)
+    snn = convert(Sums(kind).eval(), "max-norm", inputs(32))
+    fan_out = count_synapses(schedule(snn, x)).fan_out
+    first, second = (fan_out[site] for site in snn.sites[:2])
+    assert first.max() == 8
+    assert second.max() == reached
+    labels = torch.zeros(4, dtype=torch.int64)
+    assert evaluate(snn, (x, labels), 3, progress=False).sop[-1] > 0
+
+
+def test_labels_must_be_those_of_the_outputs() -> None:
+    x = inputs(6)
+    snn = convert(build("Plain"), "max-norm", x)
+    outputs = snn(x).shape[1]
+    for labels in (torch.full((6,), outputs), torch.full((6,), -1)):
+        with pytest.raises(ValueError, match=f"the network has {outputs} outputs: labels must lie in 0…"):
+            evaluate(snn, (x, labels), 4, progress=False)
+    rows = convert(nn.Sequential(nn.Linear(8, 5), nn.ReLU()).eval(), "max-norm", x)
+    with pytest.raises(ValueError, match=r"outputs of shape \(3, 8, 5\).*one number for each class"):
+        evaluate(rows, (x, torch.zeros(6, dtype=torch.int64)), 4, progress=False)
+
+
+def test_bad_requests() -> None:
+    data = inputs(6), torch.zeros(6, dtype=torch.int64)
+    snn = convert(build("Plain"), "max-norm", data[0])
+    with pytest.raises(TypeError, match="expected a spiking network"):
+        evaluate(build("Plain"), data, 4)  # type: ignore[arg-type]
+    for steps in (0, -1, 2.0, "4"):
+        with pytest.raises(ValueError, match="whole number of at least 1"):
+            evaluate(snn, data, steps)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"rheobase\.fit_exit gives it"):
+        evaluate(snn, data, 4, exit="margin", progress=False)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="give one of paper, 45nm"):
+        evaluate(snn, data, 4, convention="cmos")
+    named, given = (evaluate(snn, data, 4, convention=c, progress=False) for c in ("45nm", CMOS_45NM))
+    assert named == given
 
 
 def test_labels_are_needed() -> None:

@@ -244,7 +244,8 @@ def test_tiles_suit_the_layer():
             assert tile.depth == (32 if dtype == torch.int8 else 16)
 
 
-def test_auto_falls_back_and_says_so():
+def test_auto_falls_back_and_says_so(monkeypatch):
+    monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", lambda device: None)
     scalar, full = torch.ones(()), torch.ones(4, 2, 2)
     assert choose_backend("cuda", scalar) == "triton"
     assert choose_backend("cpu", scalar) == "cpu"
@@ -321,6 +322,27 @@ def test_two_halves_are_a_float32_weight():
     error = ((back - weight.double()) / weight.double()).abs()
     assert error[large].max() <= 2**-23
     assert (back - weight.double()).abs().max() / weight.abs().max() <= 2**-23
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_both_halves_of_a_weight_count(kernel):
+    """Weights of fifteen bits, of which one half holds eleven: spikes are right only with both."""
+    seed = torch.Generator().manual_seed(kernel)
+    weight = make_numbers(20, 24, kernel, kernel, low=-(2**14), high=2**14, integer=False, seed=seed)
+    problem = {
+        "spikes": torch.randint(0, 2, (4, 2, 24, 5, 5), generator=seed).to(torch.uint8),
+        "weight": weight,
+        "bias": make_numbers(20, low=-99, high=99, integer=False, seed=seed),
+        "membrane": make_numbers(2, 20, 5, 5, low=-(2**14), high=2**14, integer=False, seed=seed),
+        "threshold": make_numbers(20, 1, 1, low=2**10, high=2**14, integer=False, seed=seed),
+        "padding": kernel // 2,
+    }
+    _, low = pack(weight)[0].chunk(2)
+    assert low.any()
+    for got, want in zip(
+        run(problem, "triton", tile=make_tile(problem, pixels=32)), run(problem, "reference"), strict=True
+    ):
+        assert torch.equal(got, want)
 
 
 @pytest.mark.parametrize("stride", [1, 2])

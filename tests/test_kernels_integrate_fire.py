@@ -13,6 +13,7 @@ if not HAS_GPU:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from rheobase.kernels import choose_backend, integrate_fire  # noqa: E402
+from rheobase.kernels.backends import explain_no_launch  # noqa: E402
 from rheobase.kernels.integrate_fire import SPIKE_DTYPES  # noqa: E402
 
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -220,6 +221,7 @@ def test_empty_batch(backend):
 
 
 def test_choose_backend(monkeypatch):
+    monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", lambda device: None)
     assert choose_backend("cpu") == "cpu"
     assert choose_backend("cpu", "reference") == "reference"
     assert choose_backend("cpu", offered=("reference", "triton")) == "reference"
@@ -235,6 +237,25 @@ def test_choose_backend(monkeypatch):
     monkeypatch.setattr("rheobase.kernels.backends.find_spec", lambda name: None)
     assert choose_backend("cuda") == "reference"
     with pytest.raises(ValueError, match="not installed"):
+        choose_backend("cuda", "triton")
+
+
+def test_a_card_on_which_triton_fails_gets_the_reference(monkeypatch):
+    from rheobase.kernels.integrate_fire import triton
+
+    assert explain_no_launch.__wrapped__(torch.device(DEVICE)) is None
+
+    def fail(*_, **__):
+        raise RuntimeError("the driver is too old\nand more")
+
+    monkeypatch.setattr(triton, "run", fail)
+    reason = explain_no_launch.__wrapped__(torch.device(DEVICE))
+    assert reason == f"Triton fails on {DEVICE}: RuntimeError: the driver is too old"
+    monkeypatch.setattr(triton, "run", lambda *_, **__: None)
+    assert explain_no_launch.__wrapped__(torch.device(DEVICE)) == f"Triton gives wrong results on {DEVICE}"
+    monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", lambda device: reason)
+    assert choose_backend("cuda") == "reference"
+    with pytest.raises(ValueError, match="backend 'triton' cannot run: Triton fails on"):
         choose_backend("cuda", "triton")
 
 

@@ -1,11 +1,13 @@
 """The arithmetic of a simulation: what is fused, and that it gives the same network."""
 
+import importlib
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Half, Margin, Zero, convert, models, simulate
+from rheobase import Half, Margin, Uniform, Zero, convert, models, prepare, simulate
 from rheobase.coding import Poisson
 from rheobase.engine import Passage
 from rheobase.fusion import fuse
@@ -155,10 +157,10 @@ def test_too_little_memory_is_halved_and_said(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Passage, "run", failing)
     run = simulate(snn, x, 8, memory=64 * 2**20)
     assert [note.split(":")[0] for note in run.notes] == ["out of memory"] * 2
-    assert "16 MiB" in run.notes[-1]
+    assert "16.0 MiB" in run.notes[-1]
     assert torch.equal(run.logits, expected.logits)
     monkeypatch.setattr(Passage, "run", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no room")))
-    with pytest.raises(ValueError, match="ran out of memory under a cap of"):
+    with pytest.raises(ValueError, match=r"ran out of memory under a cap of .* one sample needs 0.0 MiB"):
         simulate(snn, x, 8)
 
 
@@ -195,3 +197,173 @@ def test_inputs_in_spikes_and_neurons_of_other_kinds(profile: str) -> None:
     few = convert(build("Plain"), "few-spikes", inputs(32))
     exact, other = (simulate(few, x, 10, at=[10], profile=p).logits for p in ("exact", profile))
     assert torch.equal(other, exact)
+
+
+class Blocks(nn.Module):
+    """One of each thing that the networks on a GPU are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.same = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(2))
+        self.down = nn.Conv2d(16, 24, 3, stride=2, padding=1)
+        self.wide = nn.Conv2d(24, 24, 3, padding=1)
+        self.shortcut = nn.Conv2d(16, 24, 1, stride=2)
+        self.pool = nn.AvgPool2d(2)
+        self.small = nn.Conv2d(24, 20, 3, padding=1)
+        self.hidden, self.head = nn.Linear(80, 33), nn.Linear(33, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x).relu()
+        x = (self.same[1](self.same[0](x).relu()) + x).relu()
+        x = (self.wide(self.down(x).relu()) + self.shortcut(x)).relu()
+        x = self.small(self.pool(x)).relu()
+        y: Tensor = self.head(self.hidden(x.flatten(1)).relu())
+        return y
+
+
+@pytest.mark.parametrize("profile", ["exact", "fast", "int8"])
+def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
+    profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole engine as on a GPU, by Triton's interpreter: shortcuts, residuals, strides, few channels."""
+    pytest.importorskip("triton")
+    x = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)).mul(16).round().div(16)
+    torch.manual_seed(0)
+    snn = onto_grid(convert(Blocks().eval(), "max-norm", x, initial=Half()))
+    expected = simulate(snn, x, 3, profile="int8" if profile == "int8" else "exact")
+    for name in ("backends", "integrate_fire", "sum_pool", "tally"):
+        module = importlib.import_module(f"rheobase.kernels.{name}")
+        monkeypatch.setattr(module, "choose_backend", lambda *_, **__: "triton")
+    monkeypatch.setattr(
+        "rheobase.simulation.find_profile", lambda name, _: find_profile(name, torch.device("cuda"))
+    )
+    monkeypatch.setattr(Simulator, "_fuses", lambda *_: True)
+    run = simulate(snn, x, 3, chunk=2, profile=profile)
+    plan = Simulator(snn, x, 3, profile=profile).plan
+    fused = [step.operation for step in plan.steps if isinstance(step.operation, Layer)]
+    assert len(fused) == len(snn.sites) - 1
+    assert {(layer.beside is not None, layer.scale is not None) for layer in fused} == {
+        (False, False),
+        (True, False),
+        (False, True),
+    }
+    for site in snn.sites:
+        assert run.spikes[site].sum() > 0
+        assert torch.equal(run.spikes[site], expected.spikes[site]), site
+    torch.testing.assert_close(run.logits, expected.logits)
+
+
+class Again:
+    """What takes the place of a CUDA graph: the work is done again."""
+
+    def __init__(self, work, device, pool) -> None:
+        self.replay = work
+        work()
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let runs be recorded without a GPU; gives the number of recordings made."""
+    made: list[int] = []
+
+    def record(work, device, pool) -> Again:
+        made.append(pool)
+        return Again(work, device, pool)
+
+    monkeypatch.setattr("rheobase.recording.record", record)
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: (0, 1))
+    return made
+
+
+def test_recorded_runs_are_the_runs(recorded: list[int]) -> None:
+    snn = converted("IdentitySkip")
+    simulator = Simulator(snn, inputs(4), 8)
+    simulator.graph = True
+    kept = []
+    for seed, size in ((1, 4), (2, 4), (3, 2), (4, 4), (5, 2), (6, 2)):
+        x = inputs(size, seed=seed)
+        once, again = simulate(snn, x, 8), simulator.run(x)
+        kept.append((once, again))
+    assert recorded == [(0, 1), (0, 1)]  # one for each size, in one memory
+    for once, again in kept:  # and no later run has changed an earlier result
+        assert torch.equal(again.logits, once.logits)
+        assert all(torch.equal(again.spikes[s], once.spikes[s]) for s in snn.sites)
+
+
+def test_what_cannot_be_recorded_is_run_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("not while recording\nmore")
+
+    monkeypatch.setattr("rheobase.recording.record", fail)
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: (0, 1))
+    snn, x = converted("Plain"), inputs(4)
+    simulator = Simulator(snn, x, 8)
+    simulator.graph = True
+    runs = [simulator.run(x) for _ in range(3)]
+    assert runs[0].notes == ()
+    note = "runs are not recorded as CUDA graphs, which is slower: not while recording"
+    assert runs[1].notes == runs[2].notes == (note,)
+    assert all(torch.equal(run.logits, runs[0].logits) for run in runs)
+
+
+def test_too_little_memory_for_a_recording(recorded: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    snn, x = converted("Plain"), inputs(4)
+    simulator = Simulator(snn, x, 8)
+    simulator.graph = True
+    first = simulator.run(x)
+
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rheobase.recording.record", fail)
+        second = simulator.run(x)
+    assert [note.split(":")[0] for note in second.notes] == ["out of memory"]
+    third = simulator.run(x)
+    assert len(recorded) == 1
+    assert all(torch.equal(run.logits, first.logits) for run in (second, third))
+
+
+def test_only_runs_that_are_always_the_same_are_recorded() -> None:
+    x = inputs(4)
+    assert Simulator(converted("Plain"), x, 4)._can_be_recorded()
+    poisson = convert(build("Plain"), "max-norm", inputs(16), coding=Poisson(scale=8.0))
+    assert not Simulator(poisson, x, 4)._can_be_recorded()
+    drawn = convert(build("Plain"), "max-norm", inputs(16), initial=Uniform())
+    assert not Simulator(drawn, x, 4)._can_be_recorded()
+    graded = converted("Plain")
+    neuron = graded.neuron(graded.sites[0])
+    neuron.retune(neuron.threshold, 2 * torch.ones_like(neuron.threshold))
+    assert not Simulator(graded, x, 4)._can_be_recorded()
+
+
+def test_a_simulator_wants_the_shape_it_was_made_for() -> None:
+    snn = convert(prepare(build("Plain"), "opi"), "opi")
+    assert snn.input_shape is None
+    simulator = Simulator(snn, inputs(2), 4)
+    with pytest.raises(ValueError, match=r"made ready for \(3, 8, 8\)"):
+        simulator.run(torch.zeros(2, 3, 16, 16))
+
+
+def test_currents_first_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way without the fused kernel, which only a GPU has a choice of."""
+    snn, x = onto_grid(converted("IdentitySkip")), inputs(3)
+    fused = simulate(snn, x, 7, profile="fast")
+    original, lengths = Layer._weigh, set[int]()
+
+    def weigh(self: Layer, spikes_TB: Tensor, bias: Tensor) -> Tensor:
+        lengths.add(len(spikes_TB))
+        return original(self, spikes_TB, bias)
+
+    monkeypatch.setattr(Layer, "_advance_fused", Layer._advance_unfused)
+    monkeypatch.setattr(Layer, "_weigh", weigh)
+    whole = simulate(snn, x, 7, profile="fast")
+    assert lengths == {7}
+    monkeypatch.setattr("rheobase.layers._PIECE", 2 * 3 * 8 * 8 * 8)
+    pieces = simulate(snn, x, 7, profile="fast")
+    assert min(lengths) < 7
+    for site in snn.sites:
+        assert torch.equal(pieces.spikes[site], whole.spikes[site])
+        # Currents are rounded to half precision on their way.
+        torch.testing.assert_close(whole.spikes[site], fused.spikes[site], rtol=0.05, atol=5)

@@ -7,13 +7,24 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Constant, Gaussian, Half, Uniform, Zero, convert, prepare, simulate
+from rheobase import (
+    Constant,
+    Gaussian,
+    Half,
+    Margin,
+    Uniform,
+    Zero,
+    convert,
+    evaluate,
+    prepare,
+    simulate,
+)
 from rheobase.coding import Coding
 from rheobase.neurons import IntegrateFire
 from rheobase.operations import Accumulating, MaxPool
 from rheobase.schedule import schedule
 from rheobase.snn import SNN
-from rheobase.weights import weigh
+from rheobase.weights import _in_blocks, memory_format, weigh
 
 
 def step_by_step(snn: SNN, x: Tensor, steps: int) -> tuple[Tensor, dict[str, Tensor]]:
@@ -237,6 +248,10 @@ def test_dead_sites_stay_silent_and_the_rest_is_right() -> None:
         ({"steps": 0}, ValueError, "at least 1"),
         ({"steps": 2.5}, ValueError, "whole number"),
         ({"at": [9]}, ValueError, "must lie in 1…4"),
+        ({"at": [2.5]}, ValueError, "must lie in 1…4"),
+        ({"at": []}, ValueError, "must lie in 1…4"),
+        ({"chunk": 0}, ValueError, "a chunk must be a whole number"),
+        ({"chunk": -3}, ValueError, "a chunk must be a whole number"),
         ({"x": torch.zeros(2, 3, 8, 8, dtype=torch.uint8)}, TypeError, "normalise images"),
         ({"x": torch.zeros(2, 3, 9, 9)}, ValueError, r"expects \(3, 8, 8\)"),
         ({"x": torch.full((2, 3, 8, 8), torch.nan)}, ValueError, "NaN or infinite"),
@@ -274,3 +289,57 @@ def test_a_coding_that_moves() -> None:
     assert torch.equal(simulate(snn, x, 10, chunk=3).logits, whole.logits)
     still = simulate(convert(build("SharedReLU"), "max-norm", inputs(16)), x, 10)
     assert not torch.equal(whole.logits, still.logits)
+
+
+@pytest.mark.parametrize("at", [[32], [2, 20, 32], [1]])
+def test_reading_out_late_when_everybody_has_left(at: list[int]) -> None:
+    x = inputs(4)
+    snn = convert(build("Plain"), "max-norm", inputs(16, seed=5), initial=Half())
+    every = simulate(snn, x, 32, exit=Margin(0.0))
+    some = simulate(snn, x, 32, at=at, exit=Margin(0.0))
+    assert (some.left < 32).all()
+    assert torch.equal(some.logits, every.logits[[t - 1 for t in at]])
+
+
+def test_pooled_units_are_counted_before_their_room_is_used_again() -> None:
+    """Who has left is known at the end of a chunk: until then nothing may be written over what will count."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.Hardtanh(0.0, 1.0),  # spikes are worth 1 as they are: nothing lies between pooling and neuron
+        nn.AvgPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, 5),
+    )
+    snn, data = convert(model, "max-norm", inputs(16)), (inputs(4), torch.zeros(4, dtype=torch.int64))
+    never, plain = (
+        evaluate(snn, data, 12, pooled_units=True, exit=rule, progress=False)
+        for rule in (Margin(float("inf")), None)
+    )
+    assert never.sop == plain.sop
+
+
+def test_parts_of_a_batch_are_of_one_size() -> None:
+    x = inputs(4)
+    plan = schedule(convert(build("Plain"), "max-norm", x), x)
+    for batch in (7, 100, 512):
+        for memory in (2**18, 2**20, 2**22):
+            samples, chunk = plan.fit(batch, 64, memory)
+            parts = -(-batch // samples)
+            assert batch - (parts - 1) * samples > samples - parts
+            assert samples * (plan.fixed_bytes + chunk * plan.moving_bytes) <= memory
+
+
+def test_blocks_of_rows_are_the_rows() -> None:
+    """As on a GPU, where everything is weighed in blocks of one height and one memory format."""
+    conv, seen = nn.Conv2d(3, 4, 3, padding=1), list[Tensor]()
+    conv.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    for count in (1, 5, 8, 16, 21):
+        for form in (torch.contiguous_format, torch.channels_last):
+            x = torch.randn(count, 3, 6, 6).contiguous(memory_format=form)
+            seen.clear()
+            with torch.no_grad():
+                got = _in_blocks(conv, x, 8)
+                assert {(len(block), memory_format(block)) for block in seen} == {(8, form)}
+                torch.testing.assert_close(got, conv(x))

@@ -1,9 +1,11 @@
 """Benchmark: how fast a converted network is simulated here, beside the plain ways to do the same."""
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +21,13 @@ class Timing:
     """Some runs of the same thing.
 
     Attributes:
-        first: Seconds of the first call, in which kernels are compiled.
+        first: Seconds until the first call was done: preparing, in which kernels are compiled, and the call.
         median: Seconds of a call after it.
         fastest: Likewise.
         slowest: Likewise.
         repeats: How many calls.
-        peak_bytes: The most device memory in use; 0 on a CPU, where it is not known.
+        peak_bytes: The most device memory in use after the first call, weights and inputs included where
+            `prepare` puts them there; 0 on a CPU, where it is not known.
     """
 
     first: float
@@ -35,30 +38,43 @@ class Timing:
     peak_bytes: int
 
 
-def measure(run: Callable[[], object], device: torch.device, repeats: int = 5, warm_up: int = 2) -> Timing:
+def measure(
+    prepare: Callable[[], Callable[[], object]], device: torch.device, repeats: int = 5, warm_up: int = 2
+) -> Timing:
     """Time calls of a function by the clock, with the device's work finished.
 
+    Memory that others hold does not count, and what the function holds is free again afterwards. CUDA graphs
+    count with the memory they were recorded in, which nobody sees in use while they are replayed.
+
     Args:
-        run: What to time.
+        prepare: Makes the function to time.
         device: Where it works.
         repeats: How many calls to time.
-        warm_up: How many calls go before them.
+        warm_up: How many calls go before them, the one included in which a graph is recorded.
     """
+    on_gpu = device.type == "cuda"
+    gc.collect()
+    if on_gpu:
+        torch.cuda.empty_cache()
+    held = torch.cuda.memory_allocated(device) if on_gpu else 0
+    began = time.perf_counter()
+    run = prepare()
 
     def once() -> float:
-        began = time.perf_counter()
+        start = time.perf_counter()
         run()
-        if device.type == "cuda":
+        if on_gpu:
             torch.cuda.synchronize(device)
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
-    first = once()
+    once()
+    first = time.perf_counter() - began
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(device)
     for _ in range(warm_up - 1):
         once()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
     times = [once() for _ in range(repeats)]
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    peak = torch.cuda.max_memory_allocated(device) - held if on_gpu else 0
     return Timing(first, statistics.median(times), min(times), max(times), repeats, peak)
 
 
@@ -117,14 +133,17 @@ def bench(
     """
     device = x.device
     ann = ann.to(device).eval()
-    runs: dict[str, Callable[[], object]] = {
-        "the network itself, T times": lambda: _forward(ann, x, steps),
-        "a plain step loop": lambda: step_loop(snn, x, steps),
-    }
-    for profile in profiles:
+
+    def simulated(profile: str) -> Callable[[], object]:
         simulator = Simulator(snn, x, steps, at=[steps], profile=profile, count=False)
-        runs[f"rheobase, {profile}"] = lambda simulator=simulator: simulator.run(x)  # type: ignore[misc]
-    return {name: measure(run, device, repeats) for name, run in runs.items()}
+        return lambda: simulator.run(x)
+
+    ways: dict[str, Callable[[], Callable[[], object]]] = {
+        "the network itself, T times": lambda: lambda: _forward(ann, x, steps),
+        "a plain step loop": lambda: lambda: step_loop(snn, x, steps),
+        **{f"rheobase, {profile}": partial(simulated, profile) for profile in profiles},
+    }
+    return {name: measure(prepare, device, repeats) for name, prepare in ways.items()}
 
 
 def _forward(ann: nn.Module, x: Tensor, steps: int) -> None:

@@ -5,16 +5,16 @@ A file that cannot be read or written is no error: what it would have said is me
 """
 
 import json
+import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
+from rheobase.recording import record
 from rheobase.records import replace_file
 
 _REPEATS = 5
@@ -28,39 +28,42 @@ def cache_folder() -> Path:
     return Path(given) if given else Path.home() / ".cache" / "rheobase"
 
 
-def choose(key: str, ways: Mapping[str, Callable[..., None]], *arguments: Any) -> str:
+def choose(key: str, ways: Mapping[str, Callable[[], object]], device: torch.device) -> str:
     """The name of the fastest of several ways, on a GPU.
 
     Args:
-        key: What the choice depends on beside the device and the versions of torch.
-        ways: Functions that do the same to the same arguments; the first is taken where there is no choice.
-        arguments: What to try them on; they are copied first.
+        key: What the choice depends on beside the device and the version of torch.
+        ways: Functions that do the same, as often as they are called; the first is taken where there is no
+            choice.
+        device: Where they work.
     """
     if len(ways) == 1:
         return next(iter(ways))
-    full = f"{torch.cuda.get_device_name()}, torch {torch.__version__}: {key}"
+    full = f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}: {key}"
     known = _load().get(full)
     if known is None or known not in ways:
-        times = {name: _time(way, arguments) for name, way in ways.items()}
+        times = {name: _time(way, device) for name, way in ways.items()}
         known = min(times, key=lambda name: times[name])
         _keep(full, known)
     return known
 
 
-def _time(way: Callable[..., None], arguments: tuple[Any, ...]) -> float:
-    """Seconds of a call, replayed as a graph: so it is free of the time a call from Python takes."""
-    own = [a.clone() if isinstance(a, Tensor) else a for a in arguments]
-    way(*own)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        way(*own)
+def _time(way: Callable[[], object], device: torch.device) -> float:
+    """Seconds of a call, replayed as a graph: so it is free of the time a call from Python takes.
+
+    What there is too little memory for takes forever.
+    """
+    try:
+        way()
+        graph = record(way, device)
+    except torch.OutOfMemoryError:
+        return math.inf
     graph.replay()
     times = []
     for _ in range(_REPEATS):
         began = time.perf_counter()
         graph.replay()
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)
         times.append(time.perf_counter() - began)
     return statistics.median(times)
 

@@ -7,13 +7,20 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 
 class Coding(ABC):
-    """What the network is shown at each step."""
+    """What the network is shown at each step.
+
+    Attributes:
+        spikes: Whether that is spikes, which are all worth the same but for their sign.
+    """
+
+    spikes: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -51,6 +58,8 @@ class Poisson(Coding):
     Every u is a function of (seed, sample, step, position) alone, and the same on every device. So neither
     batches nor chunks change a spike.
     """
+
+    spikes: ClassVar[bool] = True
 
     seed: int = 0
     scale: float = 1.0
@@ -121,17 +130,21 @@ NAMED: dict[str, Callable[..., Coding]] = {
 }
 
 
-def parse(text: str) -> Coding:
-    """A coding from its name: constant, poisson or poisson:SEED, tsc:WINDOW.
+def parse(coding: Coding | str) -> Coding:
+    """A coding as it is, or from its name: constant, poisson or poisson:SEED, tsc:WINDOW.
 
     Raises:
-        ValueError: If it is none of these.
+        ValueError: If it is another name.
+        TypeError: If it is something else.
     """
-    name, _, number = text.partition(":")
+    if isinstance(coding, Coding):
+        return coding
+    known = "constant, poisson (or poisson:SEED) or tsc:WINDOW"
+    if not isinstance(coding, str):
+        raise TypeError(f"an input coding is a rheobase.coding.Coding, or one of {known}; got {coding!r}")
+    name, _, number = coding.partition(":")
     if name not in NAMED or (number and (name == "constant" or not number.isdecimal())):
-        raise ValueError(
-            f"unknown input coding {text!r}: give constant, poisson (or poisson:SEED) or tsc:WINDOW"
-        )
+        raise ValueError(f"unknown input coding {coding!r}: give {known}")
     if name == "tsc" and not number:
         raise ValueError(
             "the temporal switch needs its window, the number of steps a run shall have: tsc:64 for 64"

@@ -95,9 +95,9 @@ class Passage:
             self._shrink(before, T)
             if not self.attendance.rows.numel():
                 break
-        found = torch.cat(means)
-        missing = len(moments) - len(found)
-        return torch.cat([found, *[taken[-1][None]] * missing]) if missing else found, self.attendance.left
+        if missing := len(moments) - sum(map(len, means)):  # everybody has left
+            means += [taken[-1][None]] * missing
+        return torch.cat(means), self.attendance.left
 
     def _shrink(self, before: int, T: int) -> None:
         """Count what was done by those present in a chunk, and go on without those that left in it."""
@@ -132,6 +132,7 @@ class Passage:
             coded_TB = self.attendance.pick(
                 self.snn.coding.encode(self.everyone, before, T, self.first_sample)
             )
+            self._count(self.plan.source_name, coded_TB, before)
             moving[self.plan.source] = coded_TB.flatten(0, 1)
             if self.plan.source in self.plan.summed:
                 signals[self.plan.source] = coded_TB
@@ -157,13 +158,17 @@ class Passage:
         """Count a signal and let who asked for it see it."""
         name = str(step.node.target)
         signal_TB = _unfold(signal, T)
-        if name in self.tally.spikes or name in self.tally.fan_out:
-            if self.attendance.rule is None:
-                self._tally(name, signal_TB, before, step.binary)
-            else:  # who is still here is known at the end of the chunk only
-                self.untallied.append((name, signal_TB, step.binary))
+        self._count(name, signal_TB, before, step.binary)
         if probe := self.watched.get(name):
             probe(name, signal_TB if step.unit is None else self._values(step, signal_TB), before)
+
+    def _count(self, name: str, signal_TB: Tensor, before: int, binary: bool = False) -> None:
+        """Count a signal, now or when it is known who is still here: at the end of the chunk."""
+        if name in self.tally.spikes or name in self.tally.fan_out:
+            if self.attendance.rule is None:
+                self._tally(name, signal_TB, before, binary)
+            else:
+                self.untallied.append((name, signal_TB, binary))
 
     def _values(self, step: Step, counts: Tensor) -> Tensor:
         """A signal as numbers, where it is kept as counts of a unit."""
@@ -259,7 +264,9 @@ class Passage:
             return _unfold(self.buffers[step.node][: T * len(membrane)], T)
         signal = moving[source]
         address = signal.untyped_storage().data_ptr()
-        shared = any(o.untyped_storage().data_ptr() == address for n, o in moving.items() if n is not source)
+        others = [o for node, o in moving.items() if node is not source]
+        others += [o for _, o, _ in self.untallied]
+        shared = any(o.untyped_storage().data_ptr() == address for o in others)
         alike = signal.is_contiguous(memory_format=memory_format(membrane))
         return _unfold(signal, T) if source in step.last_reads and alike and not shared else None
 

@@ -84,7 +84,8 @@ class _Fusion:
             layer, inputs = found
         else:
             return None
-        return self._counted(replace(step, operation=layer, inputs=inputs), 1.0, 1)
+        fused = replace(step, operation=layer, inputs=inputs, scratch=layer.count_scratch(step.shape))
+        return self._counted(fused, 1.0, 1)
 
     def _sum(self, source: fx.Node, neuron: IntegrateFire) -> tuple[Layer, tuple[fx.Node, fx.Node]] | None:
         """The layer behind a sum of two, and its inputs."""

@@ -16,10 +16,14 @@ from torch import Tensor, nn
 
 from rheobase.choices import choose
 from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire, sum_pool
+from rheobase.membrane import Constant
 from rheobase.neurons import IntegrateFire
 from rheobase.profiles import Profile
 
 Synapse = nn.Conv2d | nn.Linear
+
+# Currents at a time, where they go to memory at all.
+_PIECE = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -110,15 +114,26 @@ class Layer(nn.Module):
         self.bias = profile.number(weight.new_zeros(N) if bias is None else bias.detach(), self.gain)
         self.threshold = profile.number(neuron.threshold.expand(N), self.gain)
         self.scale = None if scale is None else profile.number(scale.expand(N), self.gain)
+        one = torch.Size((1, N, 1, 1) if isinstance(synapse, nn.Conv2d) else (1, N))
+        # Found once where it is the same in every run: for small batches that is most of what a start takes.
+        self.first = self._potential(one, 0, 0) if isinstance(neuron.initial, Constant) else None
+
+    def count_scratch(self, shape: tuple[int, ...]) -> int:
+        """How many counts it needs for a while, for one sample and step whose spikes have a shape."""
+        return 0 if self.beside is None else self.weight.shape[1] * torch.Size(shape[1:]).numel()
 
     def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
         """The membrane before the first step, in the units of the layer."""
-        potential = self.neuron.potential(shape, site, first_sample)
-        gain = None if self.gain is None else self.gain.view(-1, *[1] * (len(shape) - 2))
+        potential = self._potential(shape, site, first_sample) if self.first is None else self.first
         form = torch.channels_last if len(shape) == 4 else torch.contiguous_format
         # Written to its full size once, whatever it takes to find it.
         membrane = torch.empty(shape, dtype=self.bias.dtype, device=self.bias.device, memory_format=form)
-        return membrane.copy_(self.profile.number(potential, gain))
+        return membrane.copy_(potential)
+
+    def _potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        potential = self.neuron.potential(shape, site, first_sample)
+        gain = None if self.gain is None else self.gain.view(-1, *[1] * (len(shape) - 2))
+        return self.profile.number(potential, gain)
 
     def advance(
         self,
@@ -147,8 +162,12 @@ class Layer(nn.Module):
         ways = {"fused": self._advance_fused}
         if self.profile.splits and spikes_TB.is_cuda:
             ways["currents first"] = self._advance_unfused
-        way = choose(self._describe(spikes_TB, added), ways, spikes_TB, added, membrane, out_TB, totals_TB)
-        ways[way](spikes_TB, added, membrane, out_TB, totals_TB)
+        trials = {
+            name: lambda way=way: way(spikes_TB, added, membrane.clone(), out_TB, None)
+            for name, way in ways.items()
+        }
+        way = ways[choose(self._describe(spikes_TB, added), trials, membrane.device)]
+        way(spikes_TB, added, membrane, out_TB, totals_TB)
 
     def _advance_fused(
         self,
@@ -180,34 +199,43 @@ class Layer(nn.Module):
         out_TB: Tensor,
         totals_TB: Tensor | None,
     ) -> None:
-        rows, bias = spikes_TB.flatten(0, 1).to(self.weight.dtype), self.bias.to(self.weight.dtype)
-        if isinstance(self.synapse, nn.Linear):
-            current = F.linear(rows, self.weight, bias)
-        else:
-            stride, padding = self.synapse.stride, self.synapse.padding
-            current = F.conv2d(rows, self.weight, bias, stride, padding)
-        current_TB = current.view(*spikes_TB.shape[:2], *current.shape[1:])
-        if added is not None:
-            factor = 1 if self.scale is None else self._broadcast(self.scale, membrane)
-            current_TB = current_TB + (added * factor).to(current_TB.dtype)
-        integrate_fire(
-            current_TB,
-            membrane,
-            self._broadcast(self.threshold, membrane),
-            steps=len(out_TB),
-            strict=self.neuron.strict,
-            reset=self.neuron.reset,
-            out=out_TB,
-        )
+        threshold, bias = self._broadcast(self.threshold, membrane), self.bias.to(self.weight.dtype)
+        factor = 1 if self.scale is None else self._broadcast(self.scale, membrane)
+        constant = added is not None and added.dim() == membrane.dim()
+        piece = max(1, _PIECE // membrane.numel())
+        for begin in range(0, len(out_TB), piece):
+            steps = slice(begin, begin + piece)
+            current_TB = self._weigh(spikes_TB[steps], bias)
+            if added is not None:
+                more = added if constant else added[steps]
+                current_TB += (more * factor).to(current_TB.dtype)
+            integrate_fire(
+                current_TB,
+                membrane,
+                threshold,
+                steps=len(current_TB),
+                strict=self.neuron.strict,
+                reset=self.neuron.reset,
+                out=out_TB[steps],
+            )
         if totals_TB is not None:
             totals_TB += out_TB.flatten(2).sum(2, dtype=torch.int32)
 
+    def _weigh(self, spikes_TB: Tensor, bias: Tensor) -> Tensor:
+        """The currents (T, B, N, ...) in the precision of the weights."""
+        rows = spikes_TB.flatten(0, 1).to(self.weight.dtype)
+        if isinstance(self.synapse, nn.Linear):
+            current = F.linear(rows, self.weight, bias)
+        else:
+            current = F.conv2d(rows, self.weight, bias, self.synapse.stride, self.synapse.padding)
+        return current.view(*spikes_TB.shape[:2], *current.shape[1:])
+
     def _describe(self, spikes_TB: Tensor, added: Tensor | None) -> str:
-        """What decides which way is the faster one."""
+        """What decides which way is the faster one; the number of steps does not."""
         kernel = "x".join(map(str, self.weight.shape))
         stride = getattr(self.synapse, "stride", (1,))[0]
         more = "" if added is None else f" + {str(added.dtype)[6:]}"
-        return f"{self.profile.name} {kernel} by {stride} on {'x'.join(map(str, spikes_TB.shape))}{more}"
+        return f"{self.profile.name} {kernel} by {stride} on {'x'.join(map(str, spikes_TB.shape[1:]))}{more}"
 
     @staticmethod
     def _broadcast(values: Tensor, membrane: Tensor) -> Tensor:

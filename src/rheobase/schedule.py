@@ -33,6 +33,7 @@ class Step:
         binary: Whether the result is known to be 0 or 1 throughout.
         fires: Whether it has a membrane.
         unit: What one count stands for, where the result is kept as counts; None where it is kept as it is.
+        scratch: How many counts of one sample it needs for a while, beside its inputs and its result.
         tail: Whether it only serves the read-out and is linear, so that it can wait for the mean of what it
             reads.
     """
@@ -46,6 +47,7 @@ class Step:
     binary: bool
     fires: bool
     unit: float | None = None
+    scratch: int = 0
     tail: bool = False
 
 
@@ -57,6 +59,7 @@ class Schedule:
         steps: The calls.
         source: The input node.
         source_still: Whether the input is the same at every step.
+        source_spikes: Whether the input is spikes.
         result: The node whose value is the read-out.
         sample: One input's shape.
         itemsize: Bytes of a number that is not a count.
@@ -71,9 +74,15 @@ class Schedule:
     result: fx.Node
     sample: tuple[int, ...]
     itemsize: int
+    source_spikes: bool = False
     fixed_bytes: int = 0
     moving_bytes: int = 0
     spike_bytes: int = 0
+
+    @property
+    def source_name(self) -> str:
+        """What the input is called, unlike any node that computes something."""
+        return f"input {self.source.target}"
 
     @cached_property
     def summed(self) -> list[fx.Node]:
@@ -86,6 +95,9 @@ class Schedule:
 
     def fit(self, samples: int, steps: int, memory: int, keep_spikes: bool = False) -> tuple[int, int]:
         """The largest (samples at a time, steps at a time) that stay within so many bytes.
+
+        Parts of a batch are of one size, as far as that goes. Chunks of steps are not: how much memory a run
+        takes shall not depend on what its number of steps can be divided by.
 
         Args:
             samples: How many there are.
@@ -106,10 +118,10 @@ class Schedule:
             )
         # Fewer samples rather than very few steps: each chunk reads and writes all membranes.
         some = self.fixed_bytes + min(steps, _FEW_STEPS) * moving
-        samples = max(1, min(samples, memory // some))
+        parts = -(-samples // max(1, memory // some))
+        samples = -(-samples // parts)
         room = memory - samples * self.fixed_bytes
-        chunk = max(1, min(steps, room // (samples * moving)))
-        return samples, -(-steps // -(-steps // chunk))
+        return samples, max(1, min(steps, room // (samples * moving)))
 
     def fit_whole(self, samples: int, steps: int, memory: int) -> int:
         """The most samples whose steps all fit at once into so many bytes, and at least one."""
@@ -152,7 +164,8 @@ def schedule(snn: SNN, x: Tensor, read: str | None = None) -> Schedule:
         fires = isinstance(operation, Neuron)
         steps.append(Step(node, operation, inputs, node in still, (), shapes[node], binary, fires))
     size = snn.dtype.itemsize
-    return build(Schedule(tuple(steps), source, snn.coding.constant, result, tuple(x.shape[1:]), size))
+    sample, coding = tuple(x.shape[1:]), snn.coding
+    return build(Schedule(tuple(steps), source, coding.constant, result, sample, size, coding.spikes))
 
 
 def build(plan: Schedule, count_size: int = 1) -> Schedule:
@@ -236,24 +249,34 @@ def _shapes(module: fx.GraphModule, x: Tensor) -> dict[fx.Node, tuple[int, ...]]
 
 def _bytes(plan: Schedule, count_size: int) -> tuple[int, int, int]:
     """What one sample keeps over a run, needs for each step at the busiest moment, and sends in each step."""
+    shapes = {plan.source: plan.sample} | {step.node: step.shape for step in plan.steps}
+    units = {step.node: step.unit for step in plan.steps}
 
-    def count(shape: tuple[int, ...], unit: float | None = None) -> int:
-        return (plan.itemsize if unit is None else count_size) * torch.Size(shape).numel()
+    def count(node: fx.Node, *, floating: bool = False) -> int:
+        small = units.get(node) is not None and not floating
+        return (count_size if small else plan.itemsize) * torch.Size(shapes[node]).numel()
 
-    fixed, busiest = count(plan.sample), 0
-    alive = {} if plan.source_still else {plan.source: count(plan.sample)}
-    shapes = {plan.source: plan.sample}
+    fixed, busiest = count(plan.source), 0
+    alive = {} if plan.source_still else {plan.source: count(plan.source)}
     for step in plan.steps:
-        shapes[step.node] = step.shape
         accumulating = isinstance(step.operation, Accumulating)
+        result = count(step.node, floating=True)
+        inputs = sum(count(i, floating=True) for i in step.inputs)
         if step.still or step.fires:
-            fixed += count(step.shape)
+            fixed += result
         if accumulating:
-            fixed += count(step.shape) + sum(count(shapes[i]) for i in step.inputs)
+            fixed += result + inputs
         if not (step.still or step.tail):
-            alive[step.node] = count(step.shape, step.unit)
-            extra = 2 * count(step.shape) if accumulating else 0
-            busiest = max(busiest, sum(alive.values()) + extra)
+            alive[step.node] = count(step.node)
+            scratch = step.scratch * count_size
+            if accumulating:
+                scratch += inputs + 3 * result  # sums of its inputs, of its outputs, and their differences
+            if step.unit is None or accumulating:
+                scratch += sum(count(i, floating=True) for i in step.inputs if units.get(i) is not None)
+            busiest = max(busiest, sum(alive.values()) + scratch)
         for node in step.last_reads:
             alive.pop(node, None)
-    return fixed, max(busiest, 1), sum(count(s.shape, s.unit) for s in plan.steps if s.fires)
+    # Sums over time up to each step, their means, and what these are computed by.
+    read_out = sum(count(node) + 3 * count(node, floating=True) for node in plan.summed)
+    fires = [step.node for step in plan.steps if step.fires]
+    return fixed, max(busiest, read_out, 1), sum(count(node) for node in fires)

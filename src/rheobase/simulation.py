@@ -6,8 +6,8 @@ and no result depends on the chunks. `Simulator` prepares a network once and run
 Shape letters: B batch, S steps read out, K outputs; `...` is one sample's own shape.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,17 +21,19 @@ from rheobase.layers import Layer
 from rheobase.membrane import Constant
 from rheobase.neurons import IntegrateFire
 from rheobase.profiles import find_profile
+from rheobase.recording import RecordingError, Recordings
 from rheobase.schedule import mark_tail, schedule
-from rheobase.snn import SNN
+from rheobase.snn import SNN, expect_snn
 from rheobase.synapses import Synapses
 from rheobase.weights import full_precision
 
 __all__ = ["Probe", "Run", "Simulator", "simulate"]
 
-_LEAST_MEMORY = 2**20
-
 # Who leaves is known at the end of a chunk: short ones waste few steps, long ones cost fewer calls.
 _EXIT_CHUNK = 8
+
+# Longer chunks on a GPU hardly save time, and would make memory grow with the number of steps up to the cap.
+_GPU_CHUNK = 16
 
 DEFAULT_MEMORY = {"cpu": 96 * 2**20, "cuda": 4 * 2**30}
 
@@ -187,7 +189,7 @@ class Simulator:
                 self.plan = fuse(self.plan, self.profile, visible)
         self.memory = self._cap(x.device, memory)
         self.graph = graph and x.device.type == "cuda" and self._can_be_recorded()
-        self._recorded: dict[int, _Recording | None] = {}
+        self.recordings = Recordings()
 
     def run(
         self, x: Tensor, first_sample: int = 0, *, exit: Exit | None = None, probe: Probe | None = None
@@ -201,23 +203,33 @@ class Simulator:
         """
         _check_inputs(self.snn, x)
         x = _shaped(self.snn, x)
+        if tuple(x.shape[1:]) != self.plan.sample:
+            raise ValueError(
+                f"inputs are of shape {tuple(x.shape[1:])} a sample, the simulator was made ready for "
+                f"{self.plan.sample}: make another one"
+            )
         while True:
             try:
                 return self._run_once(x, first_sample, exit, probe)
             except torch.OutOfMemoryError as error:
-                if probe is not None or self.memory < _LEAST_MEMORY:
+                smaller, least = self.memory // 2, self.plan.fixed_bytes + self.plan.moving_bytes
+                if probe is not None or smaller < least:
                     raise ValueError(
-                        f"the device ran out of memory under a cap of {self.memory / 2**20:.0f} MiB: "
-                        "free some, or simulate elsewhere"
+                        f"the device ran out of memory under a cap of {self.memory / 2**20:.1f} MiB, and one "
+                        f"step of one sample needs {least / 2**20:.1f} MiB: free some, or simulate elsewhere"
                     ) from error
-                self.memory //= 2
-                self._recorded.clear()
-                self.notes.append(f"out of memory: the cap is {self.memory / 2**20:.0f} MiB from here on")
+                self.memory = smaller
+                self.recordings.clear()
+                self.notes.append(f"out of memory: the cap is {smaller / 2**20:.1f} MiB from here on")
 
     def _run_once(self, x: Tensor, first_sample: int, exit: Exit | None, probe: Probe | None) -> Run:
         samples, chunk = self._cut(x.shape[0], exit)
         if self.graph and exit is None and probe is None:
-            return self._run_recorded(x, samples, chunk)
+            try:
+                return self.recordings.run(x, lambda x: self._run(x, samples, chunk, 0))
+            except RecordingError as error:
+                self.graph = False
+                self.notes.append(f"runs are not recorded as CUDA graphs, which is slower: {error}")
         return self._run(x, samples, chunk, first_sample, exit, probe)
 
     def _run(
@@ -263,16 +275,6 @@ class Simulator:
             tuple(self.notes),
         )
 
-    def _run_recorded(self, x: Tensor, samples: int, chunk: int) -> Run:
-        B = x.shape[0]
-        if B not in self._recorded:
-            self._recorded[B] = None
-            return self._run(x, samples, chunk, 0)
-        recording = self._recorded[B]
-        if recording is None:
-            recording = self._recorded[B] = _Recording(x, lambda x: self._run(x, samples, chunk, 0))
-        return recording.replay(x)
-
     def _fuses(self, device: torch.device) -> bool:
         """Whether calls are put together, with a note where they are not but would be."""
         if self.profile.name == "exact" and (device.type == "cpu" or self.snn.dtype != torch.float32):
@@ -300,8 +302,9 @@ class Simulator:
 
     def _cut(self, B: int, exit: Exit | None) -> tuple[int, int]:
         """How many samples and steps to simulate at a time."""
+        steps = min(self.steps, _GPU_CHUNK) if self.snn.device.type == "cuda" else self.steps
         # Who has left in a chunk is known at its end, and only then whose spikes count.
-        samples, fitting = self.plan.fit(B, self.steps, self.memory, keep_spikes=exit is not None)
+        samples, fitting = self.plan.fit(B, steps, self.memory, keep_spikes=exit is not None)
         chunk = self.chunk
         if _window(self.snn) is not None:
             if exit is not None:
@@ -315,34 +318,13 @@ class Simulator:
 
     def _can_be_recorded(self) -> bool:
         """Whether every run does the same to its inputs, whichever they are."""
-        operations = [step.operation for step in self.plan.steps if step.fires]
-        neurons = [o.neuron if isinstance(o, Layer) else o for o in operations]
+        if not self.snn.coding.constant:
+            return False
+        fires = [step for step in self.plan.steps if step.fires]
+        neurons = [s.operation.neuron if isinstance(s.operation, Layer) else s.operation for s in fires]
         plain = all(isinstance(n, IntegrateFire) and isinstance(n.initial, Constant) for n in neurons)
-        return plain and self.snn.coding.constant
-
-
-class _Recording:
-    """A run recorded as a CUDA graph."""
-
-    def __init__(self, x: Tensor, run: Callable[[Tensor], Run]) -> None:
-        self.x = x.clone()
-        self.graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize(x.device)
-        with torch.cuda.graph(self.graph):
-            self.result = run(self.x)
-
-    def replay(self, x: Tensor) -> Run:
-        """Run on other inputs of the same shape."""
-        self.x.copy_(x)
-        self.graph.replay()
-        kept = self.result
-        return replace(
-            kept,
-            logits=kept.logits.clone(),
-            spikes={site: counts.clone() for site, counts in kept.spikes.items()},
-            sop=kept.sop.clone(),
-            left=kept.left.clone(),
-        )
+        # What another amplitude is worth is looked up on the CPU.
+        return plain and all(step.binary for step in fires)
 
 
 def _shaped(snn: SNN, x: Tensor) -> Tensor:
@@ -354,10 +336,13 @@ def _shaped(snn: SNN, x: Tensor) -> Tensor:
 def _check(
     snn: SNN, x: Tensor, steps: int, at: Sequence[int] | None, delay: int, chunk: int | None
 ) -> tuple[int, ...]:
+    expect_snn(snn)
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
     if not isinstance(delay, int) or not 0 <= delay < steps:
         raise ValueError(f"the delay must leave steps to read out, 0…{steps - 1} of {steps}, got {delay!r}")
+    if chunk is not None and (not isinstance(chunk, int) or chunk < 1):
+        raise ValueError(f"a chunk must be a whole number of steps of at least 1, got {chunk!r}")
     first, window = delay + 1, _window(snn)
     if window is not None:
         if (steps, chunk or steps, delay) != (window, window, 0):
@@ -366,8 +351,10 @@ def _check(
                 f"steps in one chunk and without delay, got steps={steps}, chunk={chunk}, delay={delay}"
             )
         first = steps
+    if isinstance(at, int):
+        raise TypeError(f"the steps to read out are a list, such as at=[{at}], got {at}")
     moments = tuple(range(first, steps + 1)) if at is None else tuple(sorted(set(at)))
-    if not moments or moments[0] < first or moments[-1] > steps:
+    if not moments or not set(moments) <= set(range(first, steps + 1)):
         raise ValueError(f"the steps to read out must lie in {first}…{steps}, got {list(moments)}")
     _check_inputs(snn, x)
     return moments

@@ -2,7 +2,7 @@
 
 A spike costs one addition at every synapse it reaches. The fan-out of each neuron is counted exactly: the
 all-ones form of the connections is applied to it, so that borders, strides and groups are right. What is not
-a spike (the analog input, a product, the result of two linear layers in a row) costs a multiplication at
+a spike (an analog input, a product, the result of two linear layers in a row) costs a multiplication at
 every synapse, at every step.
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.neurons import Neuron
-from rheobase.operations import POOLING, SYNAPTIC, Concat, MaxPool, Mean, Product, Scale
+from rheobase.operations import POOLING, SYNAPTIC, Add, Concat, MaxPool, Mean, Product, Scale
 from rheobase.schedule import Schedule, Step
 
 
@@ -22,7 +22,8 @@ class Synapses:
     """What spikes and analog values cost in a network.
 
     Attributes:
-        fan_out: For each source of spikes, the synapses behind each of its neurons, in the sample's shape.
+        fan_out: For each source of spikes, also the input where that is one, the synapses behind each of its
+            neurons, in the sample's shape.
         mac_once: Multiplications that a constant input costs once.
         mac_per_step: Multiplications that analog values cost at every step.
     """
@@ -40,10 +41,8 @@ def count_synapses(plan: Schedule, pooled_units: bool = False) -> Synapses:
         pooled_units: A spike that goes through average pooling is counted as a spike of its own; with this
             the pooled unit is counted instead, once at each step in which it is not zero.
     """
-    sources = (Neuron, MaxPool, *(POOLING if pooled_units else ()))
-    by_node = {step.node: step for step in plan.steps}
-    spiking: set[fx.Node] = set()
-    fan_out: dict[str, Tensor] = {}
+    network = _Connections(plan, (Neuron, MaxPool, *(POOLING if pooled_units else ())))
+    spiking = {plan.source} if plan.source_spikes else set()
     once = per_step = 0
     for step in plan.steps:
         weighs = isinstance(step.operation, (*SYNAPTIC, Product))
@@ -53,13 +52,14 @@ def count_synapses(plan: Schedule, pooled_units: bool = False) -> Synapses:
         if isinstance(step.operation, SYNAPTIC) and not all(i in spiking for i in step.inputs):
             macs = _macs(step)
             once, per_step = (once + macs, per_step) if step.still else (once, per_step + macs)
-    for step in plan.steps:
-        if step.node in spiking and isinstance(step.operation, sources):
-            ones = torch.ones(1, *step.shape, dtype=torch.float64, requires_grad=True)
-            total = _reached(step.node, ones, by_node, sources)
-            gradient = torch.autograd.grad(total, ones, allow_unused=True)[0] if total.requires_grad else None
-            fan_out[str(step.node.target)] = torch.zeros_like(ones)[0] if gradient is None else gradient[0]
-    return Synapses({k: v.detach() for k, v in fan_out.items()}, once, per_step)
+    fan_out = {
+        str(step.node.target): network.count_fan_out(step.node)
+        for step in plan.steps
+        if step.node in spiking and isinstance(step.operation, network.sources)
+    }
+    if plan.source_spikes:
+        fan_out[plan.source_name] = network.count_fan_out(plan.source)
+    return Synapses(fan_out, once, per_step)
 
 
 def _shifts(operation: nn.Module) -> bool:
@@ -74,40 +74,50 @@ def _macs(step: Step) -> int:
     return outputs * weight[0].numel()
 
 
-def _reached(
-    node: fx.Node, x: Tensor, steps: dict[fx.Node, Step], sources: tuple[type[nn.Module], ...]
-) -> Tensor:
-    """How many synapses a signal of ones reaches from a node."""
-    total = x.new_zeros(())
-    for user in node.users:
-        if user not in steps:
-            continue  # the read-out itself: spikes are only summed there
-        operation = steps[user].operation
-        if isinstance(operation, SYNAPTIC):
-            total = total + _all_ones(operation)(x).sum()
-        elif isinstance(operation, (Neuron, Product)):
-            total = total + x.sum()
-        elif isinstance(operation, sources):
-            continue  # it sends spikes of its own
-        else:
-            total = total + _reached(user, _route(operation, user, node, x, steps), steps, sources)
-    return total
+class _Connections:
+    """Which synapses lie behind a node, up to the next sources of spikes."""
 
+    def __init__(self, plan: Schedule, sources: tuple[type[nn.Module], ...]) -> None:
+        self.operations = {step.node: step.operation for step in plan.steps}
+        self.shapes = {plan.source: plan.sample} | {step.node: step.shape for step in plan.steps}
+        self.sources = sources
 
-def _route(
-    operation: nn.Module, user: fx.Node, node: fx.Node, x: Tensor, steps: dict[fx.Node, Step]
-) -> Tensor:
-    """A signal of ones behind an operation that only moves or averages spikes."""
-    if isinstance(operation, POOLING):
-        return _members(operation, x)
-    if isinstance(operation, Mean):
-        return x.sum(operation.dims, keepdim=operation.keepdim)
-    if isinstance(operation, Concat):
-        parts = [x if i is node else x.new_zeros(1, *steps[i].shape) for i in user.all_input_nodes]
-        return operation(*parts)  # type: ignore[no-any-return]
-    if len(user.all_input_nodes) > 1 or isinstance(operation, Scale):
-        return x
-    return operation(x)  # type: ignore[no-any-return]
+    def count_fan_out(self, node: fx.Node) -> Tensor:
+        """How many synapses each value of a node reaches."""
+        ones = torch.ones(1, *self.shapes[node], dtype=torch.float64, requires_grad=True)
+        total = self.reach(node, ones)
+        gradient = torch.autograd.grad(total, ones, allow_unused=True)[0] if total.requires_grad else None
+        return torch.zeros(self.shapes[node], dtype=torch.float64) if gradient is None else gradient[0]
+
+    def reach(self, node: fx.Node, x: Tensor) -> Tensor:
+        """How many synapses a signal of ones reaches from a node."""
+        total = x.new_zeros(())
+        for user in node.users:
+            if user not in self.operations:
+                continue  # the read-out itself: spikes are only summed there
+            operation = self.operations[user]
+            if isinstance(operation, SYNAPTIC):
+                total = total + _all_ones(operation)(x).sum()
+            elif isinstance(operation, (Neuron, Product)):
+                total = total + x.expand(1, *self.shapes[user]).sum()
+            elif isinstance(operation, self.sources):
+                continue  # it sends spikes of its own
+            else:
+                total = total + self.reach(user, self._route(operation, user, node, x))
+        return total
+
+    def _route(self, operation: nn.Module, user: fx.Node, node: fx.Node, x: Tensor) -> Tensor:
+        """A signal of ones behind an operation that only moves or averages spikes."""
+        if isinstance(operation, POOLING):
+            return _members(operation, x)
+        if isinstance(operation, Mean):
+            return x.sum(operation.dims, keepdim=operation.keepdim)
+        if isinstance(operation, Concat):
+            parts = [x if i is node else x.new_zeros(1, *self.shapes[i]) for i in user.all_input_nodes]
+            return operation(*parts)  # type: ignore[no-any-return]
+        if isinstance(operation, (Add, Scale)):
+            return x.expand(1, *self.shapes[user])
+        return operation(x)  # type: ignore[no-any-return]
 
 
 def _members(pool: nn.Module, x: Tensor) -> Tensor:

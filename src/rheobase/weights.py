@@ -63,12 +63,26 @@ def weigh(operation: nn.Module, x: Tensor) -> Tensor:
 
 
 def _in_blocks(operation: nn.Module, x: Tensor, height: int) -> Tensor:
-    count, missing = x.shape[0], -x.shape[0] % height
-    if missing:
-        x = torch.cat([x, x.new_zeros(missing, *x.shape[1:])])
-    if x.shape[0] == height:
-        return operation(x)[:count]  # type: ignore[no-any-return]
-    return torch.cat([operation(block) for block in torch.split(x, height)])[:count]
+    count, y = x.shape[0], x.new_empty(0)
+    for begin in range(0, count, height):
+        block = x[begin : begin + height]
+        rows = len(block)
+        if rows < height:
+            block = _room(x, height).zero_()
+            block[:rows] = x[begin:]
+        part: Tensor = operation(block)
+        if count <= height:
+            return part[:count]
+        if begin == 0:
+            y = _room(part, count)  # filled block by block, so that there are never two of it
+        y[begin : begin + rows] = part[:rows]
+    return y
+
+
+def _room(like: Tensor, rows: int) -> Tensor:
+    """Room for so many rows in a signal's memory format: another one would be another routine."""
+    form = memory_format(like)
+    return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=like.device, memory_format=form)
 
 
 def _direct(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> bool:

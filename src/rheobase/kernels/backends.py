@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -11,9 +12,29 @@ def explain_no_triton(device: torch.device) -> str | None:
     """Say why Triton kernels cannot run on a device, or return None when they can."""
     if find_spec("triton") is None:
         return "the package triton is not installed"
-    if device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
+    if device.type == "cuda":
+        return explain_no_launch(device)
+    if os.environ.get("TRITON_INTERPRET") == "1":
         return None
     return f"the tensors are on {device}; move them to a GPU, or set TRITON_INTERPRET=1 to run it interpreted"
+
+
+@cache
+def explain_no_launch(device: torch.device) -> str | None:
+    """Say why Triton kernels fail on a GPU, as with an old driver, or return None: a small one is tried."""
+    try:
+        from rheobase.kernels.integrate_fire import triton
+
+        current, spikes = (torch.full((1, 16), value, device=device) for value in (1.0, 0.0))
+        membrane, threshold = torch.zeros(16, device=device), torch.ones(1, device=device)
+        triton.run(current, membrane, threshold, 1, spikes, None, strict=False, reset="subtract")
+        right = bool(spikes.all()) and not bool(membrane.any())
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever the compiler, the driver or the card object to
+        lines = str(error).splitlines() or [""]
+        return f"Triton fails on {device}: {type(error).__name__}: {lines[0]}"
+    return None if right else f"Triton gives wrong results on {device}"
 
 
 def choose_backend(

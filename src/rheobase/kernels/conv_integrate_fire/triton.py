@@ -133,7 +133,8 @@ def _fire(
     return tl.where(fired, potential - theta if SUBTRACT else 0, potential)
 
 
-@triton.jit
+# Not compiled anew for every size: all addresses are those of descriptors, nothing is gained by knowing them.
+@triton.jit(do_not_specialize=["steps", "B", "N", "Y", "X"])
 def _conv_integrate_fire(
     spikes,
     weight,

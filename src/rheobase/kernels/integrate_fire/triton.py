@@ -12,7 +12,7 @@ from torch import Tensor
 BLOCK = 1024
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["steps"])
 def _integrate_fire(
     current,
     membrane,

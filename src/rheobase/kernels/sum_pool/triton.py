@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _sum_pool(
     counts, out, M, C, H, W, Y, X, SIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr
 ):
