@@ -144,6 +144,11 @@ def layer(inputs: int, outputs: int, kernel: int = 3, count: int = 1, **options:
 SPECK: dict[str, tuple[Callable[[], SNN], str, str]] = {
     "layers": (lambda: converted(*layer(2, 2, count=10)), "18", "nine cores"),
     "kernel": (lambda: converted(*layer(2, 2, 17), shape=(2, 24, 24)), "0", "at most 16"),
+    "row": (
+        lambda: converted(nn.Conv1d(2, 2, 3, padding=1), nn.ReLU(), shape=(2, 16)),
+        "0",
+        "kernels are square",
+    ),
     "stride": (lambda: converted(*layer(2, 2, stride=3)), "0", "strides are"),
     "pool": (lambda: converted(*layer(2, 2), nn.AvgPool2d(8), *layer(2, 2)), "3", "kernels are square"),
     "features": (lambda: converted(*layer(2, 1025, 1), shape=(2, 2, 2)), "0", "at most 1024"),
@@ -250,6 +255,17 @@ def test_what_no_hardware_here_has_is_named(target: str) -> None:
     assert all(v.remedy == "train with average pools" for v in result.violations)
     assert result.after is None
     assert len(result.before) == 4
+
+
+def test_data_without_labels() -> None:
+    with pytest.raises(ValueError, match="no labels"):
+        fit(converted(*layer(2, 2)), "generic-int8", torch.rand(2, 2, 16, 16), steps=2)
+
+
+def test_inputs_without_bits() -> None:
+    snn = converted(*layer(2, 2))
+    with pytest.raises(ValueError, match="two bits at least"):
+        fit(snn, "generic-int8", labelled(snn, 2), steps=2, input_bits=1)
 
 
 def test_unknown_targets() -> None:

@@ -1,8 +1,10 @@
 """NIR: every spike survives the file, an independent reader agrees, and what cannot be said is refused."""
 
 import json
+import math
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -336,7 +338,7 @@ class TestRefusals:
         snn.neuron(first).reset = "zero"
         snn.module.set_submodule(second, FewSpikes(torch.ones(()), Coefficients.binary(4)))
         snn.neuron(third).threshold = torch.ones(12, 1)
-        with pytest.raises(NirError, match=r"reset to zero(.|\n)*nothing like it(.|\n)*each position"):
+        with pytest.raises(NirError, match=r"reset to zero(.|\n)*by when they come(.|\n)*each position"):
             to_nir(snn, tmp_path / "net.nir")
 
     def test_mixed_comparisons(self, tmp_path: Path) -> None:
@@ -355,6 +357,23 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"set snn\.input_shape"):
             to_nir(snn, tmp_path / "net.nir")
 
+    @pytest.mark.parametrize("profile", ["float32", "grid"])
+    def test_golden_inputs_that_are_none(self, profile: Any, tmp_path: Path) -> None:
+        for golden in (inputs(0), inputs(2) * math.nan, inputs(2) * math.inf):
+            with pytest.raises(ValueError, match="golden inputs must be some, and finite"):
+                to_nir(example(), tmp_path / "net.nir", profile, golden=golden, steps=2)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_what_is_no_spiking_network(self, tmp_path: Path) -> None:
+        with pytest.raises(TypeError, match=r"spiking network.*Plain"):
+            to_nir(build("Plain"), tmp_path / "net.nir")
+
+    def test_thresholds_that_cannot_be_divided_by(self, tmp_path: Path) -> None:
+        snn = example()
+        snn.neuron(snn.sites[1]).threshold.fill_(1e-44)
+        with pytest.raises(NirError, match=f"{snn.sites[1]}: its threshold is too small"):
+            to_nir(snn, tmp_path / "net.nir")
+
     def test_sums_that_are_not_exact(self, tmp_path: Path) -> None:
         with pytest.raises(NirError, match=r"need 2\d.\d bits.*at most \d+ steps fit"):
             to_nir(example(), tmp_path / "net.nir", "grid", golden=inputs(4), steps=2**15)
@@ -363,6 +382,13 @@ class TestRefusals:
         with pytest.raises(NirError, match="calibrate again"):
             to_nir(snn, tmp_path / "net.nir", "grid", golden=inputs(4), steps=4)
         assert list(tmp_path.iterdir()) == []
+
+    def test_starts_are_part_of_the_proof(self, tmp_path: Path) -> None:
+        snn = example()
+        for neuron in snn.neurons.values():
+            neuron.initial = Constant(2.0**20)
+        with pytest.raises(NirError, match="only 24 are exact"):
+            to_nir(snn, tmp_path / "net.nir", "grid", golden=inputs(2), steps=1)
 
     def test_more_steps_take_a_coarser_input_grid(self, tmp_path: Path) -> None:
         few, many = (
@@ -425,6 +451,97 @@ def test_neurons_that_never_fire_stay_silent(tmp_path: Path) -> None:
     assert export.differing == 0
 
 
+def test_neurons_that_never_fire_stay_silent_in_double_precision(tmp_path: Path) -> None:
+    model = build("Plain").double()
+    model[1].bias.data[2] = -100.0
+    start = Corrected(Half(), torch.tensor(0.01))
+    snn = convert(model, "max-norm", inputs(64).double(), initial=start, per_channel=True)
+    export = to_nir(snn, tmp_path / "net.nir", golden=inputs(6), steps=8)
+    assert not run(from_nir(tmp_path / "net.nir"), inputs(6), 8)[snn.sites[0]][:, :, 2].any()
+    assert export.differing == 0
+
+
+class TestDamage:
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        snn = convert(model, "max-norm", torch.rand(8, 4), initial=Half())
+        to_nir(snn, tmp_path / "net.nir", golden=torch.rand(2, 4), steps=2)
+        return tmp_path / "net.nir"
+
+    def test_any_change_of_a_bit_is_told(self, file: Path) -> None:
+        content = file.read_bytes()
+        for place in range(0, len(content) - 80, len(content) // 500):
+            file.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+            with pytest.raises(NirError, match="damaged or changed after it was written"):
+                from_nir(file)
+        golden = golden_path(file)
+        golden.write_bytes(golden.read_bytes()[:2000] + b"\1" + golden.read_bytes()[2001:])
+        with pytest.raises(NirError, match="damaged or changed after it was written"):
+            read_golden(file, {})
+
+    def test_whoever_writes_to_the_file_may(self, file: Path) -> None:
+        with h5py.File(file, "r+") as content:
+            content["node/nodes/n0/bias"][...] = 0.25
+        assert (from_nir(file).module.get_submodule("0").bias == 0.25).all()
+        nir.write(file, nir.read(file, type_check=False))
+        assert from_nir(file).sites == ["1"]
+
+    @pytest.mark.parametrize("place", ["v_init", "dt", "names", "coding", "weight", "shape"])
+    def test_values_that_are_none(self, place: str, file: Path) -> None:
+        written = file.read_bytes()
+        found: list[str] = []
+        with h5py.File(file, "r") as content:
+            content.visit(lambda name: found.append(name) if name.endswith(f"/{place}") else None)
+        junk = ["x", "[" * 5000, "9" * 5000, np.zeros(0), np.zeros((1,) * 9), np.array(np.nan), -1, 2**40]
+        for value in junk:
+            file.write_bytes(written)
+            with h5py.File(file, "r+") as content:
+                del content[found[0]]
+                content[found[0]] = value
+            with pytest.raises(NirError) as caught:
+                from_nir(file)
+            assert len(str(caught.value)) < 1000
+
+    def test_values_of_other_files_are_not_fetched(self, file: Path, tmp_path: Path) -> None:
+        secret = tmp_path / "secret"
+        secret.write_bytes(b"secret" * 100)
+        place, written = "node/nodes/n0/bias", file.read_bytes()
+
+        def outside(content: h5py.File) -> None:
+            content.create_dataset(place, (3,), "f4", external=[(str(secret), 0, 12)])
+
+        def linked(content: h5py.File) -> None:
+            content[place] = h5py.ExternalLink(str(tmp_path / "other.nir"), "/bias")
+
+        def virtual(content: h5py.File) -> None:
+            layout = h5py.VirtualLayout((3,), "f4")
+            layout[:] = h5py.VirtualSource(str(tmp_path / "other.nir"), "bias", (3,))
+            content.create_virtual_dataset(place, layout)
+
+        for put in (outside, linked, virtual):
+            file.write_bytes(written)
+            with h5py.File(file, "r+") as content:
+                del content[place]
+                put(content)
+            with pytest.raises(NirError, match="bias refers to values elsewhere"):
+                from_nir(file)
+
+    def test_sizes_that_the_file_cannot_hold(self, file: Path) -> None:
+        with h5py.File(file, "r+") as content:
+            del content["node/nodes/n0/bias"]
+            content.create_dataset("node/nodes/n0/bias", (2**34,), "f4", chunks=(2**20,))
+        with pytest.raises(NirError, match="bias claims more values than the file can hold"):
+            from_nir(file)
+
+    def test_folders_without_end(self, file: Path) -> None:
+        with h5py.File(file, "r+") as content:
+            content["node/nodes/again"] = content["node/nodes"]
+        with pytest.raises(NirError, match="nested too deeply"):
+            from_nir(file)
+
+
 class TestForeignFiles:
     def graph(self, *nodes: Any, **metadata: Any) -> nir.NIRGraph:
         graph = nir.NIRGraph.from_list(*nodes, type_check=False)
@@ -474,6 +591,15 @@ class TestForeignFiles:
         nir.write(tmp_path / "net.nir", graph)
         snn = from_nir(tmp_path / "net.nir", reset="subtract")
         assert simulate(snn, torch.rand(2, 4, 6, 6), 3).logits.shape == (3, 2, 4, 6, 6)
+
+    def test_names_that_networks_cannot_have(self, tmp_path: Path) -> None:
+        nodes = {"input": nir.Input(np.array([3])), "output": nir.Output(np.array([3]))}
+        names = ["meta", "graph", "class", "a-b", "a b"]
+        nodes |= {name: self.fire(3) for name in names}
+        graph = nir.NIRGraph(nodes, list(pairwise(["input", *names, "output"])), type_check=False)
+        nir.write(tmp_path / "net.nir", graph)
+        found = from_nir(tmp_path / "net.nir", reset="zero").sites
+        assert found == ["n_meta", "n_graph", "n_class", "a-b", "a_b"]
 
     @pytest.mark.parametrize("kind", ["LIF", "I", "Threshold", "Delay"])
     def test_nodes_without_an_operation(self, kind: str, tmp_path: Path) -> None:

@@ -214,6 +214,9 @@ OPERATORS: dict[str, tuple[Any, ...]] = {
     "relu": (one("Relu"), {}),
     "clip": (one("Clip", "low", "high"), {"low": np.float32(0), "high": np.float32(0.7)}),
     "clip below": (one("Clip", "low"), {"low": np.float32(0)}),
+    "clip, bounds in lists": (
+        one("Clip", "low", "high"), {"low": np.zeros(1, np.float32), "high": np.ones(1, np.float32)},
+    ),
     "clip, old": (one("Clip", min=0.0, max=6.0), {}, ("batch", 4), 10),
     "average": (one("AveragePool", kernel_shape=[2, 2], strides=[2, 2]), {}),
     "average, padded": (one("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), {}),
@@ -225,8 +228,10 @@ OPERATORS: dict[str, tuple[Any, ...]] = {
     "global average": (one("GlobalAveragePool"), {}),
     "global maximum": (one("GlobalMaxPool"), {}),
     "mean": (one("ReduceMean", "axes", keepdims=0), {"axes": integers(-1, 2)}),
+    "mean over nothing": (one("ReduceMean", "axes", noop_with_empty_axes=1), {"axes": integers()}),
     "mean, old": (one("ReduceMean", axes=[2, 3]), {}, ("batch", 4, 6, 6), 13),
     "add": (one("Add", "c"), {"c": normal(4, 1, 1)}),
+    "sum of three": (one("Sum", "x", "x"), {}),
     "add to itself": (one("Add", "x"), {}),
     "constant minus signal": ([helper.make_node("Sub", ["c", "x"], ["y"])], {"c": normal(1)}),
     "signal minus constant": (one("Sub", "c"), {"c": normal(1)}),
@@ -298,16 +303,17 @@ def test_arithmetic_on_shapes_leaves_no_trace(tmp_path: Path) -> None:
 
 
 def test_modules_bear_the_names_of_nodes(tmp_path: Path) -> None:
-    names = ["/block.0/Relu", "block-0/Relu", "3", "class", "forward", ""]
+    names = ["/block.0/Relu", "block-0/Relu", "3", "class", "forward", "", "graph", "meta", "code"]
     values = ["x", *(f"v{i}" for i in range(len(names) - 1)), "y"]
     nodes = [
         helper.make_node("Relu", [a], [b], name=n) for a, b, n in zip(values, values[1:], names, strict=False)
     ]
     network = load_onnx(write(tmp_path / "names.onnx", nodes))
     found = [name for name, _ in network.named_children()]
-    assert found == ["block_0_Relu", "block_0_Relu_2", "node_3", "class_2", "forward_2", "Relu_5"]
+    changed = ["class_2", "forward_2", "Relu_5", "graph_2", "meta_2", "code_2"]
+    assert found == ["block_0_Relu", "block_0_Relu_2", "node_3", *changed]
     assert network(torch.ones(1, 4, 6, 6)).shape == (1, 4, 6, 6)
-    assert "6 sites" in str(inspect(network, torch.ones(1, 4, 6, 6)))
+    assert "9 sites" in str(inspect(network, torch.ones(1, 4, 6, 6)))
 
 
 # What cannot be read
@@ -340,6 +346,18 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "whole pixels": (one("Resize", "", "s", mode="linear"), {"s": np.array([1, 1, 2, 2], np.float32)}),
     "two signals": (one("MatMul", "x"), {}),
     "padding is uneven": (one("MaxPool", kernel_shape=[2, 2], pads=[0, 0, 1, 1]), {}),
+    "and so random": (one("Dropout", "r", "t"), {"r": np.float32(0.5), "t": np.array(True)}),
+    "AveragePool.: its padding is uneven": (
+        one("AveragePool", kernel_shape=[2, 2], pads=[0, 0, 1, 1], ceil_mode=1, count_include_pad=1), {},
+    ),
+    "below zero": (one("BatchNormalization", *NORM), NORM | {"v": -NORM["v"]}),
+    "one for each channel": (
+        one("BatchNormalization", *NORM, spatial=0), {k: normal(4, 6, 6) for k in NORM}, ("b", 4, 6, 6), 7,
+    ),
+    "would fill 77,309,411,328 values": (
+        [helper.make_node("ConstantOfShape", ["size"], ["w"]), *one("MatMul", "w")],
+        {"size": integers(9, 2**33)}, ("batch", 9),
+    ),
     "readers disagree": (one("MaxPool", kernel_shape=[2, 2], dilations=[2, 2], auto_pad="SAME_UPPER"), {}),
     "weight is not a constant": (one("Conv", "x"), {}),
     "could not be built on inputs of shapes": (one("Conv", "w"), {"w": normal(6, 5, 3, 3)}),
@@ -347,7 +365,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "does not have the batch first": (one("Add", "c"), {"c": normal(1, 1, 4, 6, 6)}),
     "made by no node": (one("Add", "nowhere"), {}),
     "not on its shape": (one("Gather", "i", axis=1), {"i": integers(1)}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("reason", REFUSED)

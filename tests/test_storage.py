@@ -122,6 +122,20 @@ class TestRoundTrip:
         assert back.dtype == dtype
         assert_same(snn, back, inputs(3).to(dtype))
 
+    @pytest.mark.parametrize("name", ["block-0", "größe", "graph", "meta", "1x1"])
+    def test_modules_of_any_name_that_torch_takes(self, name: str, tmp_path: Path) -> None:
+        class Named(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.parts = nn.ModuleDict({name: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())})
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.parts[name](x).mean((2, 3))
+
+        snn = convert(Named().eval(), "max-norm", inputs(8), initial=Half())
+        assert snn.sites == [f"parts.{name}.1"]
+        assert_same(snn, round_trip(snn, tmp_path), inputs(2))
+
     def test_inputs_of_unknown_shape(self, tmp_path: Path) -> None:
         snn = example()
         snn.input_shape = None
@@ -333,6 +347,14 @@ def nest(document: Document, tensors: Tensors) -> None:
         tensors[f"{path}.values"] = torch.zeros(2)
 
 
+def add_across(document: Document, tensors: Tensors) -> None:
+    """A sum of (samples, 8) and (samples, 1, 8): torch would add every sample to every other."""
+    nodes = document["network"]["nodes"]
+    nodes.insert(4, {"name": "a", "inputs": ["3"], "operation": {"kind": "Reshape", "shape": [1, 8]}})
+    nodes.insert(5, {"name": "b", "inputs": ["3", "a"], "operation": {"kind": "Add"}})
+    nodes[6]["inputs"] = ["b"]
+
+
 HOSTILE: dict[str, tuple[Change, str]] = {
     "unknown operation": (operation(0, kind="System"), "'System', expected one of"),
     "class path": (operation(0, kind="os.system"), "expected one of"),
@@ -360,6 +382,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "taken name within": (node(2, name="a.forward"), "has a meaning already"),
     "name of the graph": (node(2, name="graph"), "has a meaning already"),
     "name fx uses": (node(2, name="meta"), "has a meaning already"),
+    "name fx uses, above": (node(2, name="meta.a"), "has a meaning already"),
     "dunder name": (node(2, name="__class__"), "has a meaning already"),
     "keyword": (node(2, name="import"), "word of Python"),
     "node inside a node": (node(2, name="1.pool"), "inside another"),
@@ -375,6 +398,13 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "coding": (network(coding={"kind": "Constant"}), "expected one of ConstantCurrent"),
     "reshape": (operation(3, shape=[7]), "does not fit"),
     "mixed samples": (instead(3, kind="Permute", dims=[1, 0, 2, 3]), "keep samples apart"),
+    "samples added to each other": (add_across, "keep samples apart"),
+    "number that no float holds": (
+        network(coding={"kind": "Poisson", "seed": 0, "scale": 10**400}),
+        "expected a finite number",
+    ),
+    "numbers of several widths": (values("0.bias", torch.zeros(2).double()), r"0\.bias is of torch\.float64"),
+    "name that Python reads otherwise": (node(2, name="ﬁne"), "cannot be a node"),
     "huge signal": (enlarge, "values a sample"),
     "huge input": (network(input_shape=[2**24] * 3), "overflow"),
     "nested starts": (nest, "nested too deeply"),
@@ -402,6 +432,25 @@ class TestLoading:
         rewrite(file, top(version=VERSION + 1, rheobase="9.8.7"))
         with pytest.raises(FormatError, match=r"install rheobase 9\.8\.7 or later"):
             load(file)
+
+    @pytest.mark.parametrize("writer", ["\x1b[31m; rm -rf", "9" * 500, None, {}])
+    def test_what_wrote_a_newer_format_is_not_repeated_blindly(self, writer: Any, file: Path) -> None:
+        rewrite(file, top(version=10**4000, rheobase=writer))
+        with pytest.raises(FormatError, match="install rheobase in its newest version") as caught:
+            load(file)
+        assert len(str(caught.value)) < 500
+
+    def test_files_of_the_first_format_stay_readable(self) -> None:
+        """Written once, with weights on a grid, so that every machine fires the same spikes."""
+        snn = load(Path(__file__).parent / "files/format-1.safetensors")
+        x = (torch.arange(128) % 9 / 8).view(2, 1, 8, 8)
+        fired = {site: s.flatten(1).sum(1).int().tolist() for site, s in spikes(snn, x, 8).items()}
+        assert fired == {
+            "relu": [321, 298, 289, 328, 301, 297, 301, 312],
+            "relu_2": [37, 32, 32, 32, 32, 32, 34, 32],
+            "relu_3": [182, 172, 169, 173, 168, 171, 168, 169],
+        }
+        assert simulate(snn, x, 8).logits[-1].tolist() == [[2.25, 2.875, 3.5]] * 2
 
     def test_changed_weights_are_noticed(self, file: Path) -> None:
         rewrite(file, values("0.weight", 0.25), sign=False)

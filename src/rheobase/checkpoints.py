@@ -71,14 +71,18 @@ def write(path: Path | str, tensors: Mapping[str, Tensor], metadata: Mapping[str
     path.parent.mkdir(parents=True, exist_ok=True)
     part = _part(path)
     try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        part.write_bytes(content)
+        put_in_place(part, path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def put_in_place(part: Path, path: Path) -> None:
+    """Give a whole file another's name in one step; not even a power cut leaves less than one of both."""
+    with part.open("rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(part, path)
     _sync_folder(path.parent)
 
 
@@ -164,7 +168,9 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         metadata = json.loads(header.get(_METADATA, "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
+        if not isinstance(metadata, dict):
+            raise ValueError(f"its description is a {type(metadata).__name__}, expected a dictionary")
+    except (SafetensorError, OSError, RecursionError, ValueError) as error:
         raise ValueError(
             f"{path} ({path.stat().st_size:,} bytes) is not a whole safetensors file: {error}; "
             "it was cut short or damaged, so copy or download it again"

@@ -77,7 +77,9 @@ def find(simulator: str) -> Adapter:
     adapter: Adapter = importlib.import_module(f"{__name__}.{simulator}").ADAPTER
     if importlib.util.find_spec(adapter.package) is None:
         raise ModuleNotFoundError(
-            f"{adapter.package} is not installed: pip install {adapter.package}=={adapter.version} nirtorch"
+            f"{adapter.package} is not installed, and what it asks pip for does not go with torch and nir of "
+            f"today: pip install --no-deps {adapter.package}=={adapter.version}, then "
+            "pip install nirtorch==2.6 tqdm loguru requests pbr matplotlib"
         )
     return adapter
 
@@ -108,13 +110,13 @@ def verify(path: Path | str, simulator: str) -> Verification:
     """
     path = Path(path)
     adapter, graph = find(simulator), read_nir(path)
+    run = adapter.load(graph)
     shapes = {site: tuple(start.shape) for site, start in starts(graph).items()}
     golden = read_golden(
         path, {"input": tuple(int(n) for n in graph.nodes["input"].input_type["input"]), **shapes}
     )
     if golden.digest != graph.metadata.get("golden"):
         raise NirError(f"the golden spikes beside {path} are not those it was written with: export again")
-    run = adapter.load(graph)
     with quiet(), exact_kernels():
         found = run(golden.inputs.float())
     differing = {

@@ -52,20 +52,28 @@ class Adapter:
 
     def _check(self, graph: Any) -> None:
         metadata = graph.metadata
-        if metadata.get("reset") != "subtract" or metadata.get("dt") != 1:
-            raise AdapterError("the file does not say that neurons are reset by subtraction at steps of one")
+        starting = all("v_init" in node.metadata for node in graph.nodes.values() if _fires(node))
+        for said, what in (
+            (metadata.get("reset") == "subtract", "that neurons are reset by subtraction"),
+            (metadata.get("dt") == 1, "that steps are of one"),
+            (starting, "where its neurons start"),
+            ("input" in graph.nodes, "which node is the input"),
+        ):
+            if not said:
+                raise AdapterError(f"the file does not say {what}: write it by rheobase's to_nir")
         settled = metadata.get("profile") == "grid"
         if not settled and metadata.get("threshold_compare") != self.compare:
             raise AdapterError(
                 f"neurons of {self.package} fire at v {self.compare} 1, those of the file at "
-                f"v {metadata.get('threshold_compare')} 1: export with profile='grid', where it is the same"
+                f"v {metadata.get('threshold_compare')} 1: export with profile='grid', where it is the same "
+                "(rheobase export --grid)"
             )
         for name, node in graph.nodes.items():
             kind = type(node).__name__
             if kind not in self.reads | {"Input", "Output", "IF"}:
-                remedy = (
-                    "export with pool='portable'" if kind == "AvgPool2d" else "it cannot run this network"
-                )
+                remedy = "it cannot run this network"
+                if kind == "AvgPool2d":
+                    remedy = "export with pool='portable' (rheobase export --profile portable)"
                 raise AdapterError(f"{self.package} does not read {name}, a {kind}, rightly: {remedy}")
         late = [name for name, start in starts(graph).items() if (start >= 1).any()]
         if late:
@@ -89,8 +97,12 @@ def starts(graph: Any) -> dict[str, Tensor]:
     return {
         name: torch.as_tensor(node.metadata["v_init"]).float()
         for name, node in graph.nodes.items()
-        if type(node).__name__ == "IF"
+        if _fires(node)
     }
+
+
+def _fires(node: Any) -> bool:
+    return type(node).__name__ == "IF"
 
 
 # A start at one half; a spike whose rest must stay; a current that fires one spike only, and again without

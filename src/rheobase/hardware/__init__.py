@@ -95,12 +95,14 @@ def fit(
         inputs: Inputs that show their whole range; by default those of the data.
 
     Raises:
-        ValueError: If there is no such target.
+        ValueError: If there is no such target, or the data has no labels.
     """
     if target not in TARGETS:
         raise ValueError(f"there is no target {target!r}: there are {', '.join(TARGETS)}")
     chosen = TARGETS[target]
     samples = [(x.float().cpu(), y) for x, y in batches(data, what="data")]
+    if any(y is None for _, y in samples):
+        raise ValueError("the data has no labels, and accuracy is measured on it: pass inputs with labels")
     before = evaluate(
         snn, [(x.to(snn.device, snn.dtype), y) for x, y in samples], steps, progress=False
     ).accuracy

@@ -64,7 +64,8 @@ def _layer(
     size = _map(shape)
     kernel, stride = size[1:], (1, 1)
     if not isinstance(operation, nn.Linear):
-        kernel, stride = (pair(v) for v in (operation.kernel_size, operation.stride))
+        sides = (operation.kernel_size, operation.stride)
+        kernel, stride = ((v[0], v[1] if len(v) == 2 else 1) for v in sides)
     unit = None if grid is None else 2.0 ** grid.currents[name if site is None else str(site.target)]
     weights = None if grid is None else 2.0 ** grid.exponents[name]
     return Layer(

@@ -5,7 +5,6 @@ So a file alone is read differently by every simulator; metadata say it, and `rh
 do it. See `docs/nir.md`.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,8 +12,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from rheobase.checkpoints import put_in_place
 from rheobase.nir.canonical import NirError, canonicalise
 from rheobase.nir.draft import Draft
+from rheobase.nir.files import read_nir, require_nir, seal
 from rheobase.nir.golden import Golden, golden_path, read_golden, record, run, to_data
 from rheobase.nir.grid import Grid, to_grid
 from rheobase.nir.pooling import area, fold_pools
@@ -75,13 +76,15 @@ def to_nir(
         ModuleNotFoundError: If the package nir is not installed.
         NirError: If something in the network cannot be said in NIR, or not exactly. Nothing is written.
     """
-    _require_nir()
+    require_nir()
     path = Path(path)
     for value, choices in ((profile, Profile), (pool, Pools)):
         if value not in get_args(choices):
             raise ValueError(f"{value!r} is none of {', '.join(get_args(choices))}")
     if profile == "grid" and golden is None:
         raise ValueError("the grid profile must know the range of inputs: pass golden=, some hundred of them")
+    if golden is not None and not (golden.numel() and golden.isfinite().all()):
+        raise ValueError("golden inputs must be some, and finite: there are none, or NaN or infinite ones")
     draft = Draft(snn)
     grid = None
     with torch.no_grad():
@@ -122,34 +125,6 @@ def from_nir(path: Path | str, reset: Literal["subtract", "zero"] | None = None)
     return read_graph(read_nir(path), reset)
 
 
-def read_nir(path: Path | str) -> Any:
-    """The NIR graph of a file.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        NirError: It is not a NIR file.
-    """
-    _require_nir()
-    import nir
-
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no NIR file at {path}")
-    try:
-        return nir.read(
-            path, type_check=False
-        )  # its check takes groups and kernels that are not square amiss
-    except Exception as error:  # h5py and nir raise whatever a broken file makes them stumble over
-        raise NirError(f"{path} is not a whole NIR file: {str(error)[:200]}") from error
-
-
-def _require_nir() -> None:
-    try:
-        import nir  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("NIR files need the package nir: pip install 'rheobase[nir]'") from error
-
-
 def _write(path: Path, graph: Any, golden: Golden | None) -> None:
     import h5py  # type: ignore[import-untyped]
     import nir
@@ -167,7 +142,8 @@ def _write(path: Path, graph: Any, golden: Golden | None) -> None:
             parts[golden_path(path)] = path.with_name(f".{golden_path(path).name}.part")
             nir.write_data(parts[golden_path(path)], to_data(golden))
         for place, part in reversed(parts.items()):
-            os.replace(part, place)
+            seal(part)
+            put_in_place(part, place)
     except BaseException:
         for part in parts.values():
             part.unlink(missing_ok=True)

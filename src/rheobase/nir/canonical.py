@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.neurons import IntegrateFire
+from rheobase.neurons import FewSpikes, IntegrateFire, Switch
 from rheobase.nir.draft import Draft, mixing
 from rheobase.nir.starts import is_fixed
 from rheobase.operations import (
@@ -345,6 +345,8 @@ def _integrate_fire(draft: Draft, node: fx.Node, neuron: IntegrateFire) -> None:
 
 _REASONS: dict[type, str] = {
     MaxPool: "its maximum is one of sums over time, and NIR keeps none: train with average pools",
+    FewSpikes: "its spikes count by when they come, and NIR's all count alike: convert by another method",
+    Switch: "it gathers a window before it fires, and NIR's neurons do not wait: convert by another method",
     GatedMaxPool: "it remembers which input leads, and NIR keeps no such state: train with average pools",
     Product: "it multiplies two signals, and NIR's graph only adds them",
     Permute: "NIR cannot permute dimensions",

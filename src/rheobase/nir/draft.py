@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.schedule import schedule
-from rheobase.snn import SNN
+from rheobase.snn import SNN, expect_snn
 
 
 class Draft:
@@ -18,12 +18,15 @@ class Draft:
     """
 
     def __init__(self, snn: SNN) -> None:
+        expect_snn(snn)
         if snn.input_shape is None:
             raise ValueError(
                 "the network does not know the shape of its inputs: set snn.input_shape, as (3, 32, 32)"
             )
         module = copy.deepcopy(snn.module).cpu().float()
         self.snn = SNN(module, list(snn.sites), snn.coding, snn.input_shape, snn.provenance)
+        for neuron in self.snn.neurons.values():
+            neuron.threshold.clamp_(max=torch.finfo(torch.float32).max)  # a dead one's, in double precision
         self.graph.eliminate_dead_code()
         plan = schedule(self.snn, torch.zeros(1, *snn.input_shape))
         self.shapes: dict[fx.Node, tuple[int, ...]] = {plan.source: snn.input_shape}

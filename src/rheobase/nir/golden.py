@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rheobase.nir.canonical import NirError
+from rheobase.nir.files import read_file
 from rheobase.simulation import simulate
 from rheobase.snn import SNN
 
@@ -101,21 +102,25 @@ def read_golden(path: Path, shapes: dict[str, tuple[int, ...]]) -> Golden:
     """
     import nir
 
-    if not golden_path(path).is_file():
+    place = golden_path(path)
+    if not place.is_file():
         raise FileNotFoundError(
-            f"there is no {golden_path(path)}: export with golden=inputs to have spikes to compare with"
+            f"there is no {place}: export with golden=inputs to have spikes to compare with"
         )
-    found = nir.read_data(str(golden_path(path))).nodes
+    found = read_file(place, lambda place: nir.read_data(str(place)).nodes)
     if found.keys() != shapes.keys():
-        raise NirError(f"{golden_path(path)} has spikes of {sorted(found)}, the graph {sorted(shapes)}")
+        raise NirError(f"{place} has spikes of {sorted(found)}, the graph {sorted(shapes)}")
 
     def values(name: str, kind: str) -> Tensor:
         data = torch.as_tensor(found[name].observables[kind].data)
         return data.reshape(*data.shape[:2], *shapes[name])
 
     sites = [name for name in shapes if name != "input"]
-    return Golden(
-        values("input", "input"),
-        {site: values(site, "spikes") for site in sites},
-        {site: values(site, "v")[0, 0] for site in sites},
-    )
+    try:
+        return Golden(
+            values("input", "input"),
+            {site: values(site, "spikes") for site in sites},
+            {site: values(site, "v")[0, 0] for site in sites},
+        )
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise NirError(f"{place} has no golden run of this graph: {str(error)[:200]}") from error

@@ -94,8 +94,11 @@ def to_grid(draft: Draft, inputs: Tensor, steps: int, input_bits: int = 8) -> Gr
         input_bits: How many bits an input may have, with its sign; fewer where sums would need too many.
 
     Raises:
+        ValueError: If an input has fewer than two bits.
         NirError: If some layer's sums would need more than 24 bits, or its weights more than eight.
     """
+    if input_bits < 2:
+        raise ValueError(f"an input needs two bits at least, one of them its sign; got {input_bits}")
     exponents = {str(n.target): _quantise(str(n.target), op) for n in draft.calls if (op := _layer(draft, n))}
     coding = draft.snn.coding
     shown = inputs if coding.constant else coding.encode(inputs, 0, steps, 0)
@@ -173,7 +176,9 @@ def _settle(draft: Draft, grid: Grid, dry: bool = False) -> Grid:
         elif isinstance(operation, IntegrateFire):
             # The tie bit makes the grid of the membrane twice as fine as that of the current.
             grid.currents[name] = first.exponent
-            membrane = _Signal(first.exponent + 1, first.low * grid.steps - 1, first.high * grid.steps + 1)
+            reach = 1 + start_of(operation, draft.shapes[node]).abs().max().item()
+            low, high = (end * grid.steps for end in (first.low, first.high))
+            membrane = _Signal(first.exponent + 1, low - reach, high + reach)
             grid.bits[name] = _require(name, membrane, grid.steps, grid.steps)
             if not dry:
                 draft.set(node, _start_on(operation, draft.shapes[node], first.exponent))

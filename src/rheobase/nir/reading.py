@@ -7,18 +7,19 @@ shapes and numbers are checked as those of any file are.
 import json
 import keyword
 import re
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from rheobase.nir.canonical import NirError
 from rheobase.nir.starts import channelwise
 from rheobase.nir.writing import COMPARE
 from rheobase.snn import SNN
-from rheobase.storage.networks import INPUT, build_network
-from rheobase.storage.values import TENSOR, FormatError
+from rheobase.storage.networks import INPUT, RESERVED, build_network
+from rheobase.storage.values import TENSOR
 
 _REASONS = {
     "LIF": "it leaks, and this package's neurons do not",
@@ -38,11 +39,14 @@ def read_graph(graph: Any, reset: str | None) -> SNN:
     Raises:
         NirError: If the graph holds what this package has no operation for, or leaves open how neurons reset.
     """
-    reader = _Reader(graph, reset)
     try:
+        reader = _Reader(graph, reset)
         return build_network(reader.document(), reader.tensors)
-    except FormatError as error:
-        raise NirError(f"the graph is no sound network: {error}") from error
+    except NirError:
+        raise
+    # Nodes hold whatever their file says, and numbers may turn out to be texts, or none.
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise NirError(f"the graph is no sound network: {str(error)[:600]}") from error
 
 
 def in_order(graph: Any) -> list[str]:
@@ -51,16 +55,20 @@ def in_order(graph: Any) -> list[str]:
     Raises:
         NirError: If there is a cycle.
     """
-    waiting = {name: {a for a, b in graph.edges if b == name} for name in graph.nodes}
-    order: list[str] = []
-    while waiting:
-        ready = [name for name, sources in waiting.items() if sources <= set(order)]
-        if not ready:
-            raise NirError(f"the graph has a cycle through {', '.join(sorted(waiting)[:4])}")
-        order += ready
-        for name in ready:
-            del waiting[name]
-    return order
+    sources = _sources(graph)
+    try:
+        return list(TopologicalSorter(sources).static_order())
+    except CycleError as error:
+        cycle = ", ".join(sorted(set(error.args[1]))[:4])
+        raise NirError(f"the graph has a cycle through {cycle}") from error
+
+
+def _sources(graph: Any) -> dict[str, list[str]]:
+    """What each node reads."""
+    sources: dict[str, list[str]] = {name: [] for name in graph.nodes}
+    for a, b in graph.edges:
+        sources[b].append(a)
+    return sources
 
 
 def text(value: Any) -> str:
@@ -85,9 +93,8 @@ class _Reader:
         self.reset = text(found)
         compare = text(self.metadata.get("threshold_compare", ">"))
         if compare not in COMPARE.values() or float(self.metadata.get("dt", 1.0)) != 1:
-            raise NirError(
-                f"the file compares by {compare!r}, with dt = {self.metadata.get('dt')}: expected 1"
-            )
+            dt = str(self.metadata.get("dt"))[:20]
+            raise NirError(f"the file compares by {compare[:20]!r}, with dt = {dt}: expected >= or >, and 1")
         self.strict = compare == ">"
         self.written_names = self._json("names", {})
 
@@ -95,9 +102,10 @@ class _Reader:
         """The network's description; its tensors are put aside."""
         output = ""
         self._the("Output")
+        read = _sources(self.graph)
         for name in in_order(self.graph):
             node = self.graph.nodes[name]
-            sources = [self.names[a] for a, b in self.graph.edges if b == name]
+            sources = [self.names[a] for a in read[name]]
             if type(node).__name__ == "Input":
                 self.names[name] = INPUT
                 continue
@@ -238,8 +246,8 @@ class _Reader:
 
 def _label(name: str) -> str:
     """A name as a network's nodes can have it."""
-    words = re.sub(r"[^\w.]|^\.|\.$|\.(?=\.)", "_", name, flags=re.ASCII).split(".")
-    return ".".join(f"n_{w}" if keyword.iskeyword(w) or hasattr(fx.GraphModule, w) else w for w in words)
+    words = re.sub(r"[^\w.-]|^\.|\.$|\.(?=\.)", "_", name, flags=re.ASCII).split(".")
+    return ".".join(f"n_{w}" if keyword.iskeyword(w) or w in RESERVED else w for w in words)
 
 
 def _compressed(values: Tensor) -> Tensor:

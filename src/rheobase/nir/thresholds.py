@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.neurons import IntegrateFire
-from rheobase.nir.canonical import pass_on
+from rheobase.nir.canonical import NirError, pass_on
 from rheobase.nir.draft import Draft
 from rheobase.nir.starts import unit_start
 from rheobase.operations import Add, Reshape
@@ -21,6 +21,9 @@ def unit_thresholds(draft: Draft) -> None:
         if not isinstance(neuron, IntegrateFire):
             continue
         factors = torch.where(neuron.dead, 0.0, 1 / neuron.threshold.double())
+        if not factors.float().isfinite().all():
+            reason = "its threshold is too small to divide by in single precision: calibrate again"
+            raise NirError(f"{node.target}: {reason}", {str(node.target): reason})
         source = _scaled(draft, node, node.args[0], factors)  # type: ignore[arg-type]
         node.update_arg(0, source)
         start = unit_start(neuron, draft.shapes[node])

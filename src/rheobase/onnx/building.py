@@ -18,6 +18,7 @@ from rheobase.lowering import Refusal, refuse_unknown
 from rheobase.onnx.constants import FOLDS
 from rheobase.onnx.operators import OPERATORS
 from rheobase.onnx.reading import Source, to_tensor
+from rheobase.storage.networks import RESERVED
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,9 @@ def _build_node(builder: "Builder", node: onnx.NodeProto, name: str) -> tuple[Va
     inputs: list[Value] = []
     for i in node.input:
         if i and i not in builder.values:
-            raise Refusal(f"its input {i!r} is made by no node", "the file is damaged: export it again")
+            raise Refusal(
+                f"its input {i!r} is made by no node before it", "the file is damaged: export it again"
+            )
         if i and builder.values[i] is None:
             return ()
         inputs.append(builder.values[i] if i else None)
@@ -101,7 +104,7 @@ class Builder:
                 )
         module.eval()
         free, number = _identifier(name), 1
-        while hasattr(self.root, free) or keyword.iskeyword(free):
+        while hasattr(self.root, free) or free in RESERVED or keyword.iskeyword(free):
             number += 1
             free = f"{_identifier(name)}_{number}"
         with torch.no_grad():

@@ -1,5 +1,6 @@
 """Operators on constants alone, computed while reading: mostly how exporters spell out a shape."""
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from rheobase.onnx.building import Call
 
 Fold = Callable[["Call"], Tensor]
+
+_MOST = 2**24
+"""Values that a few bytes of a file may stand for."""
 
 
 def _constant(call: "Call") -> Tensor:
@@ -31,7 +35,10 @@ def _shape(call: "Call") -> Tensor:
 
 def _filled(call: "Call") -> Tensor:
     value: Tensor = call.attribute("value", torch.zeros(1))
-    return value.reshape(()).expand(call.weight(0, "shape").tolist())
+    shape = call.weight(0, "shape").tolist()
+    if math.prod(shape) > _MOST:
+        raise Refusal(f"it would fill {math.prod(shape):,} values", "store weights in the file")
+    return value.reshape(()).expand(shape)
 
 
 def _cast(call: "Call") -> Tensor:

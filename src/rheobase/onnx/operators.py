@@ -100,6 +100,10 @@ def _batch_norm(call: "Call") -> "Signal":
     if call.attribute("training_mode", 0):
         raise Refusal("it is in training mode, without a fixed scale", "export the model in evaluation mode")
     scale, shift, mean, variance = (call.weight(i, "statistics") for i in range(1, 5))
+    if any(values.shape != call.x.shape[1:2] for values in (scale, shift, mean, variance)):
+        raise Refusal("it has other statistics than one for each channel", "export with opset 9 or later")
+    if bool((variance < 0).any()):
+        raise Refusal("a variance in it is below zero", "train the network again or take another file")
     kinds = (nn.BatchNorm1d, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
     layer = _layer(kinds, len(call.x.shape) - 1)(len(scale), eps=call.attribute("epsilon", 1e-5))
     layer.running_mean, layer.running_var = mean.clone(), variance.clone()
@@ -118,7 +122,9 @@ def _fill(layer: nn.Module, weight: Tensor, bias: Tensor | None) -> nn.Module:
 
 
 def _clip(call: "Call") -> "Signal":
-    low, high = call.numbers("min", 1), call.numbers("max", 2)
+    bounds = call.numbers("min", 1), call.numbers("max", 2)
+    # Scalars by the standard; some exporters write lists of one.
+    low, high = (bound[0] if isinstance(bound, list) and len(bound) == 1 else bound for bound in bounds)
     if low != 0 or (high is not None and not high > 0):
         raise Refusal(
             f"a clip to [{'-inf' if low is None else low}, {'inf' if high is None else high}] is not a ReLU",
@@ -147,10 +153,12 @@ def _average_pool(call: "Call") -> "Signal":
     if set(call.attribute("dilations", [1])) != {1}:
         raise Refusal("it is dilated", "use average pooling without dilation")
     counted = bool(call.attribute("count_include_pad", 0))
-    x, padding = _pad_evenly(call, len(kernel), kernel, zeros=counted)
+    rounded_up = bool(call.attribute("ceil_mode", 0))
+    # Zeros of our own would let a window start in them, which one that is rounded up must not.
+    x, padding = _pad_evenly(call, len(kernel), kernel, zeros=counted and not rounded_up)
     kind = _layer((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d), len(kernel))
     stride = tuple(call.attribute("strides", [1] * len(kernel)))
-    layer = kind(tuple(kernel), stride, padding, bool(call.attribute("ceil_mode", 0)), counted)
+    layer = kind(tuple(kernel), stride, padding, rounded_up, counted)
     return call.emit(layer, x)
 
 
@@ -176,15 +184,24 @@ def _global_pool(*kinds: Any) -> Operator:
 
 def _mean(call: "Call") -> "Signal":
     rank, axes = len(call.x.shape), call.numbers("axes", 1)
-    if axes is None and call.attribute("noop_with_empty_axes", 0):
+    if not axes and call.attribute("noop_with_empty_axes", 0):
         return call.x
-    dims = sorted(axis % rank for axis in (axes if axes is not None else range(rank)))
+    dims = sorted(axis % rank for axis in axes or range(rank))
     if 0 in dims:
         raise Refusal("a mean over the batch mixes samples", "take the mean over later dimensions")
     return call.emit(Mean(dims, bool(call.attribute("keepdims", 1))))
 
 
 # Arithmetic
+
+
+def _sum(call: "Call") -> "Signal":
+    if len(call.signals) != len(call.inputs):
+        raise Refusal("it adds a constant", "use Add for constants")
+    total, *others = call.signals
+    for signal in others:
+        total = call.emit(Add(), total, signal)
+    return total
 
 
 def _arithmetic(function: Callable[[Any, Any], Tensor]) -> Operator:
@@ -264,4 +281,5 @@ OPERATORS: dict[str, Operator] = {
     "Relu": lambda call: call.emit(nn.ReLU()),
     "Softmax": _softmax(nn.Softmax),
     "Sub": _arithmetic(operator.sub),
+    "Sum": _sum,
 }

@@ -143,6 +143,13 @@ def _passed(call: "Call") -> "Signal":
     return call.x
 
 
+def _dropout(call: "Call") -> "Signal":
+    training = call.constant(2, "training_mode")
+    if training is not None and training.any():
+        raise Refusal("it is in training mode, and so random", "export the model in evaluation mode")
+    return call.x
+
+
 def _cast(call: "Call") -> "Signal":
     if call.attribute("to") not in (1, 10, 11, 16):  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
         raise Refusal("it turns the signal into whole numbers", "keep the signal of floating point")
@@ -157,7 +164,7 @@ def torch_order(before: list[int], after: list[int]) -> list[int]:
 SHAPING: dict[str, Callable[["Call"], Any]] = {
     "Cast": _cast,
     "Concat": _concat,
-    "Dropout": _passed,
+    "Dropout": _dropout,
     "Flatten": _flatten,
     "Identity": _passed,
     "Pad": _pad,

@@ -7,6 +7,7 @@ format.
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ VERSION = 1
 """Of the format: it grows when an older reader could misunderstand a newer file."""
 
 _MOST_HEADER = 64 * 2**20
+_WRITER = re.compile(r"[\w.+-]{1,40}", re.ASCII)
 
 
 def save(snn: SNN, path: Path | str) -> None:
@@ -101,7 +103,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         _check_header(path)
         tensors, document = checkpoints.read(path)
-        if not isinstance(document, dict) or not document:
+        if not document:
             raise FormatError(
                 f"{path} holds tensors but no description of a network: it was not written by snn.save"
             )
@@ -134,7 +136,9 @@ def _check_version(document: dict[str, Any]) -> None:
     if type(version) is not int or version < 1:
         raise FormatError(f"its format version is {str(version)[:80]!r}, expected 1 … {VERSION}")
     if version > VERSION:
+        known = isinstance(writer, str) and _WRITER.fullmatch(writer)
+        newer = f"{writer} or later, which wrote it" if known else "in its newest version"
         raise FormatError(
-            f"it is of format version {version}, this rheobase reads up to {VERSION}: "
-            f"install rheobase {str(writer)[:20]} or later, which wrote it"
+            f"it is of format version {str(version)[:20]}, this rheobase reads up to {VERSION}: "
+            f"install rheobase {newer}"
         )

@@ -5,6 +5,7 @@ import json
 import keyword
 import math
 import re
+import unicodedata
 from typing import Any
 
 import torch
@@ -23,7 +24,10 @@ MOST_NODES = 20_000
 MOST_VALUES = 2**31
 """Of one node's signal for one sample."""
 
-_NAME = re.compile(r"\w+(\.\w+){0,31}", re.ASCII)
+RESERVED = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
+"""What a node at the top of a network cannot be called."""
+
+_NAME = re.compile(r"[\w-]+(\.[\w-]+){0,31}")
 _KEYS = {"input_shape", "nodes", "output", "sites", "coding", "provenance"}
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -92,6 +96,7 @@ def build_network(document: Any, tensors: dict[str, Tensor]) -> SNN:
     module = _build_graph(document["nodes"], document["output"], tensors)
     if tensors:
         raise FormatError(f"nothing in the network uses the tensor {next(iter(tensors))[:200]!r}")
+    _check_precision(module)
     sites = _check_sites(document["sites"], module)
     snn = SNN(module, sites, coding, input_shape, _provenance(document["provenance"]))
     if input_shape is not None:
@@ -127,13 +132,24 @@ def _build_graph(nodes: Any, output: Any, tensors: dict[str, Tensor]) -> fx.Grap
 
 
 def _check_name(name: Any, known: dict[str, fx.Node]) -> str:
-    if not isinstance(name, str) or len(name) > 200 or not _NAME.fullmatch(name):
-        raise FormatError(f"{str(name)[:80]!r} cannot be a node's name: words between points are expected")
+    if not isinstance(name, str) or len(name) > 200 or not _is_name(name):
+        raise FormatError(
+            f"{str(name)[:80]!r} cannot be a node's name: letters, digits, hyphens and underscores between "
+            "points are expected, 200 at most"
+        )
     if name in known:
         raise FormatError(f"two nodes are called {name!r}")
-    if any(keyword.iskeyword(part) for part in name.split(".")):
+    parts = name.split(".")
+    if any(keyword.iskeyword(part) for part in parts):
         raise FormatError(f"{name!r} cannot be a node's name: it has a word of Python's own")
+    if parts[0] in RESERVED:
+        raise _taken(name, parts[0])
     return name
+
+
+def _is_name(text: str) -> bool:
+    # Python reads identifiers in their normal form, so that a name in any other would not be found again.
+    return _NAME.fullmatch(text) is not None and unicodedata.normalize("NFKC", text) == text
 
 
 def _check_inputs(
@@ -162,9 +178,23 @@ def _put(root: nn.Module, name: str, operation: nn.Module) -> None:
 
 
 def _add(holder: nn.Module, part: str, child: nn.Module, name: str) -> None:
-    if hasattr(holder, part) or hasattr(fx.GraphModule, part) or part == "meta":
-        raise FormatError(f"{name!r} cannot be a node's name: {part!r} has a meaning already")
+    if hasattr(holder, part):
+        raise _taken(name, part)
     holder.add_module(part, child)
+
+
+def _taken(name: str, part: str) -> FormatError:
+    return FormatError(f"{name!r} cannot be a node's name: {part!r} has a meaning already")
+
+
+def _check_precision(module: nn.Module) -> None:
+    """Refuse numbers of several widths, which no operation computes with."""
+    kinds: dict[torch.dtype, str] = {}
+    for name, values in [*module.named_parameters(), *module.named_buffers()]:
+        kinds.setdefault(values.dtype, name)
+    if len(kinds) > 1:
+        found = ", ".join(f"{name[:200]} is of {dtype}" for dtype, name in kinds.items())
+        raise FormatError(f"the network has numbers of several widths: {found}")
 
 
 def _check_sites(sites: Any, module: fx.GraphModule) -> list[str]:
@@ -200,7 +230,7 @@ def _check_shapes(snn: SNN, input_shape: tuple[int, ...]) -> None:
             reason = str(error)[:200]
             raise FormatError(f"node {node.target!r} does not fit what it reads: {reason}") from error
         samples, *sizes = signals[node].shape if node in signals else [0]
-        if samples != 0:
+        if samples != 0 or 0 in sizes:  # a size of none is that of the batch, come to another place
             raise FormatError(f"node {node.target!r} does not keep samples apart")
         if math.prod(sizes) > MOST_VALUES:
             raise FormatError(f"node {node.target!r} would give {sizes} values a sample")

@@ -1,6 +1,5 @@
 """Plain values of a file: each is read by a function that accepts what is expected and nothing else."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,7 +58,8 @@ def whole(low: int, high: int = MOST) -> Reader:
 
 def number(value: Any, place: Place) -> float:
     """A finite number."""
-    if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e38:
+    # NaN is within no bounds; a whole number may be too large to become a float at all.
+    if type(value) not in (int, float) or not abs(value) <= 1e38:
         raise place.refuse(value, "a finite number")
     return float(value)
 
