@@ -26,9 +26,11 @@ JSON = st.recursive(
 RECORDS = st.builds(
     Record,
     **dict.fromkeys(("paper", "table", "dataset", "model", "method", "initial", "coding"), TEXT),
-    **dict.fromkeys(("device", "commit", "command", "date", "profile"), TEXT),
-    **dict.fromkeys(("seed", "epochs", "images"), st.integers(0, 10_000)),
+    **dict.fromkeys(("device", "commit", "command", "profile"), TEXT),
+    **dict.fromkeys(("seed", "epochs"), st.integers(0, 10_000)),
     ann_accuracy=PERCENT,
+    images=st.integers(1, 10_000),
+    date=st.dates().map(str),
     accuracy=st.dictionaries(st.integers(1, 10_000), PERCENT, max_size=5),
     spikes_per_image=BY_STEP,
     sop_per_image=BY_STEP,
@@ -172,7 +174,12 @@ def test_what_is_inside_a_field_is_checked_too(record, name, value, message):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("accuracy", {8: 100.5}, "accuracy must be in percent"),
+        ("accuracy", {8: 100.5}, "accuracy after step 8 must be in percent, 0 to 100, got 100.5"),
+        ("spikes_per_image", {8: -1.0}, "spikes_per_image must be at least 0, got -1.0"),
+        ("images", 0, "images must be at least 1"),
+        ("seconds", -1.0, "seconds must be at least 0"),
+        ("date", "yesterday", "date must be YYYY-MM-DD, got 'yesterday'"),
+        ("extra", {"flop": 1, "steps": 2}, "extra has 'flop' but lacks 'ann_joules'"),
         ("ann_accuracy", -1.0, "ann_accuracy must be in percent"),
         ("accuracy", {0: 50.0}, "step 0"),
         ("seconds", float("nan"), "seconds should be a finite number"),

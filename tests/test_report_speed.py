@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rheobase.reports import read_benchmarks, refresh_readme
-from rheobase.reports.speed import speed_block
+from rheobase.reports.speed import speed_block, tell_speed
 
 COMPILED = "the network itself, compiled, T times"
 
@@ -45,11 +45,11 @@ def lines_of(folder):
 def test_each_network_stands_beside_the_peers_best(tmp_path):
     make_file(tmp_path, "h200", make_rows("vgg16", 512))
     text, lines = lines_of(tmp_path)
-    speeds = ["1,000", "4,000 (4×)", "2,000 (2×)", "8,000 (8×)", "left out"]
+    speeds = ["1,000", "4,000 (4.0×)", "2,000 (2.0×)", "8,000 (8.0×)", "left out"]
     assert lines["VGG-16, GPU, batch 512"] == speeds
     assert lines["peak memory, GiB"] == ["1.00", "1.00", "1.00", "2.00", "–"]
-    assert lines["ResNet-20, GPU, batch 512"][0] == "not measured yet"
-    assert not any("CPU" in label for label in lines)
+    assert "On a GPU not measured yet: ResNet-20, ResNet-18." in text
+    assert not any("CPU" in label or "ResNet-20" in label for label in lines)
     assert "CPU: not measured yet" in text
     assert "SpikingJelly's best: VGG-16 layer-wise, multi-step, float16" in text
     assert "off by at most 20%" in text
@@ -58,18 +58,29 @@ def test_each_network_stands_beside_the_peers_best(tmp_path):
 def test_the_cpu_has_lines_of_its_own(tmp_path):
     make_file(tmp_path, "cpu", make_rows("resnet20", 32, 0.01), device="cpu")
     text, lines = lines_of(tmp_path)
-    assert lines["ResNet-20, CPU, batch 32"][:2] == ["10", "40 (4×)"]
-    assert lines["ResNet-20, GPU, batch 512"][0] == "not measured yet"
+    assert lines["ResNet-20, CPU, batch 32"][:2] == ["10", "40 (4.0×)"]
     assert "GPU: not measured yet" in text
+    assert "On a GPU not measured yet: VGG-16, ResNet-20, ResNet-18." in text
 
 
 def test_a_ratio_is_of_one_run(tmp_path):
     make_file(tmp_path, "a", make_rows("vgg16", 512))
     make_file(tmp_path, "b", [make_row("vgg16", "rheobase, fast", 50_000, 512)])
     _, lines = lines_of(tmp_path)
-    assert lines["VGG-16, GPU, batch 512"][3] == "8,000 (8×)"
+    assert lines["VGG-16, GPU, batch 512"][3] == "8,000 (8.0×)"
     make_file(tmp_path, "c", make_rows("vgg16", 512, 2.0))
-    assert lines_of(tmp_path)[1]["VGG-16, GPU, batch 512"][3] == "16,000 (8×)"
+    assert lines_of(tmp_path)[1]["VGG-16, GPU, batch 512"][3] == "16,000 (8.0×)"
+
+
+def test_a_sentence_names_the_first_network_that_has_all(tmp_path):
+    make_file(tmp_path, "a", [*make_rows("vgg16", 512), *make_rows("resnet20", 512)])
+    assert tell_speed(read_benchmarks(tmp_path)) == []  # int8 was left out
+    make_file(
+        tmp_path, "b", [*make_rows("resnet20", 512)[:-1], make_row("resnet20", "rheobase, int8", 1e4, 512)]
+    )
+    (told,) = tell_speed(read_benchmarks(tmp_path))
+    assert "ResNet-20, 32 time steps, on one a machine: 2,000 images a second" in told
+    assert "10,000 in eight bits; SpikingJelly at its best 1,000." in told
 
 
 def test_without_the_peer_there_is_no_ratio(tmp_path):

@@ -1,5 +1,6 @@
 """Tests of reports: the same bytes for the same records, nothing fetched, nothing run, nothing flattered."""
 
+import itertools
 import math
 import random
 import re
@@ -191,12 +192,58 @@ def test_a_page_follows_light_and_dark_with_readable_colours(written):
     }
 
 
+# How colours are seen without one of the three kinds of cones: Machado, Oliveira and Fernandes, 2009.
+BLINDNESS = {
+    "protan": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deutan": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.01182, 0.04294, 0.968881),
+    ),
+    "tritan": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.3039),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+def test_curves_can_be_told_apart_by_those_who_see_fewer_colours(kind):
+    def seen(colour):
+        linear = to_linear(colour)
+        red, green, blue = (
+            min(1, max(0, sum(w * c for w, c in zip(row, linear, strict=True)))) for row in BLINDNESS[kind]
+        )
+        xyz = (
+            (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.95047,
+            0.2126 * red + 0.7152 * green + 0.0722 * blue,
+            (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.08883,
+        )
+        x, y, z = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in xyz)
+        return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+    for part in STYLE.read_text().split("@media")[:2]:
+        colours = re.findall(r"--series-\d: (#\w{6})", part)
+        assert len(colours) == 6
+        for one, other in itertools.combinations(colours, 2):
+            assert math.dist(seen(one), seen(other)) > 14, (one, other)  # 2 is just seen, side by side
+
+
+def to_linear(colour):
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+
+
 def contrast(one, other):
     """The contrast ratio of two colours as WCAG defines it."""
 
     def luminance(colour):
-        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        linear = to_linear(colour)
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
     high, low = sorted((luminance(one), luminance(other)), reverse=True)
@@ -267,7 +314,38 @@ def test_the_energy_table_has_printed_and_measured_columns():
         "ResNet-20 on CIFAR-100, measured",
     )
     assert lines[1].values == ("332.973", "41.219", "41.265")
+    assert lines[5].values == ("0.067", "0.0138", "0.0140")
     assert lines[7].values == ("62", "37", "36")
+
+
+def test_what_was_not_measured_is_named():
+    found = {s.title: s.points for s in account(papers.get("opi2022"), [make_record()]).sections}
+    points = found["Not measured at full length"]
+    assert "VGG-16 on ImageNet" in points
+    assert "ResNet-20 on CIFAR-100" not in points
+    assert "Propagation delay (figure 1): on no network" in points
+    assert "Energy: on no network" in points
+    some = [make_record(start, table="figure 3", steps=64) for start in ("zero", "half", "0.1", "0.2")]
+    found = {s.title: s.points for s in account(papers.get("opi2022"), some).sections}
+    (lacking,) = found["Constant starts"]
+    assert lacking == "Not measured yet on ResNet-20 on CIFAR-100: 0.3, 0.4, 0.6, 0.7, 0.8, 0.9, 1."
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "ticks"),
+    [
+        (0.0135, 6.0, ["0.03", "0.1", "0.3", "1", "3"]),
+        (0.0135, 0.0256, ["0.015", "0.02"]),
+        (0.02, 0.5, ["0.03", "0.1", "0.3"]),
+        (1e-4, 1e4, ["0.0001", "0.01", "1", "100", "10000"]),
+        (3.3, 3.3, ["3.3"]),
+    ],
+)
+def test_an_axis_of_energies_has_ticks_to_read_it_by(left, right, ticks):
+    curve = figures.Curve("a", {left: 1.0, right: 2.0}, 0)
+    panel = figures.draw_curves("name", "title", [curve], axis=figures.Axis(scale="tenfold"))
+    texts = [element.text for element in ET.fromstring(panel.svg).findall(".//{*}text")]
+    assert texts[: len(ticks) + 1] == [*ticks, "time steps"]
 
 
 def test_claims_about_other_methods_stand_beside_what_was_measured():
@@ -314,7 +392,7 @@ def test_the_page_of_a_demonstration(tmp_path):
     tree = parse(page)
     cells = [cell.text for cell in tree.iter("td")]
     assert tree.find("body/h1").text == "Digits & spikes"
-    assert {"50.00", "0.00", "80", "25.0", "800", "0.008"} <= set(cells)
+    assert {"50.00", "0.00", "80", "25.0", "800", "0.00800"} <= set(cells)
     assert HOSTILE in [element.text for element in tree.iter("dd")]
     assert "ANN 99.50" in page.read_text()
     assert not list(tree.iter("script"))
@@ -350,6 +428,11 @@ def test_a_users_own_plot_style_changes_nothing():
     with matplotlib.rc_context({"font.size": 30, "lines.linewidth": 9, "axes.grid": True}):
         assert figures.draw_curves("name", "title", [curve]) == plain
         assert matplotlib.rcParams["font.size"] == 30
+
+
+def test_numbers_are_as_long_as_they_say_something():
+    assert [tables.number(value, 1) for value in (-0.04, -0.06, 12.0, None)] == ["0.0", "−0.1", "12.0", "–"]
+    assert [tables.significant(v) for v in (0.012, 28.0, 99.96, 1234.5)] == ["0.0120", "28.0", "100", "1,234"]
 
 
 def test_markdown_is_escaped():

@@ -7,7 +7,11 @@ from dataclasses import replace
 import pytest
 
 from page_records import HOSTILE, make_comparison, make_run
+from rheobase.contest import Row
+from rheobase.diagnosis.histograms import Histogram
 from rheobase.reports import diagnosis_page, evaluation_page, joined_page, page_of
+from rheobase.reports.comparison import comparison_table, gains_table
+from rheobase.reports.site_figures import draw_histograms
 from rheobase.runs import RunRecord
 
 KINDS = {
@@ -112,6 +116,7 @@ def test_an_evaluation_shows_all_it_has(tmp_path):
     assert titles(page, "figcaption") == [
         "Accuracy after each time step",
         "Accuracy over energy",
+        "Accuracy over mean steps",
         "When images leave",
         "Firing rates",
         "Thresholds of the channels",
@@ -138,6 +143,38 @@ def test_a_diagnosis_shows_all_it_has(tmp_path):
     assert "24 of 200 neurons fire" in told["Spikes"]
     assert "site site.0 clips; something against site.0: 80.0 → 90.0 % at T = 16" in titles(page, "li")
     assert len(list(parse(page).iter("img"))) == 2
+
+
+def settings_shown(page):
+    tree = parse(page)
+    return dict(zip((dt.text for dt in tree.iter("dt")), (dd.text for dd in tree.iter("dd")), strict=True))
+
+
+def test_a_setting_of_a_method_hides_nothing_of_the_run(tmp_path):
+    record = make_run(diagnosed=False, initial="half", settings={"start": "4.0", "data": "other"})
+    told = settings_shown(evaluation_page(record, tmp_path / "a.html"))
+    assert told["start"] == "half"
+    assert told["data"] == "site data, 100 images"
+    assert told["settings"] == "start=4.0, data=other"
+
+
+def test_a_rule_is_told_without_a_dozen_digits(tmp_path):
+    page = evaluation_page(
+        make_run(diagnosed=False, exit="Margin(level=2.175656795501709, after=1)"), tmp_path / "a"
+    )
+    assert "By the rule Margin(level=2.176, after=1) an image leaves" in page.read_text()
+
+
+def test_a_threshold_is_drawn_where_it_is():
+    """Rounded to two digits, one at the very top of the activations would stand away from them."""
+    top = 1.06462
+    panel = draw_histograms("name", "title", {"site": Histogram(top, [5] * 40, 0, [top, top])})
+    paths = re.findall(r' d="([^"]*)"', panel.svg)
+    bars = max(float(x) for x in re.findall(r"[ML] ?([\d.]+) ", max(paths, key=len)))
+    (line,) = {
+        float(path[1]) for path in map(re.compile(r" ?M([\d.]+) [\d.]+V[\d.]+").fullmatch, paths) if path
+    }
+    assert bars == pytest.approx(line, abs=0.1)
 
 
 def test_a_page_of_a_diagnosis_needs_one(tmp_path):
@@ -167,7 +204,7 @@ def test_files_of_any_kind_are_joined(tmp_path):
     make_run(diagnosed=False).write(tmp_path / "a.json")
     make_run(name="other").write(tmp_path / "b.json")
     make_comparison().write(tmp_path / "c.json")
-    names = {"a": "Accuracy", "b": "Findings", "c": "Settings"}
+    names = {"a": "Accuracy", "b": "Findings", "c": "Methods"}
     for name, first in names.items():
         assert titles(page_of([tmp_path / f"{name}.json"], tmp_path / "one.html"))[0] == first
     page = page_of([tmp_path / f"{name}.json" for name in names], tmp_path / "all.html")
@@ -183,6 +220,63 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
     page = joined_page(twice, tmp_path / "a.html")
     rows = [row.find("th").text for row in next(parse(page).iter("tbody")).iter("tr")]
     assert len(set(rows)) == 3
+    assert rows[2] == "3. site method, half"
+
+
+def test_a_run_with_early_exit_is_named_so(tmp_path):
+    runs = [make_run(diagnosed=False), make_run(diagnosed=False, exit="a rule")]
+    page = joined_page(runs, tmp_path / "a.html")
+    rows = [row.find("th").text for row in next(parse(page).iter("tbody")).iter("tr")]
+    assert rows == ["site method, zero", "site method, zero, leaving early"]
+    assert "a rule" in [cell.text for cell in parse(page).iter("td")]
+
+
+def test_of_many_conversions_the_frugal_ones_are_in_colour(tmp_path):
+    def row(name, accuracy, joules, steps=16):
+        return Row(name, "half", {16: accuracy}, steps, 1e3, 1e5, joules)
+
+    rows = [row(f"costly{i}", 99.5, 1e-5) for i in range(6)] + [
+        row("frugal", 99.0, 1e-7, 10),
+        row("bad", 50.0, 1e-9),
+    ]
+    page = joined_page([replace(make_comparison(), rows=tuple(rows))], tmp_path / "a.html")
+    figure = next(parse(page).iter("figure"))
+    names = [element.text for element in figure.findall(".//{*}text")]
+    assert "frugal, half" in names
+    assert "bad, half" not in names
+    assert "99.50 %, of costly0, half, after 16 steps (and 5 more)" in page.read_text()
+    last = [cell.text for cell in parse(page).findall(".//tr[th='frugal, half']")[1].iter("td")]
+    assert last[2] == "99.00"  # its answer after 10 steps stands in the column of 16
+
+
+def test_methods_without_a_number_are_named_below_the_table(tmp_path):
+    rows = [
+        *(
+            Row("a", start, {8: 10.0 + i, 16: 20.0 + i}, 16, 1e3, 1e5, 1e-7)
+            for i, start in enumerate(("zero", "half"))
+        ),
+        *(
+            Row("b", start, {8: 10.0 + i, 16: 20.0 + i}, 16, 1e3, 1e5, 1e-7)
+            for i, start in enumerate(("half", "zero"))
+        ),
+        *(
+            Row("c", start, {8: 10.0 + i, 16: 20.0 + i}, 16, 1e3, 1e5, 1e-7)
+            for i, start in enumerate(("zero", "half"))
+        ),
+        Row("c", "searched(8)", {16: 30.0}, 16, 1e3, 1e5, 2e-7, note="is special"),
+        Row("d", "zero", note="was not given"),
+        Row("e", "zero", note="was not given"),
+    ]
+    found = replace(make_comparison(), rows=tuple(rows))
+    table = comparison_table(found)
+    assert [line.label for line in table.lines] == ["a", "a", "b", "b", "c", "c", "c"]
+    assert table.notes[:2] == ("c: is special.", "d, e: was not given.")
+    short = gains_table(found)
+    assert {line.label: line.values for line in short.lines} == {
+        "a, c": ("10.0 → 11.0", "20.0 → 21.0", "0.100"),
+        "b": ("11.0 → 10.0", "21.0 → 20.0", "0.100"),
+        "c searched(8)": ("–", "30.0", "0.200"),
+    }
 
 
 def test_what_cannot_be_joined_is_refused_by_name(tmp_path):
@@ -195,6 +289,12 @@ def test_what_cannot_be_joined_is_refused_by_name(tmp_path):
     (tmp_path / "b.json").write_text('{"rows": []}')
     with pytest.raises(ValueError, match=r"b.json: the field 'title' is missing"):
         page_of([tmp_path / "a.json", tmp_path / "b.json"], tmp_path / "out.html")
+    wrong = make_comparison().rows[0]
+    replace(make_comparison(), rows=(replace(wrong, accuracy={8: 140.0}),)).write(tmp_path / "b.json")
+    with pytest.raises(
+        ValueError, match=r"b.json: accuracy of method0, zero, after 8 steps must be in percent"
+    ):
+        page_of([tmp_path / "b.json"], tmp_path / "out.html")
     with pytest.raises(FileNotFoundError):
         page_of([tmp_path / "none.json"], tmp_path / "out.html")
     assert not (tmp_path / "out.html").exists()

@@ -64,6 +64,12 @@ def test_a_missing_field_is_named(name, tmp_path):
         (("diagnosis",), "fine", "diagnosis should be the fields of Diagnosis"),
         (("diagnosis", "mood"), "fine", "there is a field 'diagnosis.mood', which Diagnosis does not have"),
         (("title",), None, "title should be text, got None"),
+        (("evaluation", "accuracy", 2), 250, "evaluation.accuracy after step 3 must be in percent, 0 to 100"),
+        (("evaluation", "accuracy"), [50.0], "evaluation.accuracy must have a number for each of 16 steps"),
+        (("evaluation", "samples"), 0, "evaluation.samples must be at least 1, got 0"),
+        (("evaluation", "neurons"), {}, "evaluation.neurons must say how many 'site.0' has"),
+        (("ann_accuracy",), -3, "ann_accuracy must be in percent"),
+        (("diagnosis", "sites"), {}, "diagnosis.sites must not be empty"),
     ],
 )
 def test_a_field_that_does_not_fit_is_named(path, value, message, tmp_path):
@@ -85,7 +91,7 @@ def test_what_is_not_a_record_is_refused(tmp_path):
 
 def test_a_record_that_does_not_fit_is_not_written(tmp_path):
     record = make_run()
-    wrong = replace(record, evaluation=replace(record.evaluation, sop=[float("inf")]))
+    wrong = replace(record, evaluation=replace(record.evaluation, sop=[float("inf")] * 16))
     with pytest.raises(ValueError, match=r"evaluation.sop\[0\] should be a finite number"):
         wrong.write(tmp_path / "run.json")
     assert not list(tmp_path.iterdir())

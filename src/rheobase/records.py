@@ -22,6 +22,8 @@ _IDENTITY = (
     "paper", "table", "dataset", "model", "method", "initial", "coding", "seed", "epochs", "images",
     "settings", "shortened",
 )  # fmt: skip
+# What figures and tables need of the extra, by the name that tells which it is for.
+_TOGETHER = {"flop": ("steps", "ann_joules", "snn_joules", "sop"), "first_spike": ("fired",)}
 # Fields that came later, and what holds for every record without them.
 _LATER = {"profile": "exact"}
 
@@ -90,15 +92,23 @@ class Record:
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(Record).items():
             object.__setattr__(self, name, _canonical(name, getattr(self, name), kind))
-        for name in ("ann_accuracy", "accuracy"):
-            value = getattr(self, name)
-            if not all(0 <= v <= 100 for v in (value.values() if isinstance(value, dict) else [value])):
-                raise ValueError(f"{name} must be in percent, 0 to 100, got {value!r:.80}")
+        ensure_percent("ann_accuracy", self.ann_accuracy)
+        for step, value in self.accuracy.items():
+            ensure_percent(f"accuracy after step {step}", value)
         for name in ("accuracy", "spikes_per_image", "sop_per_image"):
             if any(step < 1 for step in getattr(self, name)):
                 raise ValueError(
                     f"{name} must be given after steps 1, 2, …, got step {min(getattr(self, name))}"
                 )
+            _ensure_at_least(0, name, *getattr(self, name).values())
+        _ensure_at_least(1, "images", self.images)
+        for name in ("epochs", "seconds"):
+            _ensure_at_least(0, name, getattr(self, name))
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d", self.date):
+            raise ValueError(f"date must be YYYY-MM-DD, got {self.date!r:.80}")
+        for name, others in _TOGETHER.items():
+            if name in self.extra and (missing := [other for other in others if other not in self.extra]):
+                raise ValueError(f"extra has {name!r} but lacks {missing[0]!r}")
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -218,6 +228,12 @@ def ensure_writable(folder: Path | str) -> None:
         )
 
 
+def ensure_percent(name: str, value: float) -> None:
+    """Refuse what cannot be a share of images, by the name of its field."""
+    if not 0 <= value <= 100:
+        raise ValueError(f"{name} must be in percent, 0 to 100, got {value!r}")
+
+
 def replace_file(path: Path | str, text: str) -> None:
     """Write a text file so that a reader, or a crash, finds the old one or the new one and never a part."""
     path = Path(path)
@@ -278,6 +294,11 @@ def _canonical(name: str, value: Any, kind: Any) -> Any:
     if base is tuple:
         return tuple(_canonical(f"an entry of {name}", v, get_args(kind)[0]) for v in value)
     return _rounded(name, value) if base is float else value
+
+
+def _ensure_at_least(least: int, name: str, *values: float) -> None:
+    if values and min(values) < least:
+        raise ValueError(f"{name} must be at least {least}, got {min(values)}")
 
 
 def _rounded(name: str, value: float) -> float:

@@ -18,7 +18,7 @@ from rheobase.energy import ann_joules as price
 from rheobase.energy import count_operations
 from rheobase.evaluation import Evaluation, evaluate
 from rheobase.exit import Exit
-from rheobase.records import environment
+from rheobase.records import ensure_percent, environment
 from rheobase.snn import SNN
 
 _PICTURES = 3  # more would make a page too large
@@ -68,6 +68,28 @@ class RunRecord:
     diagnosis: Diagnosis | None
     traces: list[Trace]
     starts: dict[float, list[float]]
+
+    def __post_init__(self) -> None:
+        found = self.evaluation
+        for name, least in (("steps", found.steps), ("samples", found.samples)):
+            if least < 1:
+                raise ValueError(f"evaluation.{name} must be at least 1, got {least}")
+        series = {name: getattr(found, name) for name in ("accuracy", "sop", "mac", "joules")}
+        series |= {f"spikes[{site!r}]": counts for site, counts in found.spikes.items()}
+        series |= {"exits": found.exits} if found.exits else {}
+        for name, values in series.items():
+            if len(values) != found.steps:
+                raise ValueError(
+                    f"evaluation.{name} must have a number for each of {found.steps} steps, got {len(values)}"
+                )
+        if bad := [site for site in found.spikes if found.neurons.get(site, 0) < 1]:
+            raise ValueError(f"evaluation.neurons must say how many {bad[0]!r} has")
+        for step, value in enumerate(found.accuracy, start=1):
+            ensure_percent(f"evaluation.accuracy after step {step}", value)
+        if self.ann_accuracy is not None:
+            ensure_percent("ann_accuracy", self.ann_accuracy)
+        if self.diagnosis is not None and not self.diagnosis.sites:
+            raise ValueError("diagnosis.sites must not be empty")
 
     def write(self, path: Path | str) -> None:
         """Write it as JSON."""

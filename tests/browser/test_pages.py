@@ -2,6 +2,7 @@
 
 import base64
 import os
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -27,6 +28,7 @@ KINDS = {
     "evaluation": lambda folder: evaluation_page(
         make_run(20, 32, diagnosed=False, name=LONG, exit="Margin(level=0.5, after=1)"), folder / "a.html"
     ),
+    "precise": lambda folder: evaluation_page(make_precise(), folder / "a.html"),
     "diagnosis": lambda folder: diagnosis_page(make_run(20, 32, channels=32), folder / "a.html"),
     "largest": lambda folder: diagnosis_page(make_run(110, 512, name=LONG, channels=512), folder / "a.html"),
     "hostile": lambda folder: diagnosis_page(make_run(name=HOSTILE, exit=HOSTILE), folder / "a.html"),
@@ -49,6 +51,13 @@ OVERFLOWING = """
 }).map(element => element.tagName + ': ' + element.textContent.slice(0, 60))
 """
 ERRORS = {"Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.loadingFailed"}
+
+
+def make_precise():
+    """A run whose accuracies need the longest ticks, 99.96 to 100.00."""
+    run = make_run(diagnosed=False, exit="a rule")
+    accuracy = [99.95 + 0.05 * t / 15 for t in range(16)]
+    return replace(run, ann_accuracy=100.0, evaluation=replace(run.evaluation, accuracy=accuracy))
 
 
 def draw_demonstration(out):

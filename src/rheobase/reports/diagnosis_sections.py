@@ -81,7 +81,7 @@ def delays_section(found: Diagnosis) -> Section:
         colour = marked.index(name) if name in marked else None
         curves.append(Curve(name, points, colour, key=end_of(name, _LONGEST_KEY) if name in marked else ""))
     curves.sort(key=lambda curve: curve.colour is not None)
-    axis = Axis(y="not fired yet, %")
+    axis = Axis(y="not fired yet, %", from_zero=True)
     text = (
         "Of the neurons with a positive activation, how many have not fired yet: until they do, what lies "
         "behind them answers without them."

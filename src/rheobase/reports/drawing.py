@@ -25,9 +25,9 @@ COLOURS = {
     "#2a78d6": "--series-1",
     "#d9541e": "--series-2",
     "#148f63": "--series-3",
-    "#6a4fc9": "--series-4",
-    "#c2407c": "--series-5",
-    "#8a6d00": "--series-6",
+    "#701065": "--series-4",
+    "#2b2391": "--series-5",
+    "#4d3a12": "--series-6",
 }
 INK, MUTED, LINE, *SERIES = COLOURS
 WIDTH, HEIGHT = 5.2, 3.5

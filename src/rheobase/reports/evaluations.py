@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from rheobase.evaluation import Evaluation
 from rheobase.reports.drawing import Panel
 from rheobase.reports.figures import Axis, Curve, draw_curves
-from rheobase.reports.tables import Line, Table, number
+from rheobase.reports.tables import Line, Table, microjoules, number
 
 _ENERGIES = 100
 
@@ -34,6 +34,16 @@ def draw_energy(
     return draw_curves(
         "energy", "Accuracy over energy", curves, axis=Axis("energy of an image, µJ", scale="tenfold")
     )
+
+
+def draw_latency(evaluations: Mapping[str, Evaluation], ann: float | None) -> Panel:
+    """Percent right over the mean steps of an image, where some leave before the others."""
+    curves = [
+        Curve(name, dict(zip(found.latency, found.accuracy, strict=True)), i)
+        for i, (name, found) in enumerate(evaluations.items())
+    ]
+    axis = Axis("mean steps of an image", scale="even")
+    return draw_curves("latency", "Accuracy over mean steps", curves[::-1], ann=ann, axis=axis)
 
 
 def accuracy_by_energy(found: Evaluation) -> dict[float, float]:
@@ -68,7 +78,7 @@ def cost_table(evaluations: Mapping[str, Evaluation]) -> Table:
                 number(100 * e.rate[i], 1),
                 f"{e.sop[i]:,.0f}",
                 f"{e.mac[i]:,.0f}",
-                f"{1e6 * e.joules[i]:.4g}",
+                microjoules(e.joules[i]),
             )
             lines.append(Line(str(t), values) if len(evaluations) == 1 else Line(name, (str(t), *values)))
     steps = ("Steps",) if len(evaluations) == 1 else ("", "Steps")

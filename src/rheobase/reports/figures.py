@@ -1,6 +1,5 @@
 """Figures over time and by start: curves, gains and a heat map."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +9,7 @@ from rheobase.reports.drawing import (
     LINE,
     MUTED,
     SERIES,
+    WIDTH,
     Panel,
     new_panel,
     shorten,
@@ -19,11 +19,11 @@ from rheobase.reports.drawing import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, (1, 2)), (0, (9, 3)))
 _LONGEST_LABEL = 26
-_TICKS = 8
+_LEFT = 0.15  # of a panel: room for ticks like 100.00 and the name of the axis
+_TICKS, _FEWEST_TICKS = 8, 3
 _MARKED = 75  # steps of a heat map at most
 
 
@@ -54,11 +54,13 @@ class Axis:
         x: Name of the horizontal one.
         y: Name of the vertical one.
         scale: Whether a step to the right doubles x, is part of ten times as much, or always adds the same.
+        from_zero: Whether the vertical one begins at zero.
     """
 
     x: str = "time steps"
     y: str = "accuracy, %"
     scale: Literal["doubling", "tenfold", "even"] = "doubling"
+    from_zero: bool = False
 
 
 @styled
@@ -76,7 +78,7 @@ def draw_curves(
     """
     axis = axis or Axis()
     longest = max(len(curve.label if curve.key is None else curve.key) for curve in curves)
-    figure, axes = new_panel(0.115, 0.80 - 0.0145 * min(max(longest, 10), _LONGEST_LABEL))
+    figure, axes = new_panel(_LEFT, 0.765 - 0.0145 * min(max(longest, 10), _LONGEST_LABEL))
     right = max(x for curve in curves for x in curve.points)
     left = min(x for curve in curves for x in curve.points)
     _scale(axes, axis, left, right)
@@ -97,10 +99,10 @@ def draw_curves(
         if key := curve.label if curve.key is None else curve.key:
             ends.append((ys[-1], key, colour, dashes, curve.marked))
     axes.margins(y=0.06)
-    if axis.scale == "even":
+    if axis.from_zero:
         axes.set_ylim(bottom=0)  # after the curves: a fixed limit ends the fitting of the other one
     _name_axes(axes, axis)
-    _name_ends(figure, axes, ends)
+    _name_ends(axes, ends)
     return Panel(title, to_svg(figure, name), _tell_curves(title, curves, ann, axis))
 
 
@@ -117,7 +119,9 @@ def draw_gains(
         ann: The accuracy before conversion, a dotted line.
     """
     rows = sorted(rows, key=lambda row: (row[2], row[0]))
-    figure, axes = new_panel(0.235, 0.70, height=1.0 + 0.34 * len(rows) + 0.35)
+    names = [shorten(label, _LONGEST_LABEL) for label, _, _ in rows]
+    left = (0.3 + 0.085 * max(map(len, names))) / WIDTH
+    figure, axes = new_panel(left, 0.935 - left, height=1.0 + 0.34 * len(rows) + 0.35)
     for y, (_, zero, half) in enumerate(rows):
         axes.plot([zero, half], [y, y], color=LINE, linewidth=3, zorder=1)
         axes.plot(
@@ -141,11 +145,10 @@ def draw_gains(
         axes.text(
             ann, len(rows) - 0.35, f"ANN {ann:.1f}", ha="center", va="bottom", fontsize=8.5, color=MUTED
         )
-    axes.set_yticks(range(len(rows)), [label for label, _, _ in rows], color=INK)
+    axes.set_yticks(range(len(rows)), names, color=INK)
     axes.set_ylim(-0.6, len(rows) - 0.4)
-    low = min([0.0, *(min(z, h) for _, z, h in rows)])
-    axes.set_xlim(low - 8, 108)
-    axes.set_xticks([t for t in (0, 25, 50, 75, 100) if t >= low])
+    axes.set_xlim(-8, 108)
+    axes.set_xticks([0, 25, 50, 75, 100])
     axes.set_xlabel("accuracy, %:  ○ from zero   ● from half the threshold")
     axes.grid(axis="x")
     axes.set_axisbelow(True)
@@ -201,11 +204,7 @@ def _scale(axes: "Axes", axis: Axis, left: float, right: float) -> None:
         axes.locator_params(axis="x", integer=True)
     else:
         base = 2 if axis.scale == "doubling" else 10
-        apart = max(1, round(math.log10(right / left) / 5)) if base == 10 else 1
-        within = (1, 2, 5) if base == 10 and right < 100 * left else (1,)
-        ticks = [part * float(base) ** i for i in range(-12, 13, apart) for part in within]
-        ticks = [tick for tick in ticks if left <= tick <= right] or [left]
-        ticks = ticks[:: -(-len(ticks) // _TICKS)]
+        ticks = _ticks(base, left, right)
         axes.set_xscale("log", base=base)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xticks([], minor=True)
@@ -214,8 +213,21 @@ def _scale(axes: "Axes", axis: Axis, left: float, right: float) -> None:
     axes.set_xlim(left, right if right > left else 2 * left)
 
 
+def _ticks(base: int, left: float, right: float) -> list[float]:
+    """Places on a logarithmic axis: powers, and as much between them as it takes to have a few."""
+    powers = [float(base) ** i for i in range(-12, 13)]
+    finer = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)) if base == 10 else ((1,),)
+    for within in finer:
+        found = [part * power for power in powers for part in within if left <= part * power <= right]
+        if len(found) >= _FEWEST_TICKS:
+            break
+    # A single place is known by its own name, whichever it is.
+    return (found or [left])[:: -(-len(found) // _TICKS) or 1]
+
+
 def _name_axes(axes: "Axes", axis: Axis) -> None:
     axes.set_xlabel(axis.x)
+    axes.locator_params(axis="y", steps=[1, 2, 5, 10])
     axes.set_ylabel(axis.y)
     axes.grid(axis="y")
     axes.set_axisbelow(True)
@@ -223,7 +235,7 @@ def _name_axes(axes: "Axes", axis: Axis) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _name_ends(figure: "Figure", axes: "Axes", ends: Sequence[tuple[float, str, str, Any, bool]]) -> None:
+def _name_ends(axes: "Axes", ends: Sequence[tuple[float, str, str, Any, bool]]) -> None:
     """Write each curve's name beside its end, moved apart where they would overlap."""
     low, high = axes.get_ylim()
     gap = 0.068
@@ -237,16 +249,18 @@ def _name_ends(figure: "Figure", axes: "Axes", ends: Sequence[tuple[float, str, 
     for i in reversed(range(len(places))):
         limit = 1.0 if i == len(places) - 1 else places[i + 1] - gap
         places[i] = min(places[i], limit) if excess else places[i]
+    unit = 1 / axes.get_position().width  # of the panel: the same room for a key however wide the drawing
+    begin, end, beside = (1 + share * unit for share in (0.02, 0.05, 0.06))
     for place, (_, label, colour, dashes, marked) in zip(places, ordered, strict=True):
         look: dict[str, Any] = (
             {"marker": "o", "linestyle": "none", "markersize": 5, "markerfacecolor": "none"}
             if marked
             else {"linestyle": dashes}
         )
-        xs = [1.06] if marked else [1.035, 1.085]
+        xs = [(begin + end) / 2] if marked else [begin, end]
         axes.plot(xs, [place] * len(xs), transform=axes.transAxes, clip_on=False, color=colour, **look)
         axes.text(
-            1.1,
+            beside,
             place,
             shorten(label, _LONGEST_LABEL),
             transform=axes.transAxes,

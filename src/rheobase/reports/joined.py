@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rheobase import documents
 from rheobase.contest import Comparison
+from rheobase.records import ensure_percent
 from rheobase.reports.comparison import comparison_page
 from rheobase.reports.drawing import Panel
 from rheobase.reports.evaluations import accuracy_by_energy, choose_steps
@@ -14,10 +15,15 @@ from rheobase.reports.figures import Axis, Curve, draw_curves
 from rheobase.reports.pages import Section, write_page
 from rheobase.reports.run_pages import diagnosis_page, evaluation_page
 from rheobase.reports.run_sections import settings_of
-from rheobase.reports.tables import DASH, Line, Table, number
+from rheobase.reports.tables import DASH, Line, Table, microjoules, number
 from rheobase.runs import RunRecord
 
 _COLOURED = 6
+_NEAR = 1.0  # points
+_CHOICE = (
+    f"In colour are {_COLOURED} of them: those within {_NEAR:g} point of the highest accuracy, beginning "
+    "with the least energy, then the next best."
+)
 # What only one kind of file has.
 _KINDS: dict[str, type[RunRecord] | type[Comparison]] = {"evaluation": RunRecord, "rows": Comparison}
 
@@ -34,6 +40,7 @@ class _Entry:
         energy: Percent right by the µJ of an image.
         costs: Steps, mean steps, spikes, operations and joules of an image at the end.
         findings: What a diagnosis found.
+        settings: How it was done, where that is known.
     """
 
     names: tuple[str, ...]
@@ -44,6 +51,12 @@ class _Entry:
     costs: tuple[int, float, float, float, float]
     findings: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def best(self) -> tuple[float, int]:
+        """The highest accuracy, and the steps after which it is there first."""
+        top = max(self.accuracy.values())
+        return top, min(t for t, accuracy in self.accuracy.items() if accuracy == top)
 
 
 def page_of(files: Sequence[Path | str], out: Path | str) -> Path:
@@ -88,10 +101,11 @@ def joined_page(
     if not entries:
         raise ValueError("there is nothing to join: pass at least one run with results")
     labelled = dict(zip(_labels(entries), entries, strict=True))
-    ranked = sorted(labelled, key=lambda label: -max(labelled[label].accuracy.values()))
+    ranked = _rank(labelled)
     coloured = {label: i for i, label in enumerate(ranked[:_COLOURED])}
+    texts = (_CHOICE,) if len(ranked) > _COLOURED else ()
     sections = [
-        Section("Accuracy and energy", panels=_panels(labelled, coloured), tables=_tables(labelled)),
+        Section("Accuracy and energy", texts, _panels(labelled, coloured), _tables(labelled)),
         _findings(labelled),
         _settings(labelled),
     ]
@@ -109,11 +123,22 @@ def _read(path: Path | str) -> RunRecord | Comparison:
     content = documents.read_fields(path)
     for name, kind in _KINDS.items():
         if name in content:
-            return documents.build(kind, content, path)
+            found = documents.build(kind, content, path)
+            if isinstance(found, Comparison):
+                _ensure_percents(found, path)
+            return found
     raise ValueError(
         f"{path} is neither the record of a run (it has no field 'evaluation') nor a comparison (no field "
         "'rows'); records of a paper are drawn from their folder"
     )
+
+
+def _ensure_percents(found: Comparison, path: Path | str) -> None:
+    """A comparison is plain data: what it says is checked where it comes from a file."""
+    ensure_percent(f"{path}: ann_accuracy", found.ann_accuracy)
+    for row in found.rows:
+        for t, accuracy in row.accuracy.items():
+            ensure_percent(f"{path}: accuracy of {row.method}, {row.initial}, after {t} steps", accuracy)
 
 
 def _entries(record: RunRecord | Comparison) -> list[_Entry]:
@@ -121,7 +146,7 @@ def _entries(record: RunRecord | Comparison) -> list[_Entry]:
         return [_entry_of_run(record)]
     return [
         _Entry(
-            names=(f"{row.method}, {row.initial}", f"{record.title}: {row.method}, {row.initial}"),
+            names=(f"{row.method}, {row.initial}", f"{row.method}, {row.initial}, {record.title}"),
             data=f"{record.title}, {record.samples:,} images",
             ann=record.ann_accuracy,
             accuracy=row.accuracy,
@@ -135,8 +160,10 @@ def _entries(record: RunRecord | Comparison) -> list[_Entry]:
 
 def _entry_of_run(record: RunRecord) -> _Entry:
     found = record.evaluation
+    leaving = ", leaving early" if record.exit else ""
+    name = f"{record.method}, {record.initial}{leaving}"
     return _Entry(
-        names=(f"{record.method}, {record.initial}", record.title),
+        names=(name, f"{name}, {record.title}", f"{name}, {record.title}, {found.steps} steps"),
         data=f"{record.dataset or DASH}, {found.samples:,} images",
         ann=record.ann_accuracy,
         accuracy=dict(enumerate(found.accuracy, 1)),
@@ -156,10 +183,27 @@ def _labels(entries: Sequence[_Entry]) -> list[str]:
     return [f"{i}. {name}" for i, name in enumerate(names, 1)]
 
 
+def _rank(labelled: Mapping[str, _Entry]) -> list[str]:
+    """Those within a point of the highest accuracy first, by their energy; the others by accuracy."""
+    top = max(entry.best[0] for entry in labelled.values())
+
+    def key(label: str) -> tuple[bool, float]:
+        accuracy, joules = labelled[label].best[0], labelled[label].costs[-1]
+        near = accuracy >= top - _NEAR
+        return not near, joules if near else -accuracy
+
+    return sorted(labelled, key=key)
+
+
 def _tell(labelled: Mapping[str, _Entry]) -> str:
-    best = max(labelled, key=lambda label: max(labelled[label].accuracy.values()))
-    top = max(labelled[best].accuracy.values())
-    told = f"{len(labelled)} conversions; the highest accuracy is {number(top)} %, of {best}."
+    best = max(labelled, key=lambda label: labelled[label].best[0])
+    top, steps = labelled[best].best
+    others = sum(entry.best[0] == top for entry in labelled.values()) - 1
+    also = f" (and {others} more)" if others else ""
+    told = (
+        f"{len(labelled)} conversions; the highest accuracy is {number(top)} %, of {best}, after {steps} "
+        f"steps{also}."
+    )
     if len({entry.data for entry in labelled.values()}) > 1:
         told += " They were not all measured on the same data: see the table before comparing them."
     return told
@@ -202,8 +246,9 @@ def _tables(labelled: Mapping[str, _Entry]) -> tuple[Table, ...]:
         values = (number(entry.accuracy.get(t)) for t in moments)
         accuracy.append(Line(label, (number(entry.ann), *values, entry.data)))
         steps, latency, spikes, sop, joules = entry.costs
-        shown = (str(steps), f"{latency:.1f}", number(entry.accuracy.get(steps)), f"{spikes:,.0f}")
-        costs.append(Line(label, (*shown, f"{sop:,.0f}", f"{1e6 * joules:.4g}")))
+        last = entry.accuracy[max(entry.accuracy)]
+        shown = (str(steps), f"{latency:.1f}", number(last), f"{spikes:,.0f}")
+        costs.append(Line(label, (*shown, f"{sop:,.0f}", microjoules(joules))))
     header = ("Percent right", "ANN", *(f"T={t}" for t in moments), "Measured on")
     cost_header = ("At the end", "Steps", "Mean steps", "Percent right", "Spikes", "SOP", "Energy, µJ")
     return (

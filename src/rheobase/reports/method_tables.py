@@ -72,7 +72,8 @@ def methods_table(paper: Paper, cell: Cell, views: Sequence[View]) -> Table:
                 told = f"{curve.method} answers once, after {curve.steps[0]} steps: its answer stands there"
                 notes[curve.method] = f"{told}, or in the next column with the number of steps."
     for row in cell.rows:
-        lines.setdefault(row.method, []).append(_printed_line(row, columns))
+        name = row.method if row is cell.own else row.label
+        lines.setdefault(row.method, []).append(_printed_line(name, row, columns))
     for original in originals:
         lines.setdefault(original.method, []).append(_reported_line(original, columns))
     header = ("Method", "Start", "Network", "ANN", *(heads.get(t, f"T={t}") for t in columns))
@@ -130,9 +131,9 @@ def _measured_line(curve: MethodCurve, label: str, columns: Sequence[int]) -> Li
     return Line(name, values, "measured")
 
 
-def _printed_line(row: Row, columns: Sequence[int]) -> Line:
+def _printed_line(name: str, row: Row, columns: Sequence[int]) -> Line:
     values = (DASH, "printed", *printed_values(row, columns))
-    return Line(f"{row.label}, printed", values, "printed", row.note)
+    return Line(f"{name}, printed", values, "printed", row.note)
 
 
 def _reported_line(original: Original, columns: Sequence[int]) -> Line:

@@ -8,13 +8,15 @@ from rheobase import methods, papers
 from rheobase.contest import Comparison
 from rheobase.records import Record, load_all, replace_file
 from rheobase.reports import tables
-from rheobase.reports.comparison import comparison_table
+from rheobase.reports.comparison import gains_table
 from rheobase.reports.demonstration import Demonstration, accuracy_figure
 from rheobase.reports.groups import group
 from rheobase.reports.pages import escape_markdown, to_markdown
-from rheobase.reports.speed import Benchmark, read_benchmarks, speed_block
+from rheobase.reports.speed import Benchmark, read_benchmarks, speed_block, tell_speed
 from rheobase.reports.tables import Line, Table, number
 
+_CODE = re.compile(r"\\`(.*?)\\`")  # as it comes out of escaping
+_FEW = 16  # steps
 _BLOCK = re.compile(r"(<!-- table:(?P<paper>[\w-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
@@ -57,14 +59,16 @@ def refresh_readme(
     """A README with everything between its markers made anew; without markers it stays as it is.
 
     A table stands between `<!-- table:NAME -->` and `<!-- /table -->`, where NAME is the paper's; the
-    demonstration's between `<!-- demo -->` and `<!-- /demo -->`, methods, comparison and speed likewise.
+    demonstration's between `<!-- demo -->` and `<!-- /demo -->`; methods, comparison, speed and what there is
+    to see at a glance likewise.
     """
     kept = list(records)
     text = _BLOCK.sub(lambda m: m[1] + "\n" + readme_table(kept, m["paper"]) + "\n" + m[3], text)
     text = _fill(text, "methods", _methods())
     text = _fill(text, "speed", speed_block(benchmarks))
+    text = _fill(text, "glance", "\n".join([*_tell_accuracy(kept), *tell_speed(benchmarks)]))
     if comparison is not None:
-        table = comparison_table(comparison)
+        table = gains_table(comparison)
         text = _fill(text, "compare", "\n\n".join([to_markdown(table), " ".join(table.notes)]))
     return text if demonstration is None else _fill(text, "demo", _tell(demonstration))
 
@@ -87,13 +91,29 @@ def renew(readme: Path | str, results: Path | str) -> None:
 
 def draw_demonstration(found: Demonstration) -> str:
     """The README's picture."""
-    curves = {f"start {name}": result for name, result in reversed(found.results.items())}
+    curves = {f"start {name}": result for name, result in found.results.items()}
     return accuracy_figure(curves, found.ann_accuracy)
 
 
 def _fill(text: str, name: str, content: str) -> str:
     block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     return block.sub(lambda m: f"{m[1]}\n{content.strip()}\n\n{m[2]}", text)
+
+
+def _tell_accuracy(records: Iterable[Record], paper: str = "opi2022") -> list[str]:
+    """The first network of a paper's tables that was measured, and how often we are ahead and behind."""
+    chosen = papers.get(paper)
+    groups = group(r for r in records if r.paper == paper and not r.shortened)
+    for cell in chosen.cells:
+        for g in tables.own_groups(chosen, cell, groups):
+            if g.first.label or _FEW not in g.curve:
+                continue
+            return [
+                f"- **Few steps.** {cell.title} is right on {number(g.curve[_FEW], 1)} % of the test images "
+                f"after {_FEW} time steps, and on {number(g.ann, 1)} % before conversion. Accuracies beside "
+                f"the paper's: {tables.score(chosen, groups)}."
+            ]
+    return []
 
 
 def _methods() -> str:
@@ -103,6 +123,7 @@ def _methods() -> str:
         needs = {"its own training": method.needs_training, "calibration data": method.needs_calibration}
         needed = " and ".join(need for need, so in needs.items() if so) or "nothing but the network"
         about = escape_markdown((type(method).__doc__ or "").split("\n")[0])
+        about = _CODE.sub(lambda code: "`" + code[1].replace("\\", "") + "`", about)
         lines.append(f"- `{name}`: {about} Needs {needed}.")
     return "\n".join(lines)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rheobase.reports import diagnosis_sections, run_sections
 from rheobase.reports.pages import Section, write_page
-from rheobase.reports.tables import number
+from rheobase.reports.tables import microjoules, number
 from rheobase.runs import RunRecord
 
 
@@ -53,8 +53,9 @@ def diagnosis_page(record: RunRecord, out: Path | str) -> Path:
         *_shared(record),
     ]
     lead = (
-        f"{found.measure.capitalize()} after {found.steps} steps on {found.samples:,} inputs: "
-        f"{number(found.snn)} %, ordinary network {number(found.ann)} %."
+        f"Converted by {record.method}, start {record.initial}. {found.measure.capitalize()} after "
+        f"{found.steps} steps on {found.samples:,} inputs: {number(found.snn)} %, ordinary network "
+        f"{number(found.ann)} %."
     )
     return _write(record, out, lead, sections)
 
@@ -74,8 +75,9 @@ def _tell(record: RunRecord) -> str:
         "" if record.ann_accuracy is None else f" Before conversion it is {number(record.ann_accuracy)} %."
     )
     return (
-        f"After {found.steps} steps {number(found.accuracy[-1])} % of {found.samples:,} images are right, "
-        f"with {found.spikes_per_image[-1]:,.0f} spikes and {1e6 * found.joules[-1]:.3g} µJ an image.{before}"
+        f"Converted by {record.method}, start {record.initial}. After {found.steps} steps "
+        f"{number(found.accuracy[-1])} % of {found.samples:,} images are right, with "
+        f"{found.spikes_per_image[-1]:,.0f} spikes and {microjoules(found.joules[-1])} µJ an image.{before}"
     )
 
 

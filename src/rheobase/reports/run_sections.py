@@ -1,6 +1,8 @@
 """What a page says about one run, section by section."""
 
-from rheobase.reports.evaluations import cost_table, draw_accuracy, draw_energy
+import re
+
+from rheobase.reports.evaluations import cost_table, draw_accuracy, draw_energy, draw_latency
 from rheobase.reports.pages import Section
 from rheobase.reports.site_figures import (
     draw_bars,
@@ -30,14 +32,15 @@ def exit_section(record: RunRecord) -> Section | None:
     found = record.evaluation
     mean, share = found.latency[-1], 100 * found.latency[-1] / found.steps
     text = (
-        f"By the rule {record.exit} an image leaves when its answer is safe: on average after {mean:.1f} of "
-        f"{found.steps} steps, {share:.0f} % of the way. Those that never left are counted at the last step."
+        f"By the rule {_brief(record.exit)} an image leaves when its answer is safe: on average after "
+        f"{mean:.1f} of {found.steps} steps, {share:.0f} % of the way. Those that never left are counted at "
+        "the last step."
     )
-    return Section(
-        "Early exit",
-        (text,),
-        (draw_counts("exits", "When images leave", found.exits, "images"),),
+    panels = (
+        draw_latency({f"start {record.initial}": found}, record.ann_accuracy),
+        draw_counts("exits", "When images leave", found.exits, "images"),
     )
+    return Section("Early exit", (text,), panels)
 
 
 def sites_section(record: RunRecord) -> Section:
@@ -85,14 +88,21 @@ def settings_of(record: RunRecord) -> dict[str, str]:
         "data": f"{record.dataset or DASH}, {found.samples:,} images",
         "method": record.method,
         "start": record.initial,
-        "coding": record.coding,
-        **record.settings,
+        "coding": record.coding.removesuffix("()"),
+        # In one line of their own: a method may have a setting called data, or start.
+        "settings": ", ".join(f"{name}={value}" for name, value in record.settings.items()) or DASH,
+        "early exit": _brief(record.exit) or DASH,
         "energy": f"convention “{found.convention}”",
         "arithmetic": f"{found.profile}, {found.backend} kernel",
         "evaluation took": f"{found.seconds:.1f} s",
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
     }
     return told | ({"command": record.command} if record.command else {})
+
+
+def _brief(text: str) -> str:
+    """A rule without the digits that nobody reads."""
+    return re.sub(r"\d+\.\d{4,}", lambda found: f"{float(found[0]):.4g}", text)
 
 
 def _span(values: list[float]) -> str:

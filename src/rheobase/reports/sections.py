@@ -29,23 +29,19 @@ class Account:
 def account(paper: Paper, records: Sequence[Record]) -> Account:
     """Everything a report says about a paper."""
     evidence = Evidence(paper, sorted(records, key=lambda r: r.file_name))
-    writers: tuple[Callable[[Evidence], Section | None], ...] = (
-        _accuracy,
-        _studies,
-        _profiles,
-        tell_starts,
-        tell_constants,
-        tell_delays,
-        tell_methods,
-        tell_gains,
-        _energy,
-        _shortened,
-        _missing,
-        _provenance,
-        _runs,
+    shown = {what: write(evidence) for what, write in _FIGURES.items()}
+    sections = (
+        _accuracy(evidence),
+        _studies(evidence),
+        _profiles(evidence),
+        *shown.values(),
+        _shortened(evidence),
+        _missing(evidence, [what for what, section in shown.items() if section is None]),
+        _provenance(evidence),
+        _runs(evidence),
     )
-    sections = tuple(section for write in writers if (section := write(evidence)))
-    return Account(paper.title, paper.citation, _verdict(evidence), sections)
+    told = tuple(section for section in sections if section is not None)
+    return Account(paper.title, paper.citation, _verdict(evidence), told)
 
 
 def _verdict(e: Evidence) -> str:
@@ -126,16 +122,25 @@ def _shortened(e: Evidence) -> Section | None:
     return Section("Shortened runs", (text,), tables=blocks)
 
 
-def _missing(e: Evidence) -> Section | None:
-    missing = [cell for cell in e.paper.cells if not _is_measured(e, cell)]
-    if not missing:
-        return None
-    return Section("Not measured at full length", points=tuple(cell.title for cell in missing))
+def _missing(e: Evidence, figures: Sequence[str]) -> Section | None:
+    missing = [cell.title for cell in e.paper.cells if not _is_measured(e, cell)]
+    missing += [f"{what}: on no network" for what in figures]
+    return Section("Not measured at full length", points=tuple(missing)) if missing else None
 
 
 def _provenance(e: Evidence) -> Section | None:
     return Section("On the printed numbers", points=e.paper.warnings) if e.paper.warnings else None
 
 
-def _runs(e: Evidence) -> Section | None:
+def _runs(e: Evidence) -> Section:
     return Section("Where the numbers come from", tables=(tables.runs_table(e.records),), words=True)
+
+
+_FIGURES: dict[str, Callable[[Evidence], Section | None]] = {
+    "Ways to start (figure 2)": tell_starts,
+    "Constant starts (figure 3 and the heat map)": tell_constants,
+    "Propagation delay (figure 1)": tell_delays,
+    "Other methods (the rest of the tables)": tell_methods,
+    "The start with other methods (figure 4)": tell_gains,
+    "Energy": _energy,
+}

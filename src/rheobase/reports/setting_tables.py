@@ -56,7 +56,7 @@ def profiles_table(views: Sequence[View]) -> Table | None:
                 notes[f"{what}: {promise}"] = None
     if not lines:
         return None
-    header = ("Profile", "Seeds", *(f"T={t}" for t in _COLUMNS), "Largest difference to exact, of all steps")
+    header = ("Profile", "Seeds", *(f"T={t}" for t in _COLUMNS), "Largest gap to exact")
     cell, label = views[0].cell, views[0].label
     return Table(f"{cell.title}, {label}" if label else cell.title, header, tuple(lines), tuple(notes))
 

@@ -18,6 +18,7 @@ from rheobase.reports.drawing import (
     styled,
     to_svg,
 )
+from rheobase.reports.tables import significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +44,12 @@ def draw_bars(name: str, title: str, rows: Mapping[str, float], unit: str) -> Pa
     axes.barh(range(len(shown)), list(shown.values()), height=0.62, color=SERIES[0])
     for y, value in enumerate(shown.values()):
         axes.annotate(
-            f"{value:.3g}", (value, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8.5
+            significant(value),
+            (value, y),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
         )
     axes.set_xlim(0, 1.15 * max([*shown.values(), 1e-9]))
     return Panel(title + _left_out(rows, shown), to_svg(figure, name), _tell(title, rows, unit))
@@ -93,8 +99,7 @@ def draw_marks(name: str, title: str, rows: Mapping[str, Sequence[float]], unit:
     low, high = min(min(rows[row]) for row in shown), max(max(rows[row]) for row in shown)
     place = (max(high, 0) - min(low, 0)) / _PLACES or 1.0
     for y, row in enumerate(shown):
-        # Marks that lie on each other say no more than one.
-        values = sorted({round(value / place) * place for value in rows[row]})
+        values = _apart(rows[row], place)
         if len(values) == 1:
             axes.plot(values, [y], "o", color=SERIES[0], markersize=6)
         else:
@@ -179,6 +184,11 @@ def _row_panel(rows: Sequence[str], unit: str, room: float = 0.0) -> "tuple[Figu
     return figure, axes
 
 
+def _apart(values: Sequence[float], place: float) -> list[float]:
+    """Values of which no two lie in one place: marks upon each other say no more than one."""
+    return sorted({round(value / place): value for value in sorted(values)}.values())
+
+
 def _key(figure: "Figure", axes: "Axes", colours: Mapping[str, str]) -> None:
     """The names of colours, in a line above the drawing."""
     height = float(figure.get_size_inches()[1])
@@ -195,12 +205,12 @@ def _draw_histogram(axes: "Axes", found: Histogram, site: str) -> None:
     axes.stairs(found.counts, edges, fill=True, color=SERIES[0], alpha=0.55)
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.5)
-    thresholds = sorted({float(f"{value:.2g}") for value in found.thresholds})
-    upright = [(threshold, 0.0, 1.0) for threshold in thresholds]
+    right = max([found.top, *found.thresholds])
+    upright = [(threshold, 0.0, 1.0) for threshold in _apart(found.thresholds, right / _PLACES)]
     draw_ticks(
         axes, upright, SERIES[1], 1.3 if len(upright) < 8 else 0.7, transform=axes.get_xaxis_transform()
     )
-    axes.set_xlim(0, 1.04 * max([found.top, *thresholds]))
+    axes.set_xlim(0, 1.04 * right)
     axes.locator_params(axis="x", nbins=4)
     axes.set_yticks([])
     axes.set_yticks([], minor=True)

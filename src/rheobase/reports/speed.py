@@ -81,7 +81,6 @@ def speed_block(benchmarks: Sequence[Benchmark]) -> str:
     lines, used = [], []
     for model, gpu, benchmark in shown:
         if benchmark is None:
-            lines += [Line(_name(model, gpu), (_NOT_YET, *[DASH] * (len(_CONTENDERS) - 1)))] if gpu else []
             continue
         rows = benchmark.find(model)
         lines.append(_line(_name(model, gpu), rows, _tell_speed(rows)))
@@ -91,7 +90,26 @@ def speed_block(benchmarks: Sequence[Benchmark]) -> str:
     table = Table("", (f"Images per second, T = {_STEPS}", *_CONTENDERS), tuple(lines))
     texts = [f"In brackets: how many times as fast as {_PEER}'s best, measured in the same run."]
     texts += [f"{'GPU' if gpu else 'CPU'}: {_tell_devices(used, gpu)}." for gpu in (True, False)]
+    missing = [_MODELS[model] for model, gpu, benchmark in shown if gpu and benchmark is None]
+    texts += [f"On a GPU {_NOT_YET}: {', '.join(missing)}."] if missing else []
     return "\n\n".join([to_markdown(table), " ".join([*texts, _tell_spread(used)])])
+
+
+def tell_speed(benchmarks: Sequence[Benchmark]) -> list[str]:
+    """The first network that was measured on a GPU beside the peer, in a sentence."""
+    peer, *_, exact, _, int8 = _CONTENDERS
+    for model, name in _MODELS.items():
+        benchmark = _choose(benchmarks, model, gpu=True)
+        rows = {} if benchmark is None else benchmark.find(model)
+        speeds = {column: rows.get(column, {}).get("images_per_second") for column in (peer, exact, int8)}
+        if benchmark is None or None in speeds.values():
+            continue
+        texts = {column: f"{speed:,.0f}" for column, speed in speeds.items()}
+        return [
+            f"- **Fast.** {name}, {_STEPS} time steps, on one {benchmark.device}: {texts[exact]} images a "
+            f"second in single precision, {texts[int8]} in eight bits; {_PEER} at its best {texts[peer]}."
+        ]
+    return []
 
 
 def _choose(benchmarks: Sequence[Benchmark], model: str, gpu: bool) -> Benchmark | None:
@@ -117,7 +135,7 @@ def _tell_speed(rows: Mapping[str, Row]) -> Callable[[Row], str]:
         if speed is None:
             return "left out"
         text = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
-        return text if peer is None or row["contender"].startswith(_PEER) else f"{text} ({speed / peer:.3g}×)"
+        return text if peer is None or row["contender"].startswith(_PEER) else f"{text} ({speed / peer:.1f}×)"
 
     return tell
 

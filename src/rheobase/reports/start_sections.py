@@ -1,5 +1,7 @@
 """What a report shows of how membranes start: over time, constant shares of the threshold, and delays."""
 
+from collections.abc import Mapping
+
 from rheobase.reports.drawing import Panel
 from rheobase.reports.evidence import Evidence, View
 from rheobase.reports.figures import Axis, Curve, draw_curves, draw_heat_map
@@ -7,6 +9,7 @@ from rheobase.reports.groups import Group, side_by_side
 from rheobase.reports.pages import Section
 
 _HEAT_MAP_STEPS = 75
+_SHARES = tuple(i / 10 for i in range(11))
 
 
 def tell_starts(e: Evidence) -> Section | None:
@@ -20,14 +23,24 @@ def tell_starts(e: Evidence) -> Section | None:
 
 def tell_constants(e: Evidence) -> Section | None:
     """Starts at constant shares of the threshold, over time and as a heat map."""
-    panels = e.draw(lambda view: _draw_constants(view, e.paper.method))
+    lacking: dict[str, list[str]] = {}
+
+    def draw(view: View) -> list[Panel]:
+        found = _constants(view, e.paper.method)
+        panels = _draw_constants(view, found)
+        if panels and (rest := [f"{share:g}" for share in _SHARES if share not in found]):
+            lacking[view.title] = rest
+        return panels
+
+    panels = e.draw(draw)
     if not panels:
         return None
     texts = ["Membranes started at a constant share of the threshold (figure 3 and the appendix's heat map)."]
     if e.paper.best_start:
         low, high = e.paper.best_start
         texts.append(f"The paper finds the best start always between {low:g} and {high:g}.")
-    return Section("Constant starts", tuple(texts), tuple(panels))
+    points = tuple(f"Not measured yet on {title}: {', '.join(rest)}." for title, rest in lacking.items())
+    return Section("Constant starts", tuple(texts), tuple(panels), points=points)
 
 
 def tell_delays(e: Evidence) -> Section | None:
@@ -52,11 +65,15 @@ def _draw_starts(view: View, method: str) -> list[Panel]:
     return [draw_curves(f"starts-{view.name}", title, curves[::-1], ann=order[0].ann)]
 
 
-def _draw_constants(view: View, method: str) -> list[Panel]:
+def _constants(view: View, method: str) -> dict[float, Group]:
+    """What was measured from constant starts, by their shares of the threshold."""
     groups = side_by_side(
         r for r in view.records if r.method == method and r.accuracy and _share(r.initial) is not None
     )
-    found = {f: g for g in groups if (f := _share(g.first.initial)) is not None}
+    return {share: g for g in groups if (share := _share(g.first.initial)) is not None}
+
+
+def _draw_constants(view: View, found: Mapping[float, Group]) -> list[Panel]:
     if len(found) < 4:
         return []
     longest = min(max(g.curve) for g in found.values())
@@ -93,7 +110,7 @@ def _draw_delays(view: View) -> list[Panel]:
         last = {float(t): 100 * share for t, share in enumerate(r.extra["fired"][-1], 1)}
         fired.append(Curve(r.initial, last, colour))
     title = f"{view.title}, seed {found[0].first.seed}"
-    axis = Axis("layer", "time step of the first spike", scale="even")
+    axis = Axis("layer", "time step of the first spike", scale="even", from_zero=True)
     share = Axis(y="neurons that have fired, %")
     return [
         draw_curves(f"delay-{view.name}", f"{title}: first spike", first, axis=axis),

@@ -61,8 +61,18 @@ class Score:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number as text, a dash where there is none."""
-    return DASH if value is None else f"{value:.{digits}f}".replace("-", "−")
+    """A number as text, a dash where there is none; what rounds to zero has no sign."""
+    return DASH if value is None else f"{value:z.{digits}f}".replace("-", "−")
+
+
+def significant(value: float) -> str:
+    """A positive number to three digits, zeros at its end included."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}".removesuffix(".")
+
+
+def microjoules(joules: float) -> str:
+    """An energy of an image, in the unit of all tables of runs."""
+    return significant(1e6 * joules)
 
 
 def spread(mean: float | None, deviation: float | None) -> str:
@@ -125,7 +135,7 @@ def cell_table(paper: Paper, cell: Cell, groups: Sequence[Group]) -> Table:
     """A block of the paper's table with our lines below its own."""
     columns, own = columns_of(paper), cell.own
     lines = [Line(row.label, printed_values(row, columns), "other", row.note) for row in cell.rows[:-1]]
-    lines.append(Line("printed", printed_values(own, columns), "printed", own.note))
+    lines.append(Line(f"{own.method}, printed", printed_values(own, columns), "printed", own.note))
     notes = []
     for g in groups:
         lines.append(Line(name_line(g), measured_values(g, columns), "measured"))
@@ -180,8 +190,14 @@ def energy_table(paper: Paper, measured: Sequence[tuple[View, Record]]) -> Table
     """The energy table, printed and measured side by side."""
     if not measured:
         return None
-    columns = [(f"{paper.cell(e.cell).title}, printed", _printed_energy(e)) for e in paper.energy]
-    columns += [(f"{view.title}, measured", _measured_energy(r)) for view, r in measured]
+    columns = []
+    for cell in paper.cells:
+        columns += [
+            (f"{cell.title}, printed", _printed_energy(e)) for e in paper.energy if e.cell == cell.name
+        ]
+        columns += [
+            (f"{view.title}, measured", _measured_energy(r)) for view, r in measured if view.cell == cell
+        ]
     names = (
         "Steps",
         "ANN, MFLOP",
@@ -237,7 +253,7 @@ def _measured_energy(r: Record) -> tuple[str, ...]:
         str(r.extra["steps"]),
         f"{r.extra['flop'] / 1e6:.3f}",
         *(f"{sop[way] / 1e6:.3f}" for way in ways),
-        f"{ann * 1e3:.3g}",
-        *(f"{snn[way] * 1e3:.3g}" for way in ways),
+        significant(ann * 1e3),
+        *(significant(snn[way] * 1e3) for way in ways),
         *(f"{ann / snn[way]:.0f}" if snn[way] else DASH for way in ways),
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LONGEST_NAME = 14
+_LONGEST_NAME = 18
 
 
 @styled
