@@ -1,5 +1,7 @@
 """Small stand-ins for the families of networks that people convert."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -286,3 +288,14 @@ def build(name: str, seed: int = 0) -> nn.Module:
 def inputs(count: int = 4, seed: int = 0) -> Tensor:
     """Inputs that every family takes."""
     return torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+class Applied(nn.Module):
+    """A function between two linear layers."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], width: int = 8) -> None:
+        super().__init__()
+        self.function, self.first, self.last = function, nn.Linear(12, 8), nn.Linear(width, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.function(self.first(x).relu()))

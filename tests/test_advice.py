@@ -204,6 +204,10 @@ def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
         Budget(steps=0)
     with pytest.raises(ValueError, match="at least 0"):
         Budget(accuracy_loss=-1)
+    with pytest.raises(TypeError, match="accuracy_loss is a number"):
+        Budget(accuracy_loss="1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a budget"):
+        ask(trained, digits.train.take(8), 0.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="above zero"):
         Budget(joules=0.0)
     with pytest.raises(ValueError, match="leaves none to fit"):

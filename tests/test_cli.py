@@ -145,7 +145,7 @@ def test_train_convert_evaluate(cli: Cli, tmp_path: Path) -> None:
         assert "percent right" not in cli("evaluate", "snn.safetensors", "--steps", "2", code=130)
     said = cli(
         "compare", "small", "--weights", "w.safetensors", "--methods", "opi,max-norm,few-spikes",
-        "--trained", "opi=w.safetensors", "--steps", "4,16", "--samples", "64", "--out", "c.html",
+        "--steps", "4,16", "--samples", "64", "--out", "c.html",
     )  # fmt: skip
     rows = json.loads((tmp_path / "c.json").read_text())["rows"]
     assert [(r["method"], r["initial"]) for r in rows][:2] == [("opi", "zero"), ("opi", "half")]
@@ -198,7 +198,14 @@ def test_methods_are_listed(cli: Cli) -> None:
         (("inspect", "resnet20", "--shape", "3,x"), "is not a shape"),
         (("compare", "small", "--methods", "opi,robust"), "Did you mean 'robust-norm'"),
         (("compare", "small", "--steps", "8,many"), "is not a number of steps"),
-        (("advise", "small"), "an empty budget"),
+        (("compare", "small", "--steps", "0"), "is not a number of steps"),
+        (("compare", "small", "--out", "compare.json"), "give the page another name"),
+        (("compare", "small", "--trained", "opj=runs/d.safetensors"), "runs/d.safetensors"),
+        (("inspect", "resnet20", "--shape", "-1,8,8"), "is not a shape"),
+        (("train", "small", "--out", "."), "is a folder: give the name of a file"),
+        (("evaluate", "snn.safetensors", "--page", "."), "is a folder: give the name of a file"),
+        (("evaluate", "snn.safetensors", "--record", f"{__file__}/x.json"), "cannot be written"),
+        (("advise", "small"), "--lose POINTS"),
         (("export", "nowhere.safetensors", "net.nir"), "nowhere.safetensors"),
         (("verify", "net.nir"), "--in SIMULATOR"),
         (("verify", "net.nir", "--in", "abacus"), "there are norse, sinabs, snntorch, spikingjelly"),

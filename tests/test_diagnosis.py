@@ -282,6 +282,13 @@ def test_another_model_is_refused(trained: nn.Module, digits: datasets.Dataset) 
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)).eval()
     with pytest.raises(ValueError, match="pass the model that was given to convert"):
         diagnose(other, snn, data, 4)
+    wider = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)).eval()
+    narrow = convert(wider, "max-norm", data)
+    wider[1], wider[3] = nn.Linear(64, 9), nn.Linear(9, 10)
+    with pytest.raises(ValueError, match=r"1 has weights of shape \(9, 64\), the spiking one's \(8, 64\)"):
+        diagnose(wider, narrow, data, 4)
+    with pytest.raises(TypeError, match="expected a spiking network"):
+        diagnose(snn, trained, data, 4)  # type: ignore[arg-type]
 
 
 def test_more_steps_must_gain_clearly_more_than_what_is_free() -> None:

@@ -207,7 +207,15 @@ def test_bad_requests() -> None:
     with pytest.raises(ValueError, match=r"cannot show a loss as small as 0\.2 points: give at least 820"):
         fit_exit(snn, inputs(40), Margin, steps=T)
     assert isinstance(fit_exit(snn, inputs(40), Margin, steps=T, loss=0), Margin)
-    with pytest.raises(ValueError, match="NaN"):
+    for loss in (-1, float("nan")):
+        with pytest.raises(ValueError, match="at least 0"):
+            fit_exit(snn, inputs(40), Margin, steps=T, loss=loss)
+    for rule in ("margin", Margin(1.0)):
+        with pytest.raises(TypeError, match="the rule is a class"):
+            fit_exit(snn, inputs(40), rule, steps=T)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="labels must lie in"):
+        fit_exit(snn, (inputs(40), torch.full((40,), 99)), Margin, steps=T, loss=10)
+    with pytest.raises(ValueError, match="got nan"):
         Margin(math.nan)
     with pytest.raises(ValueError, match="after step 1 at the earliest"):
         Confidence(0.9, after=0)

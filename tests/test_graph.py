@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from families import ACTIVATION_CALLS, FAMILIES, build, inputs
-from rheobase import convert, inspect, prepare
+from families import ACTIVATION_CALLS, FAMILIES, Applied, build, inputs
+from rheobase import convert, evaluate, inspect, prepare, simulate
 from rheobase.graph import CaptureError, capture
 from rheobase.operations import Scale
 
@@ -156,6 +156,58 @@ def test_refusals_name_the_place_and_the_remedy(model: nn.Module, place: str, re
     assert remedy in str(error.value)
 
 
+class Named(nn.Module):
+    """A function in the place of a folder of layers, and calls that are named like parts of every module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = nn.Sequential(nn.Linear(12, 8), nn.ReLU())
+        self.first, self.last = nn.Linear(12, 12), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.relu(F.relu(self.first(x))))
+
+
+TWICE = {
+    "names": Named,
+    "r + r": lambda: Applied(lambda r: r + r),
+    "r * r": lambda: Applied(lambda r: r * r),
+    "r - r/2 + r": lambda: Applied(lambda r: r - 0.5 * r + r),
+    "r beside r": lambda: Applied(lambda r: torch.cat([r, r], 1), 16),
+    "r, -r, r": lambda: Applied(lambda r: torch.cat([r, -r, r], 1), 24),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*never activated:UserWarning")
+@pytest.mark.parametrize("name", TWICE)
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_name_or_a_signal_used_twice(name: str, per_channel: bool) -> None:
+    torch.manual_seed(0)
+    model, x = TWICE[name]().eval(), torch.randn(64, 12)
+    snn = convert(model, "max-norm", x, initial="half", per_channel=per_channel)
+    late = simulate(snn, x, 1024, at=[1024]).logits[0]
+    assert (late - model(x)).abs().max() < 0.02
+    assert evaluate(snn, (x, torch.zeros(64, dtype=torch.int64)), 4, progress=False).sop[-1] > 0
+
+
+@pytest.mark.parametrize("length", [2, 4, 8])
+def test_thresholds_of_each_position_are_not_those_of_each_feature(length: int) -> None:
+    """A linear layer reads features, the last dimension; a threshold per channel is one of the second."""
+    torch.manual_seed(0)
+    x = torch.randn(16, length, 12)
+    layers = nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * length, 3)
+    model = nn.Sequential(*layers).eval()
+    snn = convert(model, "max-norm", x, per_channel=True)
+    assert torch.allclose(snn(x), model(x), atol=1e-5)
+
+
+def test_a_change_to_whole_numbers_is_refused() -> None:
+    model = Applied(lambda r: r.to(torch.int32).to(torch.float32)).eval()
+    for example in (torch.rand(2, 12), None):
+        with pytest.raises(CaptureError, match=r"a change to torch\.int32 rounds the signal"):
+            capture(model, example)
+
+
 def test_all_refusals_are_named_at_once() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU(), nn.Conv2d(4, 4, 1), nn.Tanh(), nn.ReLU())
     coverage = inspect(model, inputs(), show=False)
@@ -193,6 +245,11 @@ def test_bad_weights_and_examples() -> None:
         capture(build("Plain"), torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
     with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
         capture(lambda x: x, inputs())  # type: ignore[arg-type]
+    for example in (inputs()[:0], torch.rand(8)):
+        with pytest.raises(ValueError, match="expected a batch of at least one sample"):
+            inspect(build("Plain"), example)
+    with pytest.raises(CaptureError, match="no activation was found"):
+        prepare(nn.Sequential(nn.Linear(8, 4)))
 
 
 def test_prepare_keeps_names_training_flag_and_shared_weights() -> None:

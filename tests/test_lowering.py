@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from families import Applied
 from rheobase import inspect
 from rheobase.graph import CaptureError, capture
 
@@ -62,6 +63,54 @@ def test_what_follows_a_refusal_is_judged_by_its_own_shape(x: Tensor) -> None:
     assert [line.name for line in refused] == ["cat", "add"]
     assert "a constant (Tensor) as if it were a signal" in refused[0].becomes
     assert "differs within a channel" in refused[1].becomes
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: torch.rsub(r, 3),
+        lambda r: torch.rsub(r, 3, alpha=2),
+        lambda r: 3 - r,
+        lambda r: torch.sub(torch.tensor(3.0), r, alpha=2),
+        lambda r: torch.add(torch.tensor(3.0), r, alpha=2),
+        lambda r: torch.add(r, 3, alpha=2),
+        lambda r: torch.sub(r, r.mean(1, keepdim=True), alpha=2),
+        lambda r: torch.rsub(r, r, alpha=3),
+    ],
+)
+@pytest.mark.parametrize("shown", [True, False])
+def test_sums_with_a_factor_have_the_right_sign(function, shown: bool) -> None:
+    """Also where no example is given, with which a wrong sign would be noticed."""
+    torch.manual_seed(0)
+    model, x = Applied(function).eval(), torch.randn(6, 12)
+    assert torch.allclose(capture(model, x if shown else None).module(x), model(x), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: r.movedim(1, -1),
+        lambda r: torch.moveaxis(r, -1, 1),
+        lambda r: r.transpose(dim0=1, dim1=2),
+        lambda r: r.swapaxes(2, 1),
+        lambda r: torch.permute(r, (0, 2, 1)),
+        lambda r: r.permute(0, -1, 1),
+    ],
+)
+def test_dimensions_move_as_torch_moves_them(function) -> None:
+    torch.manual_seed(0)
+    model, x = Applied(function, 5).eval(), torch.randn(6, 5, 12)
+    assert torch.allclose(capture(model, x).module(x), model(x), atol=1e-5)
+
+
+def test_what_would_be_lost_is_refused() -> None:
+    x = torch.rand(2, 1, 6, 12)
+    with pytest.raises(CaptureError, match="makes a signal of shape"):
+        capture(Applied(lambda r: r + torch.ones(1, 4, 1, 1)), x)
+    smooth = Applied(lambda r: F.interpolate(r, size=(6, 8), mode="bilinear", antialias=True))
+    for example in (x, None):
+        with pytest.raises(CaptureError, match="antialias=False"):
+            capture(smooth, example)
 
 
 def test_a_constant_for_each_sample_is_refused(x: Tensor) -> None:

@@ -91,6 +91,24 @@ def test_unknown_names_and_settings() -> None:
         convert(models.build("small").eval(), "opi")
 
 
+def test_settings_are_of_their_kind() -> None:
+    with pytest.raises(TypeError, match="percentile must be a number, got 'high'"):
+        methods.get("robust-norm", percentile="high")
+    with pytest.raises(TypeError, match="per_channel must be True or False, got 'maybe'"):
+        methods.get("max-norm", per_channel="maybe")
+    with pytest.raises(TypeError, match="factor must be a number or None, got True"):
+        methods.get("rmp", factor=True)
+    with pytest.raises(TypeError, match="a method is a name"):
+        methods.get(methods.find("max-norm"))  # type: ignore[arg-type]
+    assert methods.get("rmp", factor=1) == methods.get("rmp", factor=1.0)
+
+
+def test_a_neuron_of_any_kind_is_strict_where_asked() -> None:
+    model, x = models.build("small").eval(), torch.rand(4, 1, 8, 8)
+    for name in ("max-norm", "few-spikes"):
+        assert all(n.strict for n in convert(model, name, x, strict=True).neurons.values())
+
+
 def test_statistics_do_not_depend_on_batches(trained: nn.Module, digits: datasets.Dataset) -> None:
     x = digits.train.normalise(digits.train.images[:300])
     whole = convert(trained, "max-norm", x)

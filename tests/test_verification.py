@@ -116,6 +116,19 @@ def test_another_network_fails() -> None:
         verify(build("Plain", seed=1), snn, x, long=64)
 
 
+def test_bad_requests() -> None:
+    x = inputs(16)
+    model = build("Plain")
+    snn = convert(model, "max-norm", x)
+    with pytest.raises(TypeError, match="expected a spiking network"):
+        verify(snn, model, x)  # type: ignore[arg-type]
+    for asked in ({"samples": 0}, {"steps": 0}, {"long": 3}):
+        with pytest.raises(ValueError, match="a verification needs"):
+            verify(model, snn, x, **asked)
+    with pytest.raises(ValueError, match="one of nothing, biases, weights"):
+        verify(model, snn, x, fitted="all")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "fault", ["forgets", "late", "lossy", "strict"], ids=["forgets", "late", "lossy", "strict"]
 )

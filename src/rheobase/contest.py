@@ -1,6 +1,6 @@
 """Comparison: one trained network, every method, every start asked for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
@@ -14,7 +14,7 @@ from rheobase.coding import Coding, ConstantCurrent
 from rheobase.conversion import convert
 from rheobase.datasets import Data, batches
 from rheobase.evaluation import evaluate
-from rheobase.membrane import Half, Initial, Zero
+from rheobase.membrane import Initial, parse
 from rheobase.methods import Method
 from rheobase.progress import display
 from rheobase.records import environment
@@ -58,6 +58,7 @@ class Comparison:
         rows: The methods, in the order asked for.
         seconds: How long it took.
         versions: Of what it ran on.
+        command: The command line, where it was one.
     """
 
     title: str
@@ -67,6 +68,7 @@ class Comparison:
     rows: tuple[Row, ...]
     seconds: float
     versions: dict[str, str]
+    command: str = ""
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
@@ -84,7 +86,7 @@ def compare(
     test: Data,
     *,
     names: Sequence[str] | None = None,
-    initials: Sequence[Initial] = (Zero(), Half()),
+    initials: Sequence[Initial | str | float] = ("zero", "half"),
     steps: Sequence[int] = (8, 16, 32, 64, 128),
     coding: Literal["constant", "own"] = "constant",
     trained: Mapping[str, nn.Module] | None = None,
@@ -101,7 +103,7 @@ def compare(
         calibration: Training data for methods that measure the network.
         test: Labelled data to measure on.
         names: The methods; by default all.
-        initials: The starts. A method whose paper has another of its own is run with that too.
+        initials: The starts, or their names. A method whose paper has another one is run with that too.
         steps: The columns. A method meant for a certain number of steps is converted for the first of them.
         coding: `constant` shows every method the same constant input; `own` uses the coding of its paper.
         trained: Networks that were trained for methods which need that, by the methods' names.
@@ -110,11 +112,17 @@ def compare(
         progress: Whether to show a progress bar.
     """
     began = perf_counter()
-    names = methods.names() if names is None else list(names)
-    chosen = {name: _configure(name, min(steps), (settings or {}).get(name, {})) for name in names}
+    columns = _columns(steps)
+    if coding not in ("constant", "own"):
+        raise ValueError(f"coding is 'constant' for all or 'own' for each method's, got {coding!r}")
+    names = methods.names() if names is None else [names] if isinstance(names, str) else list(names)
+    for name in (*(trained or {}), *(settings or {})):
+        methods.find(name)
+    chosen = {name: _configure(name, columns[0], (settings or {}).get(name, {})) for name in names}
+    starts = [parse(start) for start in ([initials] if isinstance(initials, str) else initials)]
     scale = max(x.abs().max().item() for x, _ in batches(calibration, what="calibration data"))
     rows: list[Row] = []
-    plan = [(method, start) for method in chosen.values() for start in _starts(method, initials)]
+    plan = [(method, start) for method in chosen.values() for start in _starts(method, starts)]
     with display("comparing", len(plan), shown=progress) as bar:
         try:
             for method, initial in plan:
@@ -124,7 +132,7 @@ def compare(
                     rows.append(Row(method.name, str(initial), note=note))
                 else:
                     shown = ConstantCurrent() if coding == "constant" else _fit(method.coding, scale)
-                    rows.append(_measure(network, method, initial, shown, calibration, test, sorted(steps)))
+                    rows.append(_measure(network, method, initial, shown, calibration, test, columns))
                 bar.advance()
         except KeyboardInterrupt:
             if not any(row.steps for row in rows):
@@ -133,9 +141,20 @@ def compare(
             rows += [
                 Row(method.name, str(start), note="stopped before it was measured") for method, start in rest
             ]
+    failed = [row.note for row in rows if row.note.startswith("could not convert")]
+    if failed and not any(row.steps for row in rows):
+        raise ValueError(failed[0])
     samples = sum(len(x) for x, _ in batches(test, what="test data"))
     ann, seconds = 100 * accuracy(model, test), perf_counter() - began
-    return Comparison(title, samples, ann, tuple(sorted(steps)), tuple(rows), seconds, environment())
+    return Comparison(title, samples, ann, columns, tuple(rows), seconds, environment())
+
+
+def _columns(steps: Sequence[int]) -> tuple[int, ...]:
+    """The numbers of steps in order, each once."""
+    columns = tuple(sorted(set(steps))) if isinstance(steps, Iterable) else (steps,)
+    if not columns or not all(isinstance(t, int) and t > 0 for t in columns):
+        raise ValueError(f"steps are whole numbers of at least 1, as (8, 16, 32), got {steps!r}")
+    return columns
 
 
 def _starts(method: Method, initials: Sequence[Initial]) -> list[Initial]:
@@ -166,8 +185,11 @@ def _measure(
     test: Data,
     columns: Sequence[int],
 ) -> Row:
-    with torch.random.fork_rng():
-        snn = convert(network, method, calibration, initial=initial, coding=coding)
+    try:
+        with torch.random.fork_rng():
+            snn = convert(network, method, calibration, initial=initial, coding=coding)
+    except ValueError as error:
+        return Row(method.name, str(initial), note=f"could not convert the network: {error}")
     window = max((n.window or 0 for n in snn.neurons.values()), default=0)
     result = evaluate(snn, test, window or columns[-1], progress=False)
     return Row(

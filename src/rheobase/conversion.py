@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase import methods
+from rheobase import coding as codings
+from rheobase import membrane, methods
 from rheobase.activations import Rectifier
 from rheobase.coding import Coding
 from rheobase.datasets import batches
@@ -18,7 +19,7 @@ from rheobase.folding import fold_amplitudes
 from rheobase.graph import Network, capture, replace_sites
 from rheobase.membrane import Initial
 from rheobase.methods import Method, Observer
-from rheobase.neurons import IntegrateFire
+from rheobase.neurons import FewSpikes, IntegrateFire
 from rheobase.snn import SNN, Provenance
 from rheobase.weights import full_precision, run
 
@@ -53,11 +54,10 @@ def prepare(model: nn.Module, method: str | Method = "opi", **settings: Any) -> 
         CaptureError: If the model has something that could not be converted after the training.
     """
     chosen = methods.get(method, **settings)
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    prepared = replace_sites(model, chosen.activation, _average, chosen.handles).to(device)
+    prepared = replace_sites(model, chosen.activation, _average, chosen.handles)
     if not any(True for _ in prepared.parameters()):
         raise ValueError("the model has no parameters to train")
-    return prepared
+    return prepared.to(next((p.device for p in model.parameters()), torch.device("cpu")))
 
 
 def convert(
@@ -65,8 +65,8 @@ def convert(
     method: str | Method = "opi",
     calibration: Any = None,
     *,
-    initial: Initial | None = None,
-    coding: Coding | None = None,
+    initial: Initial | str | float | None = None,
+    coding: Coding | str | None = None,
     strict: bool | None = None,
     example: Tensor | None = None,
     **settings: Any,
@@ -78,8 +78,10 @@ def convert(
         method: A method, or its name with its `settings`.
         calibration: Training inputs for methods that measure the network: a tensor, a `Split`, a DataLoader
             or a list of batches. Never test data.
-        initial: How membranes start; by default as the method's paper has it.
-        coding: How inputs become current; by default as the method's paper has it.
+        initial: How membranes start: a start, its name ("half", "zero" …), or a fraction of the threshold. By
+            default as the method's paper has it.
+        coding: How inputs become current: a coding or its name ("constant", "poisson" …). By default as the
+            method's paper has it.
         strict: Whether a neuron fires only above its threshold (True) or also on it (False).
         example: One batch of inputs, where there is no calibration data: lets shapes be known and the
             captured network be checked.
@@ -90,7 +92,8 @@ def convert(
         ValueError: If the method lacks what it needs: calibration data, or its own training.
     """
     chosen = methods.get(method, **settings)
-    initial = chosen.initial if initial is None else initial
+    initial = chosen.initial if initial is None else membrane.parse(initial)
+    coding = chosen.coding if coding is None else codings.parse(coding)
     inputs = _calibration_inputs(chosen, initial, calibration)
     example = next(inputs()) if example is None and calibration is not None else example
     network = capture(model, example, chosen.handles)
@@ -103,13 +106,13 @@ def convert(
         if isinstance(site.activation, Rectifier) and site.bound is not None:
             neuron.limit(site.bound)
         neuron.initial = initial
-        if strict is not None and isinstance(neuron, IntegrateFire):
+        if strict is not None and isinstance(neuron, (FewSpikes, IntegrateFire)):
             neuron.strict = strict
         module.set_submodule(site.name, neuron)
     snn = SNN(
         module.eval(),
         [site.name for site in network.sites],
-        chosen.coding if coding is None else coding,
+        coding,
         None if example is None else tuple(example.shape[1:]),
         Provenance(chosen.name, dataclasses.asdict(chosen), str(initial)),
     )

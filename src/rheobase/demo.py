@@ -43,7 +43,7 @@ def run(out: Path, dataset: str, root: Path | None) -> Demonstration:
     )
     page = accuracy_page(
         f"rheobase on {data.name}",
-        {f"start {name}": result for name, result in reversed(results.items())},
+        {f"start {name}": result for name, result in results.items()},
         ann,
         out / "index.html",
     )

@@ -10,11 +10,12 @@ overcounts.) A *SOP*, or synaptic operation, is one spike arriving at one neuron
 
 import math
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from rheobase.plain import copy_model
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -76,7 +77,7 @@ def count_operations(model: nn.Module, example_input: Tensor) -> Operations:
 
     if example_input.dim() < 2 or len(example_input) == 0:
         raise ValueError(f"expected a batch of at least one image, got shape {tuple(example_input.shape)}")
-    copy = deepcopy(model).eval()
+    copy = copy_model(model)
     layers: list[LayerOperations] = []
     for name, module in copy.named_modules():
         if isinstance(module, COUNTED):
@@ -155,17 +156,33 @@ CMOS_45NM = Convention(
     citation="32-bit floating point in 45 nm at 0.9 V: 3.7 pJ per multiplication, 0.9 pJ per addition. "
     "Horowitz, Computing's Energy Problem (and What We Can Do about It), ISSCC 2014",
 )
-"""The same chip for both networks: pass `Operations.mac`, and the MACs of the first layer at every step."""
+"""The same chip for both networks: pass `Operations.mac`, and the MACs of the spiking one's analog values."""
 
 CONVENTIONS = {convention.name: convention for convention in (PAPER, CMOS_45NM)}
 
 
-def ann_joules(flop: float, convention: Convention = PAPER) -> float:
+def find_convention(convention: Convention | str) -> Convention:
+    """A convention as it is, or by its name.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    if isinstance(convention, Convention):
+        return convention
+    if convention not in CONVENTIONS:
+        known = ", ".join(CONVENTIONS)
+        raise ValueError(
+            f"unknown energy convention {convention!r}: give one of {known}, or a rheobase.energy.Convention"
+        )
+    return CONVENTIONS[convention]
+
+
+def ann_joules(flop: float, convention: Convention | str = PAPER) -> float:
     """Joules of an ordinary network that runs this many operations."""
-    return flop * convention.mac
+    return flop * find_convention(convention).mac
 
 
-def snn_joules(sop: float, mac: float = 0, convention: Convention = PAPER) -> float:
+def snn_joules(sop: float, mac: float = 0, convention: Convention | str = PAPER) -> float:
     """Joules of a spiking network, over all its steps.
 
     Args:
@@ -174,4 +191,5 @@ def snn_joules(sop: float, mac: float = 0, convention: Convention = PAPER) -> fl
             the convention says so.
         convention: What each costs.
     """
+    convention = find_convention(convention)
     return sop * convention.sop + (mac * convention.mac if convention.analog else 0)

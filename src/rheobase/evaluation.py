@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from rheobase.datasets import Split, batches
-from rheobase.energy import PAPER, Convention, snn_joules
+from rheobase.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.exit import Exit
 from rheobase.kernels import choose_backend
 from rheobase.parallel import present_ranks
 from rheobase.progress import display
 from rheobase.schedule import schedule
 from rheobase.simulation import Simulator
-from rheobase.snn import SNN
+from rheobase.snn import SNN, expect_snn
 from rheobase.synapses import Synapses, count_synapses
 
 
@@ -79,7 +79,7 @@ def evaluate(
     batch_size: int | None = None,
     memory: int | None = None,
     pooled_units: bool = False,
-    convention: Convention = PAPER,
+    convention: Convention | str = PAPER,
     exit: Exit | None = None,
     profile: str = "exact",
     progress: bool = True,
@@ -97,13 +97,20 @@ def evaluate(
         memory: A cap in bytes on what a run holds at a time.
         pooled_units: Count synaptic operations behind average pooling by pooled units that are not zero,
             instead of by the spikes that went in.
-        convention: What an operation costs.
+        convention: What an operation costs: a convention, or its name (`paper`, `45nm`).
         exit: When an image leaves because its answer is safe. It keeps that answer and costs nothing more;
             accuracy after a step belongs to the mean `latency` up to it.
         profile: The arithmetic, as in `simulate`.
         progress: Whether to show a progress bar.
+
+    Raises:
+        ValueError: If the data has no labels, or others than the network has outputs.
     """
     began = perf_counter()
+    expect_snn(snn)
+    convention = find_convention(convention)
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
     ranks = present_ranks()
     counts = torch.zeros(3 + len(snn.sites), steps, dtype=torch.float64)  # whole numbers are exact in it
     right, exits, sop, *spikes = counts
@@ -121,6 +128,7 @@ def evaluate(
             )
             if number % ranks.count == ranks.rank:
                 run = simulator.run(x, samples, exit=exit)
+                check_labels(y, run.logits)
                 exits += torch.bincount(run.left.cpu() - 1, minlength=steps)
                 right[run.at[0] - 1 :] += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
                 sop += run.sop.cpu()
@@ -152,6 +160,25 @@ def evaluate(
         profile=simulator.profile.name,
         exits=leaving,
     )
+
+
+def check_labels(y: Tensor, logits_SBK: Tensor) -> None:
+    """Refuse labels that no output of the network stands for.
+
+    Raises:
+        ValueError: There are some, or the network's output is not one number for each class.
+    """
+    if logits_SBK.dim() != 3:
+        raise ValueError(
+            f"the network gives outputs of shape {tuple(logits_SBK.shape[2:])} for an input: accuracy needs "
+            "one number for each class"
+        )
+    low, high, classes = int(y.min()), int(y.max()), logits_SBK.shape[-1]
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"the labels run from {low} to {high}, and the network has {classes} outputs: labels must lie in "
+            f"0…{classes - 1}"
+        )
 
 
 def _latency(exits: list[int], samples: int) -> list[float]:

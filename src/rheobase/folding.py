@@ -158,8 +158,9 @@ def _carry(
         return amplitude
     if isinstance(operation, SYNAPTIC):
         count = _in_channels(operation)
-        if first.dim() == 1 and first.numel() != count:
-            if not isinstance(operation, nn.Linear) or count % first.numel():
+        across = isinstance(operation, nn.Linear) and len(inputs[0].meta.get("shape", (0, 0))) != 2
+        if first.dim() == 1 and (across or first.numel() != count):
+            if across or not isinstance(operation, nn.Linear) or count % first.numel():
                 _settle(module, node, pending)
                 return torch.ones_like(first.flatten()[0])
             first = first.repeat_interleave(count // first.numel())  # channels flattened with their positions

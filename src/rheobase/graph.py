@@ -5,10 +5,9 @@ so that a ReLU module used twice is two sites. Where an example input is given, 
 beside the original, and a difference is an error: there is no silent half-conversion.
 """
 
-import copy
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,6 +20,7 @@ from rheobase.activations import Activation
 from rheobase.folding import fold_scales
 from rheobase.lowering import Lowering, NeedsExample, Row
 from rheobase.operations import Scale
+from rheobase.plain import copy_model, is_torchs, layer_type
 from rheobase.rules import rules_with
 
 _OTHERS = tuple(str(Path(file).parent) for file in (torch.__file__, __file__))
@@ -68,11 +68,7 @@ def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[s
     traced, lowering = lower(model, example, handles)
     _raise_refusals(lowering.rows)
     network = _assemble(traced, lowering)
-    if not network.sites:
-        raise CaptureError(
-            "no activation was found in the model, so there is nothing to turn into neurons: it must contain "
-            "at least one ReLU (nn.ReLU, F.relu, clamp(min=0), ReLU6 …)"
-        )
+    _expect_sites(network.sites)
     if example is not None:
         _check_equal(traced, network.module, lowering.left_out, example)
     return network
@@ -85,16 +81,24 @@ def _raise_refusals(rows: list[Row]) -> None:
         raise CaptureError("this model cannot be converted as it is:\n" + "\n".join(lines))
 
 
+def _expect_sites(sites: Collection[Any]) -> None:
+    if not sites:
+        raise CaptureError(
+            "no activation was found in the model, so there is nothing to turn into neurons: it must contain "
+            "at least one ReLU (nn.ReLU, F.relu, clamp(min=0), ReLU6 …)"
+        )
+
+
 def lower(
     model: nn.Module, example: Tensor | None = None, handles: Sequence[str] = ()
 ) -> tuple[fx.GraphModule, Lowering]:
     """Trace a copy of the model and lower it; refusals are rows of the lowering, not errors."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
-    _check_finite(model)
-    traced = trace(copy.deepcopy(model).eval())
+        raise TypeError(f"expected a torch.nn.Module, got {model!r}")
+    _check_model(model)
+    traced = trace(copy_model(model))
+    _check_inputs(traced)
     if example is not None:
-        example = example[:2]
         _propagate(traced, example)
     lowering = Lowering(traced, rules_with(handles), shapes_known=example is not None)
     lowering.run()
@@ -119,7 +123,8 @@ def trace(model: nn.Module) -> fx.GraphModule:
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, Activation) or super().is_leaf_module(m, module_qualified_name)
+        inherits = is_torchs(layer_type(m)) and not isinstance(m, nn.Sequential)
+        return inherits or isinstance(m, Activation) or super().is_leaf_module(m, module_qualified_name)
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
@@ -159,8 +164,13 @@ def _propagate(traced: fx.GraphModule, example: Tensor) -> None:
         raise TypeError(
             f"the example input must be of floating point, got {example.dtype}: normalise it first"
         )
+    if example.dim() < 2 or example.numel() == 0:
+        raise ValueError(
+            f"the example input has shape {tuple(example.shape)}: expected a batch of at least one sample"
+        )
     if not example.isfinite().all():
         raise ValueError("the example input has NaN or infinite values")
+    example = example[:2]
     try:
         with torch.no_grad():
             _Shapes(traced).run(example)
@@ -193,12 +203,35 @@ def _assemble(traced: fx.GraphModule, lowering: Lowering) -> Network:
     return Network(module, sites, lowering.rows)
 
 
-def _check_finite(model: nn.Module) -> None:
+def _check_model(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            where = f"its part {name!r} is" if name else "it is"
+            raise CaptureError(
+                f"the model could not be traced: {where} TorchScript\n"
+                "  -> pass the Python model that it was made from"
+            )
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if tensor.is_floating_point() and not tensor.isfinite().all():
+        if not tensor.is_floating_point():
+            continue
+        if tensor.dtype not in (torch.float32, torch.float64):
+            raise CaptureError(
+                f"the model's {name} is of {tensor.dtype}, and membranes are kept in float32 or float64\n"
+                "  -> pass model.float(), and inputs of float32"
+            )
+        if not tensor.isfinite().all():
             raise ValueError(
                 f"the model's {name} holds NaN or infinite values: train it again or load other weights"
             )
+
+
+def _check_inputs(traced: fx.GraphModule) -> None:
+    needed = [str(n.target) for n in traced.graph.nodes if n.op == "placeholder" and not n.args]
+    if len(needed) > 1:
+        raise CaptureError(
+            f"the model takes {len(needed)} inputs ({', '.join(needed)}), and a spiking network takes one\n"
+            "  -> wrap the model so that it takes one tensor"
+        )
 
 
 def _check_equal(
@@ -241,6 +274,7 @@ def replace_sites(
     """
     traced, lowering = lower(model, handles=handles)
     _raise_refusals([row for row in lowering.rows if row.remedy != NeedsExample("").remedy])
+    _expect_sites(lowering.sites)
     graph = traced.graph
     for node, (placed, bound, inplace) in lowering.sites.items():
         name = str(placed.target)

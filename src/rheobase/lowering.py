@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.activations import Activation
+from rheobase.operations import Scale
+from rheobase.plain import has_hooks, is_torchs, layer_type
 
 Rule = Callable[..., Any]
 """Takes a call and its arguments, gives the node or value that the call became."""
@@ -60,7 +62,8 @@ class Lowering:
         self.max_pools: dict[fx.Node, nn.Module] = {}
         self.dropouts: dict[fx.Node, nn.Module] = {}
         self.left_out: nn.Module | None = None
-        self._names: set[str] = set()
+        called = [str(n.target).split(".") for n in traced.graph.nodes if n.op == "call_module"]
+        self._folders = {".".join(parts[:end]) for parts in called for end in range(1, len(parts))}
 
     def run(self) -> None:
         """Lower every call; refusals are collected in `rows`, not raised."""
@@ -75,13 +78,9 @@ class Lowering:
                 self._call(node)
 
     def _input(self, node: fx.Node) -> None:
-        if self.graph.nodes and any(n.op == "placeholder" for n in self.graph.nodes):
-            if node.args:  # a default value: the model can run without this input
-                self.values[node] = node.args[0]
-                return
-            self.rows.append(
-                Row(node.name, "input", remedy="wrap the model so that it takes one tensor", refused=True)
-            )
+        if any(n.op == "placeholder" for n in self.graph.nodes):
+            self.values[node] = node.args[0]  # a default value: the model can run without this input
+            return
         self.values[node] = placed = self.graph.placeholder(node.name)
         placed.meta.update(node.meta)
 
@@ -130,10 +129,9 @@ class Lowering:
     def add(self, name: str, module: nn.Module, inputs: Sequence[fx.Node]) -> fx.Node:
         """Put an operation under a free name and call it."""
         free, number = name, 1
-        while free in self._names:
+        while not self._is_free(free):
             number += 1
             free = f"{name}_{number}"
-        self._names.add(free)
         parent, _, leaf = free.rpartition(".")
         holder = self.root
         for part in parent.split(".") if parent else ():
@@ -142,6 +140,13 @@ class Lowering:
             holder = holder.get_submodule(part)
         holder.add_module(leaf, module)
         return self.graph.call_module(free, tuple(inputs))
+
+    def _is_free(self, path: str) -> bool:
+        """Whether no operation has this name, none is to lie below it, and it is no attribute of modules."""
+        holder: Any = self.root
+        for part in path.split("."):
+            holder = getattr(holder, part, None)
+        return holder is None and path not in self._folders
 
 
 @dataclass
@@ -182,12 +187,23 @@ class Call:
     def emit(self, module: nn.Module, *inputs: fx.Node, becomes: str = "") -> fx.Node:
         """Add an operation; the row says what the call became."""
         self._expect_signals(*inputs)
-        node = self.lowering.add(self.row.name, module, inputs)
+        node = self.lowering.add(self.row.name, module, self._apart(inputs))
         if "shape" in self.node.meta:
             node.meta["shape"] = self.node.meta["shape"]
         self.row.nodes.append(node)
         self.row.becomes = becomes or self.row.becomes or type(module).__name__
         return node
+
+    def _apart(self, inputs: Sequence[fx.Node]) -> list[fx.Node]:
+        """The inputs, each signal once: one that is read again is read through a scale of one."""
+        found: list[fx.Node] = []
+        for x in inputs:
+            if x in found:
+                again = self.lowering.add(self.row.name, Scale(torch.ones(())), [x])
+                again.meta.update(x.meta)
+                x = again
+            found.append(x)
+        return found
 
     def _expect_signals(self, *inputs: fx.Node) -> None:
         for x in inputs:
@@ -221,10 +237,7 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
     args = call.lowering._resolve(call.node.args)
     kwargs = call.lowering._resolve(call.node.kwargs)
     if module is not None:
-        handler = rules["Activation"] if isinstance(module, Activation) else rules.get(type(module).__name__)
-        if handler is None:
-            raise _refuse(type(module).__name__)
-        return handler(call, *args, module=module, **kwargs)
+        return _rule_of(module, rules)(call, *args, module=module, **kwargs)
     name = call.function
     if _is_constant(call, args, kwargs):
         call.row.becomes = "constant"
@@ -246,6 +259,22 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
             f"{name} is called in a way that is not understood ({error})",
             "call it as in PyTorch's documentation",
         ) from None
+
+
+def _rule_of(module: nn.Module, rules: Mapping[str, Rule]) -> Rule:
+    if has_hooks(module):
+        raise Refusal(
+            "it has a forward hook, which may change what it computes",
+            "remove the hook, by .remove() of what register_forward_hook gave",
+        )
+    if isinstance(module, Activation):
+        return rules["Activation"]
+    kind = layer_type(module)
+    if not is_torchs(kind):
+        raise _refuse(f"{kind.__module__}.{kind.__name__}")
+    if kind.__name__ not in rules:
+        raise _refuse(kind.__name__)
+    return rules[kind.__name__]
 
 
 def _is_constant(call: Call, args: Any, kwargs: Any) -> bool:
@@ -356,11 +385,8 @@ def _name(node: fx.Node) -> str:
 
 def _describe(node: fx.Node, module: nn.Module | None) -> str:
     if module is not None:
-        return (
-            f"nn.{type(module).__name__}"
-            if type(module).__module__.startswith("torch.nn")
-            else type(module).__name__
-        )
+        kind = type(module)
+        return f"nn.{kind.__name__}" if kind.__module__.startswith("torch.nn") else kind.__name__
     if isinstance(node.target, str):
         return f"x.{node.target}()"
     return f"{getattr(node.target, '__name__', node.target)}()"

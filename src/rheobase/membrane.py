@@ -5,6 +5,8 @@ Random starts are drawn for each neuron and sample from (seed, site, sample), so
 nor the order of batches changes a result.
 """
 
+import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -48,6 +50,9 @@ class Constant(Initial):
 
     fraction: float
 
+    def __post_init__(self) -> None:
+        _check_fractions(self, "fraction")
+
     def __str__(self) -> str:
         return {0.0: "zero", 0.5: "half"}.get(self.fraction, f"{self.fraction:g}")
 
@@ -73,6 +78,10 @@ class Uniform(Initial):
     high: float = 1.0
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        _check_fractions(self, "low", "high")
+        _check_seed(self.seed)
+
     def __str__(self) -> str:
         return f"uniform({self.low:g}, {self.high:g})"
 
@@ -92,6 +101,10 @@ class Gaussian(Initial):
     mean: float = 0.5
     deviation: float = 12**-0.5
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_fractions(self, "mean", "deviation")
+        _check_seed(self.seed)
 
     def __str__(self) -> str:
         return f"gaussian({self.mean:g}, {self.deviation:.3g})"
@@ -189,25 +202,48 @@ NAMED: dict[str, Callable[[], Initial]] = {
 }
 
 
-def parse(text: str) -> Initial:
-    """An initial potential from its name, searched:STEPS, or a number: the fraction of the threshold.
+def parse(start: Initial | str | float) -> Initial:
+    """A start as it is, from its name, from searched:STEPS, or from a number: the fraction of the threshold.
 
     Raises:
-        ValueError: If it is none of these.
+        ValueError: If it is a text, and none of these.
+        TypeError: If it is something else.
     """
-    if text in NAMED:
-        return NAMED[text]()
-    name, _, number = text.partition(":")
+    if isinstance(start, Initial):
+        return start
+    if isinstance(start, (int, float)) and not isinstance(start, bool):
+        return Constant(start)
+    known = f"{', '.join(NAMED)}, searched:8 for runs of 8 steps, or a fraction such as 0.4"
+    if not isinstance(start, str):
+        hint = f": call it, {start.__name__}()" if callable(start) and hasattr(start, "__name__") else ""
+        raise TypeError(
+            f"an initial potential is one of rheobase.Half(), Zero(), Constant(0.4) …, or of {known}; "
+            f"got {start!r}{hint}"
+        )
+    if start in NAMED:
+        return NAMED[start]()
+    name, _, number = start.partition(":")
     if name == "searched" and number.isdecimal():
         return Searched(int(number))
     try:
-        return Constant(float(text))
+        fraction = float(start)
     except ValueError:
-        known = ", ".join(NAMED)
-        raise ValueError(
-            f"unknown initial potential {text!r}: give one of {known}, searched:8 for runs of 8 steps, or a "
-            "fraction such as 0.4"
-        ) from None
+        raise ValueError(f"unknown initial potential {start!r}: give one of {known}") from None
+    return Constant(fraction)
+
+
+def _check_fractions(start: Initial, *names: str) -> None:
+    for name in names:
+        value = getattr(start, name)
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(
+                f"the {name} of a start is a finite number, in units of the threshold; got {value!r}"
+            )
+
+
+def _check_seed(seed: int) -> None:
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"a seed is a whole number of at least 0, got {seed!r}")
 
 
 def _draw(
@@ -220,7 +256,8 @@ def _draw(
     generator = torch.Generator()
     rows = []
     for sample in range(first_sample, first_sample + shape[0]):
-        # A prime stride for each axis keeps the seeds of different (seed, site, sample) apart.
-        generator.manual_seed((seed * 1_000_003 + site) * 2_147_483_647 + sample)
+        # A hash, as torch's generator takes no more than 32 bits of a seed: multiples and sums would collide.
+        mixed = hashlib.blake2b(f"{seed}/{site}/{sample}".encode(), digest_size=4).digest()
+        generator.manual_seed(int.from_bytes(mixed))
         rows.append(distribution(shape[1:], generator=generator))
     return torch.stack(rows)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from typing import Any
 
 
@@ -39,12 +39,9 @@ def display(title: str, total: int | None, done: int = 0, *, shown: bool = True)
     if not sys.stderr.isatty():
         yield Display(advance=lambda: None, say=_print)
         return
-    from rich.console import Console
-
-    with _bar(Console(stderr=True)) as bar:
+    with _bar() as bar:
         task = bar.add_task(title, total=total, completed=done)
-        show = partial(bar.console.out, highlight=False)
-        yield Display(advance=lambda: bar.advance(task), say=show)
+        yield Display(advance=lambda: bar.advance(task), say=bar.console.out)
 
 
 Add = Callable[[str, Sequence[str], str], None]
@@ -67,11 +64,10 @@ def live_table(title: str, columns: Sequence[str], total: int, *, shown: bool = 
     if not shown or not sys.stderr.isatty():
         yield lambda line, cells, style: _print(line) if shown else None
         return
-    from rich.console import Console, Group
+    from rich.console import Group
     from rich.live import Live
 
-    console = Console(stderr=True, highlight=False)
-    bar = _bar(console)
+    console, bar = _console(), _bar()
     task = bar.add_task(title, total=total)
     rows: list[tuple[Sequence[str], str]] = []
 
@@ -117,11 +113,19 @@ def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _bar(console: Any) -> Any:
+@cache
+def _console() -> Any:
+    """The one that bars and tables share, so that those inside others are drawn below them."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def _bar() -> Any:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console)
+    return Progress(*columns, console=_console(), transient=True)
 
 
 def _draw(columns: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) -> Any:

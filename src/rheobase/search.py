@@ -6,6 +6,7 @@ import torch
 
 from rheobase.comparison import ExactSum, activations, currents, mean_output, unit_of
 from rheobase.datasets import Data, batches
+from rheobase.evaluation import check_labels
 from rheobase.membrane import Constant, Searched, Zero
 from rheobase.progress import display
 from rheobase.simulation import simulate
@@ -78,6 +79,7 @@ def search_delay(snn: SNN, data: Data, steps: int, batch_size: int | None = None
         if y is None:
             raise ValueError("the search for a delay compares with labels: pass (inputs, labels)")
         run = simulate(snn, x.to(snn.device), steps, first_sample=first)
+        check_labels(y, run.logits)
         if run.at[0] == steps:
             return 0  # there is one answer, at the end, and nothing to wait for
         sums = torch.arange(1, steps + 1).view(-1, 1, 1) * run.logits.double().cpu()

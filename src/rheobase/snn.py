@@ -19,6 +19,18 @@ class Provenance:
     initial: str
 
 
+def expect_snn(network: object) -> None:
+    """Refuse what is not a converted network.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if not isinstance(network, SNN):
+        raise TypeError(
+            f"expected a spiking network, as rheobase.convert gives it, got {type(network).__name__}"
+        )
+
+
 class SNN(nn.Module):
     """A spiking network: a graph of operations with a neuron at every site.
 

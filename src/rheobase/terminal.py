@@ -90,9 +90,9 @@ def show_comparison(comparison: Comparison) -> None:
     """Print methods side by side."""
     table = _table("method", comparison.steps, "start")
     for row in comparison.rows:
-        values = [f"{row.accuracy[t]:.1f}" if t in row.accuracy else "–" for t in comparison.steps]
-        costs = _costs(row.spikes, row.sop, row.joules) if row.steps else ("", "", "")
-        table.add_row(row.method, row.initial, *values, *costs, style=None if row.steps else "dim")
+        if row.steps:
+            values = [f"{row.accuracy[t]:.1f}" if t in row.accuracy else "–" for t in comparison.steps]
+            table.add_row(row.method, row.initial, *values, *_costs(row.spikes, row.sop, row.joules))
     _print(table, comparison.steps[-1], comparison.ann_accuracy)
     for note in dict.fromkeys(row.note for row in comparison.rows if row.note):
         names = dict.fromkeys(row.method for row in comparison.rows if row.note == note)
@@ -119,7 +119,8 @@ def _print(table: Table, longest: int, ann: float | None) -> None:
         console.width = max(console.width, console.measure(table, options=wide).maximum)
     console.print(table)
     console.print(
-        f"Spikes, synaptic operations (SOP) and energy are those of one image over {longest} steps."
+        f"Spikes, synaptic operations (SOP) and energy are those of one image over {longest} steps.",
+        soft_wrap=True,
     )
     if ann is not None:
         console.print(f"The network before conversion: {ann:.2f} %.")

@@ -16,7 +16,7 @@ from rheobase.feeding import Draw, count_steps, feed, seed_of
 from rheobase.journal import Epoch, Journal
 from rheobase.parallel import Ranks, present_ranks
 from rheobase.progress import display, interruptible
-from rheobase.recipes import Recipe
+from rheobase.recipes import Recipe, find_recipe
 
 _SMALLEST_CLIP = 0.01  # of its start; below this a site passes next to nothing on
 _EPOCHS_TO_BEAT_CHANCE = 5
@@ -45,7 +45,7 @@ class CollapseError(RuntimeError):
 def train(
     model: nn.Module,
     data: Split | Folder,
-    recipe: Recipe,
+    recipe: Recipe | str,
     *,
     checkpoint: Path | str | None = None,
     resume: bool = True,
@@ -64,7 +64,7 @@ def train(
     Args:
         model: The network, on the device to train on.
         data: The training images: a `Split` is moved to the device as a whole, a `Folder` read on the way.
-        recipe: All settings that decide the result.
+        recipe: All settings that decide the result, or the name of such in `rheobase.recipes`.
         checkpoint: A file to keep the state of the training in, in a folder that all processes see.
         resume: Whether to go on from the checkpoint where there is one, or to start anew and replace it.
         save_every: Steps between two checkpoints, one epoch unless given. The end is always saved.
@@ -83,6 +83,7 @@ def train(
         KeyboardInterrupt: Ctrl-C was pressed. It takes effect after the step under way, and where one
             process trains alone that step is saved. A second Ctrl-C acts at once.
     """
+    recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
     ranks = present_ranks()
     steps = count_steps(data, recipe, ranks)
     save_every = steps if save_every is None else save_every

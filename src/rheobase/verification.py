@@ -16,7 +16,7 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, fx, nn
@@ -35,7 +35,7 @@ from rheobase.graph import Network
 from rheobase.neurons import IntegrateFire, Neuron
 from rheobase.operations import along_channels
 from rheobase.simulation import simulate
-from rheobase.snn import SNN
+from rheobase.snn import SNN, expect_snn
 
 Fitted = Literal["nothing", "biases", "weights"]
 
@@ -109,6 +109,14 @@ def verify(
     Raises:
         VerificationError: If a check fails.
     """
+    expect_snn(snn)
+    if samples < 1 or steps < 1 or long < 4:
+        raise ValueError(
+            "a verification needs samples and steps of at least 1 and a long run of at least 4 steps, got "
+            f"samples={samples}, steps={steps}, long={long}"
+        )
+    if fitted not in (None, *get_args(Fitted)):
+        raise ValueError(f"fitted is one of {', '.join(get_args(Fitted))}, got {fitted!r}")
     x, _ = next(iter(batches(data, what="data to verify on")))
     x = x[:samples].to(snn.device)
     network = capture_original(ann, snn, x)

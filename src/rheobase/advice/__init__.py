@@ -5,7 +5,6 @@ costly: every method as its paper has it, then other starts of the best, then ot
 the accuracy after every step; once some number of steps will do, others only run for fewer.
 """
 
-import copy
 import math
 import warnings
 from collections.abc import Iterator
@@ -20,10 +19,11 @@ from rheobase.advice.trials import TRIED, Advice, Budget, Trial
 from rheobase.coding import ConstantCurrent
 from rheobase.conversion import convert
 from rheobase.datasets import batches
-from rheobase.energy import PAPER, Convention, snn_joules
+from rheobase.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.evaluation import Evaluation, evaluate
 from rheobase.membrane import Half, Zero
 from rheobase.methods import Method
+from rheobase.plain import copy_model
 from rheobase.progress import live_table
 from rheobase.snn import SNN
 
@@ -42,7 +42,7 @@ def advise(
     most_steps: int = 64,
     hold_out: float = 0.5,
     seed: int = 0,
-    convention: Convention = PAPER,
+    convention: Convention | str = PAPER,
     progress: bool = True,
 ) -> Advice:
     """Find a conversion of a network that keeps to a budget.
@@ -55,7 +55,7 @@ def advise(
         most_steps: How many steps to try at most where the budget does not say.
         hold_out: The share of the inputs to measure on.
         seed: Of the parting of the inputs; the same seed gives the same advice.
-        convention: What an operation costs.
+        convention: What an operation costs: a convention, or its name (`paper`, `45nm`).
         progress: Whether to show a table of what was tried as it grows.
 
     Ctrl-C ends the search: the best until then is returned, marked as interrupted, where there is one.
@@ -63,7 +63,10 @@ def advise(
     Raises:
         ValueError: If no method can convert the model; the message says why for each.
     """
-    parts, measure = _part(copy.deepcopy(ann).eval(), calibration, hold_out, seed)
+    if not isinstance(budget, Budget):
+        raise TypeError(f"expected a budget, as rheobase.Budget(accuracy_loss=0.5), got {budget!r}")
+    convention = find_convention(convention)
+    parts, measure = _part(copy_model(ann), calibration, hold_out, seed)
     search = _Search(ann, parts, budget, budget.steps or most_steps, seed, convention)
     interrupted = False
     with live_table("advising", TRIED, search.most, shown=progress) as show:
@@ -186,7 +189,8 @@ class _Search:
             reasons = "\n".join(f"  {trial.name}: {trial.note}" for trial in self.trials)
             raise ValueError(f"no method can convert this model within {self.budget}:\n{reasons}")
         chosen, snn = self.best
-        result = f"{chosen.name}: {chosen.accuracy:.2f} % after {chosen.steps} steps, {chosen.joules:.3g} J"
+        steps = f"{chosen.steps} step{'s' if chosen.steps > 1 else ''}"
+        result = f"{chosen.name}: {chosen.accuracy:.2f} % after {steps}, {chosen.joules * 1e6:.3g} µJ"
         found = "take" if chosen.met else f"{self.budget} is out of reach of all that was tried; nearest is"
         if interrupted:
             found = f"stopped after {len(self.trials)} trials; until then, {found}"

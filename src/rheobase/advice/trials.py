@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from textwrap import shorten
+from types import NoneType
 from typing import Any
 
 from rheobase.membrane import Initial
@@ -35,6 +36,9 @@ class Budget:
     def __post_init__(self) -> None:
         if self.accuracy_loss is None and self.steps is None and self.joules is None:
             raise ValueError("an empty budget: give accuracy_loss=, steps= or joules=")
+        for name in ("accuracy_loss", "joules"):
+            if not isinstance(getattr(self, name), (int, float, NoneType)):
+                raise TypeError(f"{name} is a number, got {getattr(self, name)!r}")
         if self.accuracy_loss is not None and not self.accuracy_loss >= 0:
             raise ValueError(f"accuracy_loss is in points and at least 0, got {self.accuracy_loss}")
         if self.steps is not None and (not isinstance(self.steps, int) or self.steps < 1):
@@ -101,7 +105,7 @@ class Trial:
     def __str__(self) -> str:
         if self.note:
             return f"{self.name:<44} not measured: {shorten(self.note, 70, placeholder=' …')}"
-        measured = f"{self.accuracy:6.2f} %  T = {self.steps:<4} {self.joules:9.3g} J"
+        measured = f"{self.accuracy:6.2f} %  T = {self.steps:<4} {self.joules * 1e6:9.3g} µJ"
         return f"{self.name:<44} {measured}{'  met' if self.met else ''}"
 
 

@@ -1,5 +1,6 @@
 """What commands take: the arguments they share, and text turned into values."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -57,9 +58,28 @@ def check_device(name: str | None) -> str | None:
 
 
 Device = Annotated[str, typer.Option(help="cpu or cuda.", callback=check_device)]
+
+
+def check_output(path: Path | None) -> Path | None:
+    """A file that can be written, which is asked before the work begins."""
+    if path is None:
+        return None
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give the name of a file in it")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"{path} cannot be written: {folder} is no folder that files can be put into")
+    return path
+
+
 Ann = Annotated[str | None, typer.Option(help="The model that was converted, named as for `convert`.")]
-Page = Annotated[Path | None, typer.Option(help="Write a page with figures to this .html file.")]
-RecordFile = Annotated[Path | None, typer.Option("--record", help="Write what was measured here as JSON.")]
+Page = Annotated[
+    Path | None, typer.Option(help="Write a page with figures to this .html file.", callback=check_output)
+]
+RecordFile = Annotated[
+    Path | None,
+    typer.Option("--record", help="Write what was measured here as JSON.", callback=check_output),
+]
 
 INTERRUPTED = 130
 """What a command that was stopped by Ctrl-C ends with."""
@@ -72,18 +92,19 @@ def command_line() -> str:
 
 def parse_shape(text: str) -> list[int]:
     """One input's shape, such as 3,32,32."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{text!r} is not a shape: give whole numbers such as 3,32,32") from None
+    return _numbers(text, "a shape", "3,32,32")
 
 
 def parse_steps(text: str) -> list[int]:
     """Numbers of steps, with commas between."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number of steps: give whole numbers such as 8,16,32") from None
+    return _numbers(text, "a number of steps", "8,16,32")
+
+
+def _numbers(text: str, what: str, example: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"{text!r} is not {what}: give whole numbers such as {example}")
+    return [int(part) for part in parts]
 
 
 def parse_pair(text: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rheobase.cli import networks
-from rheobase.cli.arguments import Ann, Data, Network, Root, Steps, Weights
+from rheobase.cli.arguments import Ann, Data, Network, Root, Steps, Weights, check_output
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,7 +71,9 @@ def fit(
     steps: Steps = 32,
     samples: Annotated[int, typer.Option(help="Test images to measure on.", min=1)] = 500,
     input_bits: Annotated[int, typer.Option(help="Bits of an analog input, with its sign.", min=2)] = 8,
-    out: Annotated[Path | None, typer.Option(help="Write the network in whole numbers here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the network in whole numbers here.", callback=check_output)
+    ] = None,
     root: Root = None,
 ) -> None:
     """Check a spiking network against the published limits of a piece of hardware.

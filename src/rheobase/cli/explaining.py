@@ -18,6 +18,7 @@ from rheobase.cli.arguments import (
     Start,
     Steps,
     Weights,
+    check_output,
     command_line,
     parse_settings,
     write_run,
@@ -50,7 +51,7 @@ def diagnose(
     `rheobase diagnose small --weights runs/digits.safetensors --page diagnose.html --record diagnose.json`
     """
     import rheobase
-    from rheobase import datasets, membrane
+    from rheobase import datasets
 
     dataset = datasets.load(data, root)
     calibration = networks.take(dataset.train, samples)
@@ -62,7 +63,7 @@ def diagnose(
             ann,
             method or networks.method_for(model, weights),
             calibration,
-            initial=None if initial is None else membrane.parse(initial),
+            initial=initial,
             **parse_settings(setting),
         )
     )
@@ -100,7 +101,9 @@ def advise(
     microjoules: Annotated[float | None, typer.Option(help="At most so much energy for an image.")] = None,
     samples: Annotated[int, typer.Option(help="Training images to fit to and choose by.", min=2)] = 512,
     seed: Annotated[int, typer.Option(help="The same seed gives the same advice.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Write the spiking network to this file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the spiking network to this file.", callback=check_output)
+    ] = None,
     record: RecordFile = None,
     root: Root = None,
 ) -> None:
@@ -115,6 +118,8 @@ def advise(
     import rheobase
     from rheobase import datasets
 
+    if lose is None and steps is None and microjoules is None:
+        raise ValueError("say what it may cost: --lose POINTS of accuracy, --steps or --microjoules")
     joules = None if microjoules is None else microjoules * 1e-6
     budget = rheobase.Budget(accuracy_loss=lose, steps=steps, joules=joules)
     dataset = datasets.load(data, root)

@@ -17,6 +17,7 @@ from rheobase.cli.arguments import (
     Settings,
     Start,
     Weights,
+    check_output,
     parse_settings,
 )
 
@@ -28,9 +29,11 @@ def train(
     recipe: Annotated[
         str | None, typer.Option(help="A recipe's name; by default the one for MODEL and DATA.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write the weights.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the weights.", callback=check_output)
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's.", min=1)] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.", min=0)] = None,
     root: Root = None,
     device: Device = "cpu",
 ) -> None:
@@ -77,7 +80,9 @@ def convert(
     coding: Annotated[
         str | None, typer.Option(help="constant, poisson or tsc:WINDOW; by default the method's own.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where to write the spiking network.")] = Path("snn.safetensors"),
+    out: Annotated[
+        Path, typer.Option(help="Where to write the spiking network.", callback=check_output)
+    ] = Path("snn.safetensors"),
     samples: Samples = 512,
     setting: Settings = None,
     root: Root = None,
@@ -87,8 +92,7 @@ def convert(
     Example: `rheobase convert small --weights runs/digits.safetensors --data digits --initial half`
     """
     import rheobase
-    from rheobase import coding as codings
-    from rheobase import datasets, membrane
+    from rheobase import datasets
 
     dataset = datasets.load(data, root)
     network = networks.load(model, weights, dataset)
@@ -96,8 +100,8 @@ def convert(
         network,
         method or networks.method_for(model, weights),
         networks.take(dataset.train, samples),
-        initial=None if initial is None else membrane.parse(initial),
-        coding=None if coding is None else codings.parse(coding),
+        initial=initial,
+        coding=coding,
         **parse_settings(setting),
     )
     snn.save(out)
@@ -107,7 +111,7 @@ def convert(
 
 def export(
     network: Network,
-    out: Annotated[Path, typer.Argument(help="The NIR file to write.")],
+    out: Annotated[Path, typer.Argument(help="The NIR file to write.", callback=check_output)],
     data: Data = "digits",
     grid: Annotated[
         bool,
@@ -139,5 +143,8 @@ def export(
     )
     typer.echo(f"written: {out} and {golden_path(out)}")
     fired = f"on {len(split)} images over {steps} steps the network fires {written.spikes:,} spikes"
-    why = ", as the grid rounds its weights" if grid else ""
+    why = ""
+    if written.grid is not None:
+        unit = 2.0**-written.grid.input_exponent
+        why = f", as the grid rounds its weights to eight bits and inputs to multiples of {unit:g}"
     typer.echo(f"{fired}; the file differs at {written.differing:,} places{why}")

@@ -1,7 +1,7 @@
 """Commands that measure: one spiking network at every step, and all methods side by side."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,6 +23,7 @@ from rheobase.cli.arguments import (
     Shape,
     Steps,
     Weights,
+    check_output,
     command_line,
     parse_pair,
     parse_shape,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from threading import Event
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from rheobase.datasets import Dataset, Split
     from rheobase.evaluation import Evaluation
@@ -54,7 +55,10 @@ def evaluate(
     steps: Steps = 32,
     exit: Annotated[Rule | None, typer.Option(help="Let images leave when their answer is safe.")] = None,
     lose: Annotated[
-        float, typer.Option(help="Points of accuracy that leaving early may cost; fitted on training images.")
+        float,
+        typer.Option(
+            help="Points of accuracy that leaving early may cost; fitted on training images.", min=0
+        ),
     ] = 0.2,
     ann: Ann = None,
     weights: Weights = None,
@@ -80,6 +84,7 @@ def evaluate(
 
     snn = networks.load_spiking(network).to(device)
     dataset = datasets.load(data, root)
+    original = None if ann is None else networks.load(ann, weights, dataset)
     split = networks.take(dataset.test, limit)
     rule = None if exit is None else _fit(snn, dataset, exit, steps, lose)
     found = _measure(snn, split, steps, batch_size, profile)
@@ -95,7 +100,7 @@ def evaluate(
         title = f"{title}, stopped after {found.samples:,} of {len(split):,} images"
         typer.echo(title)
     if page is not None or record is not None:
-        write_run(_record(snn, found, title, dataset, rule, ann, weights), page, record)
+        write_run(_record(snn, found, title, dataset, rule, original), page, record)
     if partial:
         raise typer.Exit(INTERRUPTED)
 
@@ -174,8 +179,7 @@ def _record(
     title: str,
     dataset: "Dataset",
     rule: "Exit | None",
-    ann: str | None,
-    weights: Path | None,
+    ann: "nn.Module | None",
 ) -> "RunRecord":
     """What was measured; beside it the ordinary network, where it is known."""
     from rheobase import inspect
@@ -185,12 +189,11 @@ def _record(
 
     beside: dict[str, Any] = {}
     if ann is not None:
-        network, example = networks.load(ann, weights, dataset), dataset.test.take(1)
-        x = example.normalise(example.images)
+        x = dataset.test.normalise(dataset.test.images[:1])
         beside = {
-            "ann_accuracy": 100 * accuracy(network, dataset.test),
-            "ann_joules": ann_joules(count_operations(network, x).flop),
-            "coverage": inspect(network, x, show=False),
+            "ann_accuracy": 100 * accuracy(ann, dataset.test),
+            "ann_joules": ann_joules(count_operations(ann, x).flop),
+            "coverage": inspect(ann, x, show=False),
         }
     return record_evaluation(
         snn, found, title=title, dataset=dataset.name, command=command_line(), exit=rule, **beside
@@ -211,7 +214,9 @@ def compare(
         list[str] | None, typer.Option(help="Weights trained for a method, as opi=FILE; repeatable.")
     ] = None,
     samples: Samples = 256,
-    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("compare.html"),
+    out: Annotated[Path, typer.Option(help="Where to write the page.", callback=check_output)] = Path(
+        "compare.html"
+    ),
     root: Root = None,
 ) -> None:
     """Convert one trained network by every method and start, and put them side by side.
@@ -227,24 +232,28 @@ def compare(
     from rheobase.reports import comparison_page
     from rheobase.terminal import show_comparison
 
+    if out.suffix == ".json":
+        raise ValueError(f"the record goes to {out}: give the page another name, such as {out.stem}.html")
     dataset = datasets.load(data, root)
     columns = parse_steps(steps)
     starts = [membrane.parse(name) for name in initial.split(",")]
     names = None if methods == "all" else methods.split(",")
-    for name in names or []:
-        registry.find(name)
     own = {name: networks.load(model, Path(file), dataset) for name, file in map(parse_pair, trained or [])}
+    for name in (*(names or []), *own):
+        registry.find(name)
+    network = networks.load_or_train(model, weights, dataset)
     result = contest(
-        networks.load_or_train(model, weights, dataset),
+        network,
         networks.take(dataset.train, samples),
         dataset.test,
         names=names,
         initials=starts,
         steps=columns,
         coding=coding,
-        trained=own,
+        trained={networks.method_for(model, weights): network, **own},
         title=f"{model} on {dataset.name}",
     )
+    result = replace(result, command=command_line())
     show_comparison(result)
     result.write(out.with_suffix(".json"))
     typer.echo(f"record: {out.with_suffix('.json')}\npage: {comparison_page(result, out)}")

@@ -13,7 +13,7 @@ from rheobase.diagnosis.parts import PARTS, Account, Part, SiteDiagnosis
 from rheobase.diagnosis.remedies import Batches, Remedy, try_remedies
 from rheobase.evaluation import evaluate
 from rheobase.graph import Network
-from rheobase.snn import SNN
+from rheobase.snn import SNN, expect_snn
 
 __all__ = ["PARTS", "Diagnosis", "Finding", "Part", "Remedy", "SiteDiagnosis", "diagnose"]
 
@@ -87,6 +87,7 @@ def diagnose(
         remedies: Whether to try what may help; each costs a conversion and an evaluation.
         progress: Whether to show a progress bar while they are tried.
     """
+    expect_snn(snn)
     given = [(x.to(snn.device), y) for x, y in batches(data, batch_size, what="data to diagnose on")]
     network = capture_original(ann, snn, given[0][0])
     accounts = {site: Account(site, snn.neuron(site), steps) for site in snn.sites}
@@ -132,7 +133,7 @@ def _table(sites: Any) -> list[str]:
     titles = (*titles, "correlation", "not fired", "saturated", "dead")
     rows = [titles]
     for site in sites:
-        shares = (f"{getattr(site, part).share:.0%}" for part in PARTS)
+        shares = (f"{getattr(site, part).share:z.0%}" for part in PARTS)
         bias = site.error.bias / site.power**0.5 if site.power else 0.0
         rows.append(
             (

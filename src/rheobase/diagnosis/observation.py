@@ -7,23 +7,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rheobase import methods
 from rheobase.comparison import activations
 from rheobase.graph import Network, Site, capture
 from rheobase.neurons import Neuron
-from rheobase.operations import along_channels
+from rheobase.operations import SYNAPTIC, along_channels
 from rheobase.schedule import schedule
 from rheobase.simulation import simulate
 from rheobase.snn import SNN
 
 
-def capture_original(ann: torch.nn.Module, snn: SNN, example: Tensor) -> Network:
+def capture_original(ann: nn.Module, snn: SNN, example: Tensor) -> Network:
     """The ordinary network captured as it was for the conversion.
 
     Raises:
-        ValueError: If the sites are not those of the spiking network.
+        ValueError: If the sites or the sizes of layers are not those of the spiking network.
     """
     name = snn.provenance.method
     network = capture(ann, example, methods.find(name).handles if name in methods.names() else ())
@@ -33,7 +33,19 @@ def capture_original(ann: torch.nn.Module, snn: SNN, example: Tensor) -> Network
             f"the ordinary network has the sites {found}, the spiking one {snn.sites}: pass the model that "
             "was given to convert"
         )
+    there = _weights(snn.module)
+    for layer, shape in _weights(network.module).items():
+        if there.get(layer, shape) != shape:
+            raise ValueError(
+                f"the ordinary network's {layer} has weights of shape {tuple(shape)}, the spiking one's "
+                f"{tuple(there[layer])}: pass the model that was given to convert"
+            )
     return network
+
+
+def _weights(module: nn.Module) -> dict[str, torch.Size]:
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, SYNAPTIC)}
+    return {name: layer.get_parameter("weight").shape for name, layer in layers.items()}
 
 
 def source_of(network: Network, site: str) -> str | None:

@@ -26,8 +26,8 @@ class Exit(ABC):
     after: int = 1
 
     def __post_init__(self) -> None:
-        if self.level != self.level:
-            raise ValueError("an exit's level is NaN: give a number, or infinity for never")
+        if not isinstance(self.level, (int, float)) or self.level != self.level:
+            raise ValueError(f"an exit's level is a number, or infinity for never; got {self.level!r}")
         if not isinstance(self.after, int) or self.after < 1:
             raise ValueError(f"a sample leaves after step 1 at the earliest, got after={self.after!r}")
 
@@ -88,6 +88,11 @@ class Attendance:
             x: The batch, (B, ...).
             steps: How many steps there are.
         """
+        if rule is not None and not isinstance(rule, Exit):
+            raise TypeError(
+                "an exit is a rule with its level, as rheobase.fit_exit gives it or rheobase.Margin(0.5); "
+                f"got {rule!r}"
+            )
         self.rule = rule
         self.rows = torch.arange(x.shape[0], device=x.device)
         self.left = torch.full((x.shape[0],), steps, device=x.device)

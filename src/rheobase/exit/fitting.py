@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from rheobase.datasets import batches
-from rheobase.evaluation import Evaluation
+from rheobase.evaluation import Evaluation, check_labels
 from rheobase.exit import Exit
 from rheobase.simulation import simulate
-from rheobase.snn import SNN
+from rheobase.snn import SNN, expect_snn
 
 _LEVELS = 256
 
@@ -72,7 +72,9 @@ def fit_exit(
     Raises:
         ValueError: If there are too few inputs to show such a loss.
     """
-    runs = _run(snn, calibration, rule(torch.inf), steps, batch_size)
+    if not loss >= 0:
+        raise ValueError(f"loss is in points of accuracy and at least 0, got {loss!r}")
+    runs = _run(snn, calibration, rule, steps, batch_size)
     samples = runs.right.shape[1]
     if loss > 0 and _upper(0, samples) > loss:
         needed = math.ceil((100 / loss - 1) * _DEVIATIONS**2)
@@ -96,7 +98,7 @@ def trade_off(
     snn: SNN, data: Any, rule: type[Exit], *, steps: int, batch_size: int | None = None
 ) -> list[Point]:
     """Accuracy against mean latency for many levels of a rule and every first step, from one run."""
-    return _weigh_levels(_run(snn, data, rule(torch.inf), steps, batch_size), rule)
+    return _weigh_levels(_run(snn, data, rule, steps, batch_size), rule)
 
 
 @dataclass(frozen=True)
@@ -107,12 +109,18 @@ class _Runs:
     right: Tensor
 
 
-def _run(snn: SNN, data: Any, rule: Exit, steps: int, batch_size: int | None) -> _Runs:
+def _run(snn: SNN, data: Any, kind: type[Exit], steps: int, batch_size: int | None) -> _Runs:
+    expect_snn(snn)
+    if not isinstance(kind, type) or not issubclass(kind, Exit):
+        raise TypeError(f"the rule is a class, as rheobase.Margin, Confidence or Patience; got {kind!r}")
+    rule = kind(torch.inf)
     scores, right, first = [], [], 0
     for x, y in batches(data, batch_size, what="calibration data"):
         logits = simulate(snn, x.to(snn.device), steps, first_sample=first).logits
         if len(logits) != steps:
             raise ValueError("this network's neurons answer at the last step only: no sample can leave early")
+        if y is not None:
+            check_labels(y, logits)
         state: dict[str, Tensor] = {}
         scores.append(torch.stack([rule.score(mean, state) for mean in logits]).cpu())
         answers = logits.argmax(-1).cpu()

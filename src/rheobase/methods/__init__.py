@@ -9,7 +9,8 @@ import importlib
 import pkgutil
 from dataclasses import MISSING, fields
 from functools import cache
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from rheobase.methods.base import Maximum, Method, Observer
 
@@ -38,7 +39,12 @@ def find(name: str) -> type[Method]:
 
     Raises:
         ValueError: If the name is unknown; the message suggests the nearest.
+        TypeError: If it is no name.
     """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"a method is a name ({', '.join(names())}) or a Method with its settings, got {name!r}"
+        )
     if name not in _registry():
         near = difflib.get_close_matches(name, names(), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -68,7 +74,28 @@ def get(method: str | Method, **settings: Any) -> Method:
             raise TypeError(
                 f"{method} has no setting {setting!r}.{hint} It has: {', '.join(known) or 'none'}"
             )
+        _check_kind(method, setting, known[setting].type, settings[setting])
     missing = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
     if absent := [n for n in missing if n not in settings]:
         raise TypeError(f"{method} needs the setting {absent[0]!r}: pass {absent[0]}=…")
     return found(**settings)
+
+
+_KINDS = {bool: "True or False", int: "a whole number", float: "a number", NoneType: "None"}
+
+
+def _check_kind(method: str, setting: str, kind: Any, value: Any) -> None:
+    """Refuse a value that is not of a setting's kind, where that is a plain one."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if not all(k in _KINDS for k in kinds):
+        return
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    fits = {
+        bool: isinstance(value, bool),
+        int: whole,
+        float: whole or isinstance(value, float),
+        NoneType: value is None,
+    }
+    if not any(fits[k] for k in kinds):
+        known = " or ".join(_KINDS[k] for k in kinds)
+        raise TypeError(f"{method}: {setting} must be {known}, got {value!r}")

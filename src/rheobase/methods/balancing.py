@@ -19,6 +19,7 @@ from rheobase.graph import Site
 from rheobase.methods.base import Maximum, Observer
 from rheobase.methods.observers import Quantile
 from rheobase.neurons import Neuron
+from rheobase.progress import display
 from rheobase.simulation import simulate
 
 if TYPE_CHECKING:
@@ -40,11 +41,13 @@ def balance(
         percentile: Take this percentile of the positive currents instead of the largest.
     """
     match_network(conversion)
-    for site in conversion.ann.sites:
-        observer = Maximum() if percentile is None else Quantile(percentile / 100)
-        _observe_currents(conversion, site, steps, observer)
-        assert observer.value is not None
-        set_threshold(conversion, site, factor * observer.value)
+    with display("balancing thresholds", len(conversion.ann.sites)) as bar:
+        for site in conversion.ann.sites:
+            observer = Maximum() if percentile is None else Quantile(percentile / 100)
+            _observe_currents(conversion, site, steps, observer)
+            assert observer.value is not None
+            set_threshold(conversion, site, factor * observer.value)
+            bar.advance()
 
 
 def set_threshold(conversion: "Conversion", site: Site, threshold: Tensor) -> None:

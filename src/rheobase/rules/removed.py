@@ -1,0 +1,50 @@
+"""Rules for what does nothing in a converted network."""
+
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from rheobase.lowering import Call, Refusal
+from rheobase.rules.registry import rule
+
+
+@rule("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout")
+def _dropout_module(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
+    return call.drop(x, "removed: for training only")
+
+
+@rule("dropout", "dropout1d", "dropout2d", "dropout3d")
+def _dropout(call: Call, x: fx.Node, p: float = 0.5, training: bool = True, inplace: bool = False) -> fx.Node:
+    module_type = {"dropout": nn.Dropout}.get(call.node.target.__name__, nn.Dropout2d)  # type: ignore[union-attr]
+    call.lowering.dropouts[call.node] = module_type(p)
+    return call.drop(x, "removed: for training only")
+
+
+@rule("StochasticDepth", "stochastic_depth")
+def _stochastic_depth(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
+    return call.drop(x, "removed: for training only")
+
+
+@rule("Identity", "contiguous", "detach", "clone", "float", "to")
+def _identity(call: Call, x: fx.Node, *args: Any, module: nn.Module | None = None, **kwargs: Any) -> fx.Node:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.dtype) and not value.is_floating_point:
+            raise Refusal(f"a change to {value} rounds the signal", "keep signals in floating point")
+    return call.drop(x, "removed: changes nothing")
+
+
+@rule("_assert")
+def _assertion(call: Call, *_: Any, **__: Any) -> None:
+    call.row.becomes = "removed: a check"
+
+
+@rule("Softmax", "LogSoftmax", "softmax", "log_softmax")
+def _softmax(call: Call, x: fx.Node, dim: Any = None, module: nn.Module | None = None, **_: Any) -> fx.Node:
+    if not all(user.op == "output" for user in call.node.users):
+        raise Refusal(
+            "softmax is a nonlinearity inside the network", "remove it, or keep it as the last call"
+        )
+    kind = nn.LogSoftmax if "log" in call.row.call.lower() else nn.Softmax
+    call.lowering.left_out = module or kind(dim)
+    return call.drop(x, "removed: the read-out gives logits, in the same order")
