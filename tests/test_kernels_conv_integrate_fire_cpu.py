@@ -114,6 +114,20 @@ def test_equals_reference_however_it_is_cut(problem, piece):
     assert_alike(solve(problem, cpu.run_in_pieces, piece=piece), solve(problem, reference.run))
 
 
+@pytest.mark.parametrize("dtype", WEIGHTS)
+def test_windows_that_see_nothing_but_padding(dtype):
+    """There the integer convolution of oneDNN ends the process, if it is dilated."""
+    integer = dtype == torch.int8
+    spikes = torch.ones(1, 2, 130, 17, 1, dtype=torch.uint8)
+    weight = torch.ones(6, 65, 1, 1).to(dtype)
+    kind = torch.int32 if integer else torch.float32
+    membrane, threshold = torch.zeros(2, 6, 9, 2, dtype=kind), torch.tensor(66, dtype=kind)
+    options = {"stride": 2, "padding": (0, 1), "dilation": 2, "groups": 2, "backend": "cpu"}
+    fired = conv_integrate_fire(spikes, weight, None, membrane, threshold, **options)
+    assert not fired.any()
+    assert not membrane.any()
+
+
 @settings(max_examples=20, deadline=None)
 @given(problem=problems(weights=(torch.int8,)))
 def test_equals_reference_without_integer_convolutions(problem):

@@ -175,7 +175,10 @@ def _float_convolution(p: Problem) -> Convolution:
 
 
 def _integer_convolution(p: Problem) -> Convolution:
-    if not can_multiply_integers():
+    reach = [d * (k - 1) + 1 for d, k in zip(p.dilation, p.weight.shape[2:], strict=True)]
+    # Where a dilated window lies in the padding altogether, oneDNN's ends the process.
+    outside = any(border >= r for border, r in zip(p.padding, reach, strict=True))
+    if outside or not can_multiply_integers():
         return _float_convolution(p)
     geometry = [list(p.stride), list(p.padding), list(p.dilation), p.groups]
     unit, zero = torch.ones(len(p.weight)), torch.zeros(len(p.weight), dtype=torch.int64)
