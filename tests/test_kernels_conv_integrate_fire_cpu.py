@@ -145,11 +145,24 @@ def test_large_integers_are_exact(problem, data):
 
 
 @needs_matrix_unit
+@pytest.mark.parametrize("run", [amx.run_fused, amx.run_currents_first])
 @settings(max_examples=25, deadline=None)
 @given(problem=problems(weights=(torch.int8, torch.bfloat16), tiled=True))
-def test_matrix_unit_equals_reference(problem):
+def test_matrix_unit_equals_reference(run, problem):
     assert amx.supports(problem)
-    assert_alike(solve(problem, amx.run), solve(problem, reference.run))
+    assert_alike(solve(problem, run), solve(problem, reference.run))
+
+
+@needs_matrix_unit
+@pytest.mark.parametrize(("batch", "way"), [(1, "run_currents_first"), (256, "run_fused")])
+def test_many_weights_of_few_neurons_are_read_once(monkeypatch, batch, way):
+    taken = []
+    for name in ("run_fused", "run_currents_first"):
+        monkeypatch.setattr(amx, name, lambda p, name=name: taken.append(name))
+    spikes, membrane = torch.ones(4, batch, 1024, dtype=torch.uint8), torch.zeros(batch, 1024)
+    weight = torch.ones(1024, 1024, dtype=torch.bfloat16)
+    linear_integrate_fire(spikes, weight, None, membrane, torch.tensor(1.0), backend="cpu")
+    assert taken == [way]
 
 
 @pytest.mark.parametrize("unit", [False, pytest.param(True, marks=needs_matrix_unit)])

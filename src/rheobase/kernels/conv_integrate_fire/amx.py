@@ -8,6 +8,7 @@ Letters: T steps, B batch, C input channels, N output channels, Y and X output r
 
 import ctypes
 import platform
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -18,12 +19,15 @@ from torch import Tensor
 
 from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Problem
+from rheobase.kernels.integrate_fire import reference as neurons
 
 if TYPE_CHECKING:
     from rheobase.kernels.conv_integrate_fire.amx_program import Layer
 
 # Output positions at a time: their potentials and spikes stay in the second-level cache.
 POSITIONS = 1 << 10
+# Bytes of weights that stay in that cache from one step to the next.
+CACHE = 1 << 20
 
 _ASK_FOR_PERMISSION, _TILE_DATA, _SYSTEM_CALL = 0x1023, 18, 158
 
@@ -65,6 +69,44 @@ def supports(p: Problem) -> bool:
 
 def run(p: Problem) -> None:
     """Fill `out`, updating `membrane` and `totals` in place."""
+    layer = _describe(p)
+    currents = 2 * 4 * layer.count_positions(p.spikes.shape[1]) * layer.N
+    # Step by step all weights are read at every step. Where they are many and neurons are few, that takes
+    # longer than to write the currents of all steps and read them again.
+    if len(p.spikes) > 1 and p.weight.nbytes > max(currents, CACHE):
+        run_currents_first(p)
+    else:
+        run_fused(p)
+
+
+def run_currents_first(p: Problem) -> None:
+    """Do the same with the currents of all steps computed together, before the neurons take them."""
+    T, B, N, Y, X = p.out.shape
+    kind = p.membrane.dtype
+    silent = torch.tensor(torch.iinfo(kind).max if kind == torch.int32 else torch.finfo(kind).max)
+    residual = p.residual
+    if residual is not None and residual.dim() == p.membrane.dim():
+        residual = residual.expand(T, *residual.shape)
+    # Neurons that never fire keep the current of their one step.
+    together = replace(
+        p,
+        spikes=p.spikes.flatten(0, 1)[None],
+        residual=None if residual is None else residual.flatten(0, 1)[None],
+        membrane=torch.zeros(T * B, Y, X, N, dtype=kind).movedim(-1, 1),
+        threshold=silent,
+        out=torch.empty(1, T * B, Y, X, N, dtype=torch.uint8).movedim(-1, 2),
+        totals=None,
+    )
+    run_fused(together)
+    current_TB = together.membrane.view(T, B, N, Y, X)
+    threshold = p.threshold.to(kind)
+    neurons.run(current_TB, p.membrane, threshold, p.out, None, strict=p.strict, reset=p.reset)
+    if p.totals is not None:
+        p.totals.add_(p.out.flatten(2).sum(2, dtype=torch.int32))
+
+
+def run_fused(p: Problem) -> None:
+    """Do the same step by step, with the potentials in the matrix unit."""
     from rheobase.kernels.conv_integrate_fire.amx_program import compile_layer
     from rheobase.kernels.programs import share
 
@@ -72,8 +114,7 @@ def run(p: Problem) -> None:
     if (reason := explain_no_matrix_unit()) is not None:
         raise RuntimeError(f"the matrix unit cannot be used: {reason}")
     T, B = p.spikes.shape[:2]
-    N, kind = len(p.weight), p.membrane.dtype
-    layer = _describe(p)
+    N, kind, layer = len(p.weight), p.membrane.dtype, _describe(p)
     residual = p.membrane if p.residual is None else p.residual.movedim(-3, -1).contiguous()
     totals = None if p.totals is None else p.totals.contiguous()
 
