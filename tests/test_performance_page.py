@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
-GPU, CPU = "simulation-h200.json", "simulation-resnet20-cpu.json"
+GPU, CPU = "simulation-h200.json", "simulation-cpu.json"
 CONTENDERS = {
     "SpikingJelly": None,
     "a plain step loop": "a plain step loop",
@@ -28,7 +28,7 @@ def speed(name: str, contender: str | None, model: str, batch: int, steps: int) 
         r["images_per_second"]
         for r in record(name)["rows"]
         if (r["model"], r["batch"], r["steps"]) == (model, batch, steps)
-        and (r["contender"] == contender if contender else r["contender"].startswith("SpikingJelly"))
+        and r["contender"].startswith(contender or "SpikingJelly")
         and "images_per_second" in r
     ]
     return max(rows)
@@ -51,6 +51,13 @@ def test_the_speeds_on_the_gpu(label: str) -> None:
 def test_the_speeds_on_the_cpu(label: str) -> None:
     found = [speed(CPU, CONTENDERS[label], "resnet20", 32, steps) for steps in (8, 32, 128)]
     assert cells(label, "## On a CPU") == [round(value, 1) for value in found]
+
+
+@pytest.mark.parametrize("label", CONTENDERS)
+def test_the_speeds_of_single_images_on_the_cpu(label: str) -> None:
+    sizes = [(model, steps) for model in ("resnet20", "vgg16", "resnet18") for steps in (8, 32)]
+    found = [speed(CPU, CONTENDERS[label], model, 1, steps) for model, steps in sizes]
+    assert cells(label, "Single images") == [round(value, 1) for value in found]
 
 
 def test_the_ratios_follow_from_the_speeds() -> None:
