@@ -154,6 +154,26 @@ def test_matrix_unit_equals_reference(run, problem):
 
 
 @needs_matrix_unit
+def test_images_that_windows_do_not_reach_the_end_of_have_room():
+    """Strides leave rows at the end unseen, which are placed in memory all the same."""
+    layer = amx._describe(
+        Problem(
+            spikes=torch.zeros(1, 4, 16, 18, 18, dtype=torch.uint8),
+            weight=torch.zeros(16, 16, 1, 1, dtype=torch.int8),
+            bias=None,
+            membrane=torch.zeros(4, 16, 6, 6, dtype=torch.int32),
+            threshold=torch.tensor(1, dtype=torch.int32),
+            out=torch.zeros(1, 4, 16, 6, 6, dtype=torch.uint8),
+            stride=(3, 3), padding=(0, 0), dilation=(1, 1), groups=1,
+            residual=None, residual_scale=None, totals=None, strict=False, reset="subtract",
+        )
+    )  # fmt: skip
+    for images in range(1, 40):
+        last = (images - 1) * layer.stride * layer.pitch
+        assert layer.count_bytes(images) >= (last + 18 * 18) * 16
+
+
+@needs_matrix_unit
 @pytest.mark.parametrize(("batch", "way"), [(1, "run_currents_first"), (256, "run_fused")])
 def test_many_weights_of_few_neurons_are_read_once(monkeypatch, batch, way):
     taken = []

@@ -93,9 +93,11 @@ class Layer:
         return _round_up((images - 1) * self.pitch + (Y - 1) * self.padded[1] + X, 2 * LANES)
 
     def count_bytes(self, images: int) -> int:
-        """Count the bytes of so many images, as far as a tile can reach."""
+        """Count the bytes of so many images, as far as a tile can reach and as far as the last one lies."""
         reach = self.count_positions(images) * self.stride + self.kernel[0] * self.padded[1] + self.kernel[1]
-        return reach * self.pixel + DEPTH
+        rows = self.padding[0] + self.H - 1
+        end = (images - 1) * self.stride * self.pitch + rows * self.padded[1] + self.padding[1] + self.W
+        return max(reach, end) * self.pixel + DEPTH
 
 
 @cache
