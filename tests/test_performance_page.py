@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
 GPU, CPU = "simulation-h200.json", "simulation-cpu.json"
+NETWORKS = ("vgg16", "resnet20", "resnet18")
 CONTENDERS = {
     "SpikingJelly": None,
     "a plain step loop": "a plain step loop",
@@ -34,6 +35,12 @@ def speed(name: str, contender: str | None, model: str, batch: int, steps: int) 
     return max(rows)
 
 
+def find(name: str, contender: str, model: str, batch: int) -> list[dict]:
+    """The rows of one contender, of that very name."""
+    wanted = (contender, model, batch)
+    return [r for r in record(name)["rows"] if (r["contender"], r["model"], r["batch"]) == wanted]
+
+
 def cells(label: str, near: str) -> list[float]:
     """The numbers of the first row with a label behind some text."""
     section = TEXT[TEXT.index(near) :]
@@ -43,8 +50,40 @@ def cells(label: str, near: str) -> list[float]:
 
 @pytest.mark.parametrize("label", CONTENDERS)
 def test_the_speeds_on_the_gpu(label: str) -> None:
-    found = [speed(GPU, CONTENDERS[label], model, 512, 32) for model in ("vgg16", "resnet20")]
+    found = [speed(GPU, CONTENDERS[label], model, 512, 32) for model in NETWORKS]
     assert cells(label, "## The whole simulator") == [round(value) for value in found]
+
+
+@pytest.mark.parametrize("profile", ["exact", "fast", "int8"])
+@pytest.mark.parametrize("batch", [1, 64, 512])
+def test_the_times_on_the_gpu(batch: int, profile: str) -> None:
+    rows = {r["steps"]: r for r in find(GPU, f"rheobase, {profile}", "vgg16", batch)}
+    found = [1e3 * rows[steps]["median"] for steps in (4, 8, 32, 128, 512)]
+    shown = cells(f"batch {batch}, {profile}", "Milliseconds for a batch")
+    assert shown == [float(f"{value:.3g}") for value in found]
+
+
+def test_the_slopes_on_the_gpu() -> None:
+    for profile, shown in (("fast", "0.65"), ("int8", "0.38"), ("exact", "1.40")):
+        rows = {r["steps"]: r for r in find(GPU, f"rheobase, {profile}", "vgg16", 512)}
+        assert f"{1e3 * (rows[512]['median'] - rows[8]['median']) / 504:.2f}" == shown
+        assert shown in TEXT[TEXT.index("From T = 8 to T = 512") :].splitlines()[0]
+
+
+def test_the_memory_on_the_gpu() -> None:
+    text = " ".join(TEXT[TEXT.index("Measured on the H200, weights") :].split())
+    for model, shown in (
+        ("vgg16", "{:.2f} / {:.2f} GiB at T = 32"),
+        ("resnet20", "ResNet-20 {:.2f} / {:.2f}"),
+        ("resnet18", "ResNet-18 {:.2f} / {:.2f} at T = 32"),
+    ):
+        peaks = [
+            r["peak_bytes"] / 2**30
+            for profile in ("fast", "int8")
+            for r in find(GPU, f"rheobase, {profile}", model, 512)
+            if r["steps"] == 32
+        ]
+        assert shown.format(*peaks) in text
 
 
 @pytest.mark.parametrize("label", CONTENDERS)
@@ -64,7 +103,7 @@ def test_the_ratios_follow_from_the_speeds() -> None:
     def ratios(above: str | None, below: str | None) -> list[float]:
         return [
             speed(GPU, above, model, 512, 32) / speed(GPU, below, model, 512, 32)
-            for model in ("vgg16", "resnet20")
+            for model in NETWORKS
         ]
 
     compiled = CONTENDERS["the network itself, compiled"]
