@@ -10,6 +10,8 @@ whatever the thresholds in its branches are.
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,10 +22,13 @@ from rheobase.methods.base import Maximum, Observer
 from rheobase.methods.observers import Quantile
 from rheobase.neurons import Neuron
 from rheobase.progress import display
-from rheobase.simulation import simulate
+from rheobase.simulation import Simulator, simulate
 
 if TYPE_CHECKING:
     from rheobase.conversion import Conversion
+
+# What may be held to measure all sites in one run, which saves a run up to each of them.
+_ROOM = {"cpu": 2 * 2**30, "cuda": 32 * 2**30}
 
 
 def balance(
@@ -41,18 +46,29 @@ def balance(
         percentile: Take this percentile of the positive currents instead of the largest.
     """
     match_network(conversion)
+
+    def settle(site: Site, neuron: Neuron, observer: Observer) -> None:
+        assert observer.value is not None
+        _tune(neuron, site, factor * observer.value)
+        bar.advance()
+
+    def observe() -> Observer:
+        return Maximum() if percentile is None else Quantile(percentile / 100)
+
     with display("balancing thresholds", len(conversion.ann.sites)) as bar:
-        for site in conversion.ann.sites:
-            observer = Maximum() if percentile is None else Quantile(percentile / 100)
-            _observe_currents(conversion, site, steps, observer)
-            assert observer.value is not None
-            set_threshold(conversion, site, factor * observer.value)
-            bar.advance()
+        if not _settle_at_once(conversion, steps, observe, settle):
+            for site in conversion.ann.sites:
+                observer = observe()
+                _observe_currents(conversion, site, steps, observer)
+                settle(site, conversion.snn.neuron(site.name), observer)
 
 
 def set_threshold(conversion: "Conversion", site: Site, threshold: Tensor) -> None:
     """Give a site's neuron another threshold, and its spikes that amplitude; a bound of the site holds on."""
-    neuron = conversion.snn.neuron(site.name)
+    _tune(conversion.snn.neuron(site.name), site, threshold)
+
+
+def _tune(neuron: Neuron, site: Site, threshold: Tensor) -> None:
     neuron.retune(threshold)
     if site.bound is not None:
         neuron.limit(site.bound)
@@ -62,6 +78,34 @@ def match_network(conversion: "Conversion") -> None:
     """Bring neurons that were made without data to the device and precision of the network."""
     like = next(conversion.ann.module.parameters(), torch.empty(()))
     conversion.snn.to(like.device, like.dtype)
+
+
+def _settle_at_once(
+    conversion: "Conversion",
+    steps: int,
+    observe: Callable[[], Observer],
+    settle: Callable[[Site, Neuron, Observer], None],
+) -> bool:
+    """Settle every site in one run, if all steps of the calibration data can be held; tell whether it was so.
+
+    Each layer is run for all steps before the next one is, so that its neurons can be settled in between.
+    """
+    snn, sites = conversion.snn, conversion.ann.sites
+    neurons = [snn.neuron(site.name) for site in sites]
+    for site, neuron in zip(sites, neurons, strict=True):
+        observer = observe()
+        meter = _Meter(neuron, observer, partial(settle, site, neuron, observer))
+        snn.module.set_submodule(site.name, meter)
+    x = torch.cat(list(conversion.calibration()))
+    simulator = Simulator(
+        snn, x, steps, at=[steps], chunk=steps, memory=_ROOM.get(x.device.type), count=False
+    )
+    fits = simulator.plan.fit_whole(len(x), steps, simulator.memory) == len(x)
+    if fits:
+        simulator.run(x)
+    for site, neuron in zip(sites, neurons, strict=True):
+        snn.module.set_submodule(site.name, neuron)
+    return fits
 
 
 def _observe_currents(conversion: "Conversion", site: Site, steps: int, observer: Observer) -> None:
@@ -77,15 +121,30 @@ def _observe_currents(conversion: "Conversion", site: Site, steps: int, observer
 
 
 class _Meter(Neuron):
-    """Stands in for a neuron, shows its currents to an observer and never fires."""
+    """Stands in for a neuron and shows its currents to an observer.
 
-    def __init__(self, neuron: Neuron, observer: Observer) -> None:
+    Then the neuron is settled and fires, if there is a way to settle it; else nothing fires.
+    """
+
+    def __init__(
+        self, neuron: Neuron, observer: Observer, settle: Callable[[], None] | None = None
+    ) -> None:
         super().__init__(neuron.threshold, neuron.amplitude)
-        self.observer = observer
+        self.neuron, self.observer, self.settle = neuron, observer, settle
+        self.place = (0, 0)
+
+    def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        self.place = site, first_sample
+        return self.threshold.new_zeros(shape)
 
     def forward(self, z: Tensor) -> Tensor:
         return torch.zeros_like(z)
 
     def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
         self.observer.update(current.expand(steps, *membrane.shape).flatten(0, 1))
-        return torch.zeros(steps, *membrane.shape, dtype=membrane.dtype, device=membrane.device)
+        if self.settle is None:
+            return torch.zeros(steps, *membrane.shape, dtype=membrane.dtype, device=membrane.device)
+        with torch.inference_mode(False):  # thresholds outlive the run
+            self.settle()
+        start = self.neuron.start(membrane.shape, *self.place)
+        return self.neuron.advance(current, membrane.copy_(start), steps, out)
