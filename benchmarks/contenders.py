@@ -196,8 +196,8 @@ class Check:
 
     def __init__(self, snn: SNN, device: torch.device) -> None:
         self.device = device
-        # Weights of so many bits: for `exact` both of the parts that a weight consists of on a GPU matter, for
-        # `fast` currents must be whole in half precision too, as they may go to memory.
+        # Weights of so many bits: for `exact` both of the parts that a weight consists of on a GPU matter;
+        # for `fast` currents must be whole in half precision too, as they may go to memory.
         bits = {"exact": 14, "fast": 3, "int8": 14}
         self.networks = {profile: _put_on_grid(snn, bits[profile]) for profile in PROFILES}
         self.expected = cache(self._expect)
@@ -230,8 +230,9 @@ def _grid_images(count: int) -> Tensor:
 
 
 def _put_on_grid(snn: SNN, bits: int) -> SNN:
-    """The network with its numbers rounded to multiples of powers of two: one for each layer's weights and
-    biases, one for each threshold and each factor.
+    """The network with its numbers rounded to multiples of powers of two.
+
+    There is one for the weights and biases of each layer, one for each threshold and one for each factor.
     """
 
     def step_of(values: Tensor) -> Tensor:

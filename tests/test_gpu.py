@@ -199,4 +199,5 @@ def test_without_triton_it_is_slower_and_says_so(monkeypatch: pytest.MonkeyPatch
     assert there.backend == "reference"
     assert there.notes == ("there is no fused kernel here, which is slower: the driver is too old",)
     for site in snn.sites:
-        assert torch.equal(there.spikes[site].cpu(), here.spikes[site]), site
+        # The library may convolve by Winograd's way, which rounds even where plain sums would not.
+        assert torch.allclose(there.spikes[site].cpu().float(), here.spikes[site].float(), rtol=1e-3), site

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase import Constant, Gaussian, Half, Searched, Uniform, Zero, convert
+from rheobase import Constant, Gaussian, Half, Searched, Uniform, Zero, convert, membrane
 from rheobase.coding import Poisson
+from rheobase.draws import draw_bits, name_place
 from rheobase.membrane import Initial, parse
 
 
@@ -55,3 +56,39 @@ def test_bad_numbers() -> None:
 def test_no_two_sites_or_samples_draw_the_same(start: Initial) -> None:
     rows = [start.potential(torch.ones(()), torch.Size((64, 5)), site, 0) for site in range(8)]
     assert len(torch.cat(rows).unique(dim=0)) == 8 * 64
+
+
+@pytest.mark.parametrize(
+    ("start", "mean", "deviation"),
+    [(Uniform(), 0.5, 12**-0.5), (Uniform(-1, 3), 1, 4 * 12**-0.5), (Gaussian(), 0.5, 12**-0.5),
+     (Gaussian(0, 1), 0, 1)],
+    ids=str,
+)  # fmt: skip
+def test_draws_have_their_distribution(start: Initial, mean: float, deviation: float) -> None:
+    count = 100_000
+    drawn = start.potential(torch.tensor(2.0), torch.Size((10, count // 10)), 3, 7).flatten() / 2
+    assert drawn.mean().item() == pytest.approx(mean, abs=5 * deviation / count**0.5)
+    assert drawn.std().item() == pytest.approx(deviation, rel=5 / count**0.5)
+    if isinstance(start, Uniform):
+        expected = torch.linspace(start.low, start.high, count)
+    else:
+        expected = start.mean + start.deviation * torch.special.ndtri((torch.arange(count) + 0.5) / count)
+    # Each quantile but those of the tails, which spread more.
+    off = (drawn.sort().values - expected).abs()[count // 10 : -count // 10]
+    assert off.max().item() < 6 * deviation * count**-0.5
+
+
+def test_draws_do_not_depend_on_how_samples_are_cut(monkeypatch) -> None:
+    start, shape = Gaussian(), torch.Size((6, 4, 3))
+    whole = start.potential(torch.ones(()), shape, 2, 10)
+    assert torch.equal(whole[4:], start.potential(torch.ones(()), torch.Size((2, 4, 3)), 2, 14))
+    monkeypatch.setattr(membrane, "_AT_ONCE", 24)
+    assert torch.equal(whole, start.potential(torch.ones(()), shape, 2, 10))
+
+
+def test_starts_and_codings_of_one_seed_have_nothing_in_common() -> None:
+    """Sample 3 at step 5 of a coding is not what site 3 draws for sample 5."""
+    start = Uniform(seed=1).potential(torch.ones(()), torch.Size((8, 50)), 3, 0)[5]
+    place = name_place(1, torch.tensor([3]), 5, device=torch.device("cpu"))
+    shown = draw_bits(place, 50, 53)[0] * 2.0**-53
+    assert not (start - shown).abs().lt(1e-6).any()

@@ -101,10 +101,7 @@ def test_the_speeds_of_single_images_on_the_cpu(label: str) -> None:
 
 def test_the_ratios_follow_from_the_speeds() -> None:
     def ratios(above: str | None, below: str | None) -> list[float]:
-        return [
-            speed(GPU, above, model, 512, 32) / speed(GPU, below, model, 512, 32)
-            for model in NETWORKS
-        ]
+        return [speed(GPU, above, model, 512, 32) / speed(GPU, below, model, 512, 32) for model in NETWORKS]
 
     compiled = CONTENDERS["the network itself, compiled"]
     for label, digits, values in (

@@ -12,6 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from rheobase.draws import draw_bits, name_place
+
 
 class Coding(ABC):
     """What the network is shown at each step.
@@ -78,14 +80,11 @@ class Poisson(Coding):
         share_BN, spike_BN = _parts(x, self.scale, "Poisson")
         # As whole numbers of 31 bits, so that x = 0 never fires and |x| = scale always does.
         level_BN = (share_BN.double() * 2**31).long()
-        seed = torch.tensor(self.seed, device=x.device)
         sample_B = torch.arange(first_sample, first_sample + x.shape[0], device=x.device)
-        stream_B = _scramble(_scramble(seed) + sample_B)
-        position_N = torch.arange(level_BN.shape[1], device=x.device) * _GOLDEN
         spikes_TBN = torch.empty(steps, *level_BN.shape, dtype=x.dtype, device=x.device)
         for t in range(steps):
-            state_B = _scramble(stream_B + (first_step + t))
-            drawn_BN = _shift(_scramble(state_B[:, None] + position_N), 33)
+            place_B = name_place(self.seed, sample_B, first_step + t, device=x.device)
+            drawn_BN = draw_bits(place_B, level_BN.shape[1], 31)
             torch.mul(spike_BN, drawn_BN < level_BN, out=spikes_TBN[t])
         return spikes_TBN.view(steps, *x.shape)
 
@@ -172,26 +171,3 @@ def _parts(x: Tensor, scale: float, name: str) -> tuple[Tensor, Tensor]:
             f"only: give it scale={needed:g} for these inputs, or use constant current"
         )
     return x_BN.abs() / scale, x_BN.sign() * scale
-
-
-def _signed(bits: int) -> int:
-    return bits - 2**64 if bits >= 2**63 else bits
-
-
-# SplitMix64 (G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014):
-# whole numbers in, 64 bits out that pass for random. Products wrap around, on every device alike.
-_GOLDEN = _signed(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
-
-
-def _scramble(state: Tensor) -> Tensor:
-    z = state + _GOLDEN
-    for shift, factor in ((30, _FIRST), (27, _SECOND)):
-        z = (z ^ _shift(z, shift)).mul_(factor)
-    return z ^ _shift(z, 31)
-
-
-def _shift(z: Tensor, places: int) -> Tensor:
-    """Move bits right, with zeros coming in; torch's own shift repeats the sign."""
-    shifted: Tensor = (z >> places) & (2 ** (64 - places) - 1)
-    return shifted

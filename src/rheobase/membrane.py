@@ -1,11 +1,11 @@
 """How a membrane starts. Any of these goes with any method.
 
 The paper proves that half the threshold makes the expected conversion error zero (Bu et al., AAAI 2022).
-Random starts are drawn for each neuron and sample from (seed, site, sample), so that neither the batch size
-nor the order of batches changes a result.
+Random starts are drawn for each neuron and sample from (seed, site, sample, neuron), so that neither the
+batch size nor the order of batches changes a result, and a device changes at most the last bit of a normal
+number.
 """
 
-import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from rheobase.draws import draw_bits, name_place
+
 if TYPE_CHECKING:
     from rheobase.conversion import Conversion
+
+# Numbers drawn at a time: what they are made of takes eight bytes and more for each.
+_AT_ONCE = 1 << 20
 
 
 class Initial(ABC):
@@ -86,7 +91,7 @@ class Uniform(Initial):
         return f"uniform({self.low:g}, {self.high:g})"
 
     def potential(self, threshold: Tensor, shape: torch.Size, site: int, first_sample: int) -> Tensor:
-        draws = _draw(torch.rand, shape, self.seed, site, first_sample).to(threshold)
+        draws = _draw(_uniform, threshold, shape, self.seed, site, first_sample)
         return threshold * (self.low + (self.high - self.low) * draws)
 
 
@@ -110,7 +115,7 @@ class Gaussian(Initial):
         return f"gaussian({self.mean:g}, {self.deviation:.3g})"
 
     def potential(self, threshold: Tensor, shape: torch.Size, site: int, first_sample: int) -> Tensor:
-        draws = _draw(torch.randn, shape, self.seed, site, first_sample).to(threshold)
+        draws = _draw(_normal, threshold, shape, self.seed, site, first_sample)
         return threshold * (self.mean + self.deviation * draws)
 
 
@@ -242,22 +247,35 @@ def _check_fractions(start: Initial, *names: str) -> None:
 
 
 def _check_seed(seed: int) -> None:
-    if not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"a seed is a whole number of at least 0, got {seed!r}")
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ValueError(f"a seed is a whole number of at least 0 and below 2^63, got {seed!r}")
 
 
 def _draw(
-    distribution: Callable[..., Tensor],
+    distribution: Callable[[Tensor], Tensor],
+    like: Tensor,
     shape: torch.Size,
     seed: int,
     site: int,
     first_sample: int,
 ) -> Tensor:
-    generator = torch.Generator()
-    rows = []
-    for sample in range(first_sample, first_sample + shape[0]):
-        # A hash, as torch's generator takes no more than 32 bits of a seed: multiples and sums would collide.
-        mixed = hashlib.blake2b(f"{seed}/{site}/{sample}".encode(), digest_size=4).digest()
-        generator.manual_seed(int.from_bytes(mixed))
-        rows.append(distribution(shape[1:], generator=generator))
-    return torch.stack(rows)
+    """Numbers of `shape` (B, ...), made by a distribution of whole ones of 53 bits, where `like` is."""
+    sample_B = torch.arange(first_sample, first_sample + shape[0], device=like.device)
+    # Sites count down from −1: a coding with the same seed names its places by numbers from 0 on.
+    place_B = name_place(seed, -1 - site, sample_B, device=like.device)
+    drawn = like.new_empty(shape)
+    count = shape[1:].numel()
+    some = max(1, _AT_ONCE // max(1, count))
+    parts = zip(torch.split(drawn.view(shape[0], count), some), torch.split(place_B, some), strict=True)
+    for rows, places in parts:
+        rows.copy_(distribution(draw_bits(places, count, 53).double()))
+    return drawn
+
+
+def _uniform(whole: Tensor) -> Tensor:
+    return whole * 2**-53
+
+
+def _normal(whole: Tensor) -> Tensor:
+    drawn: Tensor = torch.special.ndtri((whole + 0.5) * 2**-53)
+    return drawn

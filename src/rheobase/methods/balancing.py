@@ -27,6 +27,8 @@ from rheobase.simulation import Simulator, simulate
 if TYPE_CHECKING:
     from rheobase.conversion import Conversion
 
+Largest = Maximum | Quantile
+
 # What may be held to measure all sites in one run, which saves a run up to each of them.
 _ROOM = {"cpu": 2 * 2**30, "cuda": 32 * 2**30}
 
@@ -47,12 +49,12 @@ def balance(
     """
     match_network(conversion)
 
-    def settle(site: Site, neuron: Neuron, observer: Observer) -> None:
+    def settle(site: Site, neuron: Neuron, observer: Largest) -> None:
         assert observer.value is not None
         _tune(neuron, site, factor * observer.value)
         bar.advance()
 
-    def observe() -> Observer:
+    def observe() -> Largest:
         return Maximum() if percentile is None else Quantile(percentile / 100)
 
     with display("balancing thresholds", len(conversion.ann.sites)) as bar:
@@ -83,8 +85,8 @@ def match_network(conversion: "Conversion") -> None:
 def _settle_at_once(
     conversion: "Conversion",
     steps: int,
-    observe: Callable[[], Observer],
-    settle: Callable[[Site, Neuron, Observer], None],
+    observe: Callable[[], Largest],
+    settle: Callable[[Site, Neuron, Largest], None],
 ) -> bool:
     """Settle every site in one run, if all steps of the calibration data can be held; tell whether it was so.
 
@@ -126,9 +128,7 @@ class _Meter(Neuron):
     Then the neuron is settled and fires, if there is a way to settle it; else nothing fires.
     """
 
-    def __init__(
-        self, neuron: Neuron, observer: Observer, settle: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, neuron: Neuron, observer: Observer, settle: Callable[[], None] | None = None) -> None:
         super().__init__(neuron.threshold, neuron.amplitude)
         self.neuron, self.observer, self.settle = neuron, observer, settle
         self.place = (0, 0)

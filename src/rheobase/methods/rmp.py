@@ -78,8 +78,8 @@ class RMP(ResidualMembrane):
 
     Layers are measured one by one, with α already in the thresholds before. The paper has Poisson input and
     v(0) = 0; what its α is cannot be told from it. Later code by the same group has 0.7, with which a
-    ResNet-20 with biases stays at chance for a hundred steps and more: so it is searched. The paper's networks
-    have no biases; `balancing` says how they are scaled here.
+    ResNet-20 with biases stays at chance for a hundred steps and more: so here it is searched. The paper's
+    networks have no biases; `balancing` says how they are scaled here.
     """
 
     name = "rmp"
