@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import families
-from rheobase import Half, convert, methods, simulate
+from rheobase import Half, convert, methods, models, simulate
 from rheobase.coding import ConstantCurrent, Poisson
 
 
@@ -118,3 +118,10 @@ def test_wrong_use_is_refused(trained: nn.Module, digits) -> None:
         methods.get("spike-norm", steps=0)
     with pytest.raises(ValueError, match="Poisson coding can show −1 … 1 only: give it scale="):
         convert(trained, "spike-norm", digits.train.take(8))
+
+
+def test_a_deep_network_converts_though_rounding_decides_its_rates() -> None:
+    """After a reset to zero a rate is 1/ceil(θ/z): where θ/z is nearly whole, folding would move it."""
+    torch.manual_seed(0)
+    snn = convert(models.build("resnet20", 10).eval(), "spike-norm", torch.rand(8, 3, 32, 32), steps=20)
+    assert len(snn.sites) == 19

@@ -1,6 +1,7 @@
 """The numbers of docs/performance.md are those of the records it names."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -45,7 +46,8 @@ def cells(label: str, near: str) -> list[float]:
     """The numbers of the first row with a label behind some text."""
     section = TEXT[TEXT.index(near) :]
     row = next(line for line in section.splitlines() if line.startswith(f"| {label}"))
-    return [float(cell.strip().replace(",", "").rstrip("×")) for cell in row.split("|")[2:-1]]
+    shown = [cell.strip().replace(",", "").rstrip("×") for cell in row.split("|")[2:-1]]
+    return [math.nan if cell == "–" else float(cell) for cell in shown]
 
 
 @pytest.mark.parametrize("label", CONTENDERS)
@@ -97,6 +99,16 @@ def test_the_speeds_of_single_images_on_the_cpu(label: str) -> None:
     sizes = [(model, steps) for model in ("resnet20", "vgg16", "resnet18") for steps in (8, 32)]
     found = [speed(CPU, CONTENDERS[label], model, 1, steps) for model, steps in sizes]
     assert cells(label, "Single images") == [round(value, 1) for value in found]
+
+
+@pytest.mark.parametrize("label", CONTENDERS)
+def test_the_speeds_of_large_batches_on_the_cpu(label: str) -> None:
+    sizes = [(64, steps) for steps in (4, 8, 32, 128, 512)] + [(512, steps) for steps in (4, 8, 32)]
+    shown = cells(label, "in larger batches")
+    for (batch, steps), value in zip(sizes, shown, strict=True):
+        if not math.isnan(value):
+            assert value == round(speed(CPU, CONTENDERS[label], "resnet20", batch, steps), 1)
+    assert sum(map(math.isnan, shown)) == (label == "SpikingJelly")
 
 
 def test_the_ratios_follow_from_the_speeds() -> None:
