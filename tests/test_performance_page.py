@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rheobase import records
+
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
 GPU, CPU = "simulation-h200.json", "simulation-cpu.json"
@@ -143,3 +145,38 @@ def test_the_layers() -> None:
         assert [int(cell.replace(",", "")) for cell in shown] == [
             round(layers[plain][column]["tflops"]) for column in columns
         ], label
+
+
+def half_starts(model: str, dataset: str) -> list[records.Record]:
+    """The records of a network of the paper's method and seed 0, from half the threshold."""
+    wanted = (model, dataset, "opi", "half", 0)
+    return [
+        r
+        for r in records.load_all(ROOT / "results/opi2022")
+        if (r.model, r.dataset, r.method, r.initial, r.seed) == wanted and r.accuracy
+    ]
+
+
+@pytest.mark.parametrize(
+    ("label", "model", "dataset", "profile", "table"),
+    [
+        ("VGG-16, CIFAR-10, fast", "vgg16", "cifar10", "fast", "figure 3"),
+        ("VGG-16, CIFAR-10, exact", "vgg16", "cifar10", "exact", "energy"),
+        ("VGG-16, CIFAR-100, fast", "vgg16", "cifar100", "fast", "figure 3"),
+        ("ResNet-20, CIFAR-100, fast", "resnet20", "cifar100", "fast", "figure 3"),
+        ("ResNet-20, CIFAR-10, fast", "resnet20", "cifar10", "fast", "table 1"),
+        ("ResNet-20, CIFAR-10, int8", "resnet20", "cifar10", "int8", "table 1"),
+        ("ResNet-20, CIFAR-10, exact", "resnet20", "cifar10", "exact", "figure 3"),
+    ],
+)
+def test_the_gaps_between_profiles(label: str, model: str, dataset: str, profile: str, table: str) -> None:
+    found = half_starts(model, dataset)
+    (exact,) = (r for r in found if r.table.startswith("table") and r.profile == "exact")
+    (other,) = (r for r in found if (r.table, r.profile) == (table, profile))
+    shown = cells(label, "## How near the profiles")
+    for value, first, last in zip(shown, (1, 8, 16, 32, 64), (7, 15, 31, 63, 128), strict=True):
+        both = [t for t in exact.accuracy if first <= t <= last and t in other.accuracy]
+        if not math.isnan(value):
+            assert value == round(max(abs(exact.accuracy[t] - other.accuracy[t]) for t in both), 2)
+        else:
+            assert not set(range(first + 1, last + 1)) & set(both)

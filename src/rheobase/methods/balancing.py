@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Largest = Maximum | Quantile
 
 # What may be held to measure all sites in one run, which saves a run up to each of them.
-_ROOM = {"cpu": 2 * 2**30, "cuda": 32 * 2**30}
+_ROOM = {"cpu": 2 * 2**30, "cuda": 64 * 2**30}
 
 
 def balance(
@@ -102,12 +102,12 @@ def _settle_at_once(
     simulator = Simulator(
         snn, x, steps, at=[steps], chunk=steps, memory=_ROOM.get(x.device.type), count=False
     )
-    fits = simulator.plan.fit_whole(len(x), steps, simulator.memory) == len(x)
-    if fits:
-        simulator.run(x)
+    whole = simulator.plan.fit_whole(len(x), steps, simulator.memory) == len(x)
+    if whole:  # and if it stays so: a device that runs out of memory gets its batch in parts
+        whole = simulator.run(x).chunk == (len(x), steps)
     for site, neuron in zip(sites, neurons, strict=True):
         snn.module.set_submodule(site.name, neuron)
-    return fits
+    return whole
 
 
 def _observe_currents(conversion: "Conversion", site: Site, steps: int, observer: Observer) -> None:
