@@ -11,7 +11,7 @@ from rheobase import Half, Zero, convert, methods, simulate
 from rheobase.coding import ConstantCurrent, Poisson
 from rheobase.methods import balancing
 from rheobase.neurons import IntegrateFire
-from rheobase.simulation import Simulator
+from rheobase.simulation import Run, Simulator
 
 
 def largest_currents(snn, x: torch.Tensor, steps: int) -> dict[str, float]:
@@ -157,20 +157,21 @@ def test_all_layers_in_one_run_or_each_in_its_own(method: str, settings: dict, m
 
 def test_a_device_that_runs_out_of_memory_does_not_cut_the_calibration_data(monkeypatch) -> None:
     model, x = families.build("IdentitySkip"), families.inputs(6).clamp(-1, 1)
-    expected = convert(model, "rmp", x, factor=0.7)
-    run_once, failures = Simulator._run_once, []
+    settings = {"factor": 0.7, "percentile": 50.0}
+    expected = convert(model, "rmp", x, **settings)
+    run_once, cuts = Simulator._run_once, []
 
-    def fail_first(self: Simulator, *arguments):
-        if not failures:
-            failures.append(self.memory)
-            self.memory = 2 * (
-                self.plan.fixed_bytes + 100 * self.plan.moving_bytes
-            )  # half of it is one sample's
+    def fail_first(self: Simulator, *arguments) -> Run:
+        if not cuts:
+            cuts.append(0)
+            self.memory = 2 * (self.plan.fixed_bytes + self.plan.moving_bytes)  # half of it is one sample's
             raise torch.OutOfMemoryError
-        return run_once(self, *arguments)
+        result = run_once(self, *arguments)
+        cuts.append(result.chunk[0])
+        return result
 
     monkeypatch.setattr(Simulator, "_run_once", fail_first)
-    found = convert(model, "rmp", x, factor=0.7)
-    assert failures
+    found = convert(model, "rmp", x, **settings)
+    assert cuts[1] == 1
     for site in expected.sites:
         assert torch.equal(found.neuron(site).threshold, expected.neuron(site).threshold)
