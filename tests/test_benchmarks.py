@@ -1,4 +1,4 @@
-"""The benchmark of simulation: memory and time of one contender alone, and no speed of wrong spikes."""
+"""The benchmarks: memory and time of one contender alone, and no speed of wrong spikes."""
 
 import argparse
 import json
@@ -12,7 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import contenders
 import simulation
+import training
 from rheobase import benchmark
+from rheobase.journal import Epoch
 from rheobase.layers import Layer
 
 CPU = torch.device("cpu")
@@ -75,3 +77,18 @@ def test_wrong_spikes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Layer, "advance", late)
     assert "spikes, expected" in check.find_mistake("int8", 2, steps=3)
+
+
+def test_epochs_are_timed_without_the_first_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
+) -> None:
+    seconds = [9.0, 1.0, 3.0, 2.0]
+    history = [Epoch(i, 0.0, 0.0, 0.1, s, {}) for i, s in enumerate(seconds, 1)]
+    monkeypatch.setattr(training, "train", lambda *given, **more: argparse.Namespace(history=history))
+    told = ["--models", "resnet20", "--images", "8", "--epochs", "3", "--repeats", "2", "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", ["training.py", *told, "--out", str(tmp_path / "record.json")])
+    training.main()
+    augmentation, epochs = json.loads((tmp_path / "record.json").read_text())["rows"]
+    assert augmentation["n"] == 2
+    assert (epochs["first"], epochs["median"], epochs["slowest"], epochs["minutes"]) == (9, 2, 3, 10)
+    assert "300 epochs 10.0 min, the first 9.0 s" in capsys.readouterr().out
