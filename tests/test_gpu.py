@@ -1,17 +1,22 @@
 """On a GPU: the spikes of a CPU where sums are exact, and one result however the work is cut."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from rheobase import Half, Margin, convert, evaluate, models, simulate
+from rheobase import Half, Margin, convert, datasets, evaluate, models, prepare, simulate
+from rheobase.journal import Epoch
 from rheobase.profiles import PROFILES
+from rheobase.recipes import find_recipe
 from rheobase.simulation import Run, Simulator
 from rheobase.snn import SNN
+from rheobase.training import Trained, accuracy, train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
@@ -201,3 +206,33 @@ def test_without_triton_it_is_slower_and_says_so(monkeypatch: pytest.MonkeyPatch
     for site in snn.sites:
         # The library may convolve by Winograd's way, which rounds even where plain sums would not.
         assert torch.allclose(there.spikes[site].cpu().float(), here.spikes[site].float(), rtol=1e-3), site
+
+
+class StopError(Exception):
+    """Somebody pulled the plug."""
+
+
+def test_a_training_broken_off_and_resumed_learns_as_much(tmp_path: Path) -> None:
+    """Compiled, in bfloat16, from a CUDA graph; on a GPU sums come in any order, so bits are not compared."""
+    digits = datasets.load("digits")
+    recipe = replace(find_recipe("digits"), epochs=8, compile=True, precision="bfloat16")
+    path = tmp_path / "training.safetensors"
+
+    def learn(on_epoch: Callable[..., None] | None = None, checkpoint: Path | None = None) -> Trained:
+        torch.manual_seed(0)
+        model = prepare(models.build("small", 10), "opi").to(GPU)
+        return train(model, digits.train, recipe, checkpoint=checkpoint, progress=False, on_epoch=on_epoch)
+
+    def stop(epoch: Epoch, _: object) -> None:
+        if epoch.number == 4:
+            raise StopError
+
+    whole = learn()
+    with pytest.raises(StopError):
+        learn(stop, path)
+    resumed = learn(checkpoint=path)
+    assert [epoch.number for epoch in resumed.history] == [*range(1, 9)]
+    assert resumed.notes[0].startswith("resumed after epoch ")
+    reached, wanted = (accuracy(t.model, digits.test.to(GPU)) for t in (resumed, whole))
+    assert wanted > 0.9
+    assert abs(reached - wanted) < 0.03

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rheobase.draws import draw_bits, name_place
+from rheobase.draws import draw_bits, enter, name_place
 
 
 class Coding(ABC):
@@ -81,10 +81,10 @@ class Poisson(Coding):
         # As whole numbers of 31 bits, so that x = 0 never fires and |x| = scale always does.
         level_BN = (share_BN.double() * 2**31).long()
         sample_B = torch.arange(first_sample, first_sample + x.shape[0], device=x.device)
+        place_B = name_place(self.seed, sample_B, device=x.device)
         spikes_TBN = torch.empty(steps, *level_BN.shape, dtype=x.dtype, device=x.device)
         for t in range(steps):
-            place_B = name_place(self.seed, sample_B, first_step + t, device=x.device)
-            drawn_BN = draw_bits(place_B, level_BN.shape[1], 31)
+            drawn_BN = draw_bits(enter(place_B, first_step + t), level_BN.shape[1], 31)
             torch.mul(spike_BN, drawn_BN < level_BN, out=spikes_TBN[t])
         return spikes_TBN.view(steps, *x.shape)
 

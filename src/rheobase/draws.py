@@ -21,8 +21,13 @@ def name_place(seed: int, *numbers: int | Tensor, device: torch.device) -> Tenso
     """What to draw from at a place that a seed and some numbers name; tensors name many places at once."""
     place = _scramble(torch.tensor(seed, device=device))
     for number in numbers:
-        place = _scramble(place + number)
+        place = enter(place, number)
     return place
+
+
+def enter(place: Tensor, number: int | Tensor) -> Tensor:
+    """The place with one number more in its name."""
+    return _scramble(place + number)
 
 
 def draw_bits(place_B: Tensor, count: int, bits: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from rheobase.kernels.integrate_fire import compiled
 
 # Smaller blocks spend their time starting operations, larger ones leave the second-level cache (measured with
-# benchmarks/integrate_fire.py --blocks).
+# benchmarks/streaming_kernels.py --blocks).
 BLOCK = 1 << 18
 
 

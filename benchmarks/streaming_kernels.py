@@ -1,9 +1,10 @@
-"""Time the integrate-and-fire kernels against the plain loop and against copying the same memory.
+"""Time the kernels that only move memory against plain torch and against copying as many bytes.
 
-Every case first checks that the fast kernel equals the reference, spike for spike, then times both in turn,
-so that a busy machine slows both alike.
+These are integrate-and-fire behind currents, pooling and counting. Every case first checks that the fast
+kernel equals the reference, number for number, then times both in turn, so that a busy machine slows both
+alike. A copy of the bytes that a kernel must read and write is its floor.
 
-    python benchmarks/integrate_fire.py [--neurons N] [--steps T] [--repeats R] [--blocks] [--out FILE]
+    python benchmarks/streaming_kernels.py [--neurons N] [--steps T] [--repeats R] [--blocks] [--out FILE]
 """
 
 import argparse
@@ -16,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rheobase.kernels import choose_backend, integrate_fire
+from rheobase.kernels import choose_backend, integrate_fire, sum_pool, tally
 from rheobase.kernels.integrate_fire import cpu
 from rheobase.kernels.integrate_fire.layout import flatten
 
@@ -61,6 +62,13 @@ def make_cases(steps: int, neurons: int, device: str) -> dict[str, tuple[Tensor,
     }
 
 
+def make_spikes(steps: int, neurons: int, device: str) -> Tensor:
+    """One-byte spikes (T, B, 64, 24, 24) of a tenth of the neurons, channels last as the engine has them."""
+    batch = max(1, neurons // (64 * 24 * 24))
+    spikes = torch.rand(steps, batch, 24, 24, 64, device=device) < 0.1
+    return spikes.to(torch.uint8).permute(0, 1, 4, 2, 3)
+
+
 def run_case(
     current: Tensor, threshold: Tensor, dtype: torch.dtype, steps: int, backend: str, repeats: int
 ) -> dict[str, dict[str, float]]:
@@ -77,13 +85,53 @@ def run_case(
     spikes.fill_(255 if dtype == torch.uint8 else float("nan"))
     if not (torch.equal(run(backend), expected) and torch.equal(membrane, potential)):
         raise SystemExit(f"{backend} does not equal the reference; no timings")
-    copied = current.expand(steps, *sample) if current.dim() == 4 else current
-    work = {
-        "reference": lambda: run("reference"),
-        backend: lambda: run(backend),
-        "copy": lambda: spikes.copy_(copied),
-    }
-    return time_in_turn(work, repeats, current.device.type)
+    moved = _count_bytes(current, spikes, membrane, membrane)
+    return time_beside_copy(lambda name: lambda: run(name), backend, moved, repeats, current.device)
+
+
+def run_pool(maps: Tensor, backend: str, repeats: int) -> dict[str, dict[str, float]]:
+    """Likewise for sums over windows of 2 × 2."""
+    offered = backend if backend == "triton" else "reference"
+
+    def pool(name: str) -> Work:
+        return lambda: sum_pool(maps, 2, backend=name)
+
+    got, want = pool(offered)(), pool("reference")()
+    _require_equal(offered, (got,), (want,))
+    return time_beside_copy(pool, offered, _count_bytes(maps, want), repeats, maps.device)
+
+
+def run_tally(
+    spikes: Tensor, fan_out: Tensor | None, backend: str, repeats: int
+) -> dict[str, dict[str, float]]:
+    """Likewise for the spikes of each step, and the synapses they reach."""
+
+    def count(name: str) -> Work:
+        return lambda: tally(spikes, fan_out, binary=True, backend=name)
+
+    _require_equal(backend, count(backend)(), count("reference")())
+    return time_beside_copy(count, backend, _count_bytes(spikes), repeats, spikes.device)
+
+
+def time_beside_copy(
+    work: Callable[[str], Work], backend: str, moved: int, repeats: int, device: torch.device
+) -> dict[str, dict[str, float]]:
+    """Time reference, fast kernel, and a copy that reads and writes as many bytes as they must."""
+    source = torch.zeros(moved // 2, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    entries = {name: work(name) for name in dict.fromkeys(("reference", backend))}
+    rows = time_in_turn(entries | {"copy": lambda: target.copy_(source)}, repeats, device.type)
+    return {name: row | {"gb_per_s": moved / row["median_ms"] / 1e6} for name, row in rows.items()}
+
+
+def _require_equal(backend: str, got: object, want: object) -> None:
+    for g, w in zip(got, want, strict=True):  # type: ignore[call-overload]
+        if w is not None and not torch.equal(g, w):
+            raise SystemExit(f"{backend} does not equal the reference; no timings")
+
+
+def _count_bytes(*tensors: Tensor) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def time_blocks(steps: int, neurons: int, repeats: int) -> dict[str, dict[str, float]]:
@@ -104,7 +152,8 @@ def print_table(title: str, rows: dict[str, dict[str, float]]) -> None:
     for name, row in rows.items():
         spread = f"{row['min_ms']:.1f}–{row['max_ms']:.1f}"
         times = f"{base / row['median_ms']:.2f}"
-        print(f"  {name:14} median {row['median_ms']:8.2f} ms  ({spread}, n={row['n']})  ×{times}")
+        speed = f"  {row['gb_per_s']:8.1f} GB/s" if "gb_per_s" in row else ""
+        print(f"  {name:14} median {row['median_ms']:8.2f} ms  ({spread}, n={row['n']})  ×{times}{speed}")
 
 
 def main() -> None:
@@ -129,6 +178,11 @@ def main() -> None:
         backend = choose_backend(options.device)
         for title, case in make_cases(options.steps, options.neurons, options.device).items():
             results[title] = run_case(*case, options.steps, backend, options.repeats)
+        spikes = make_spikes(options.steps, options.neurons, options.device)
+        fan_out = torch.full(spikes.shape[2:], 576, device=options.device)
+        results["pooling"] = run_pool(spikes.flatten(0, 1), backend, options.repeats)
+        results["counting spikes"] = run_tally(spikes, None, backend, options.repeats)
+        results["counting spikes and synapses"] = run_tally(spikes, fan_out, backend, options.repeats)
     machine = (
         torch.cuda.get_device_name()
         if options.device == "cuda"
