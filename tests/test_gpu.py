@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rheobase import Half, Margin, convert, datasets, evaluate, models, prepare, simulate
 from rheobase.journal import Epoch
+from rheobase.layers import Layer
 from rheobase.profiles import PROFILES
 from rheobase.recipes import find_recipe
 from rheobase.simulation import Run, Simulator
@@ -206,6 +207,16 @@ def test_without_triton_it_is_slower_and_says_so(monkeypatch: pytest.MonkeyPatch
     for site in snn.sites:
         # The library may convolve by Winograd's way, which rounds even where plain sums would not.
         assert torch.allclose(there.spikes[site].cpu().float(), here.spikes[site].float(), rtol=1e-3), site
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_whole_numbers_that_go_through_memory_give_the_same_spikes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snn, x = network(name), images(2)
+    here = simulate(snn, x, 6, profile="int8")
+    monkeypatch.setattr(Layer, "_advance_fused", Layer._advance_whole_numbers)
+    assert_same(simulate(snn.to(GPU), x.to(GPU), 6, profile="int8"), here)
 
 
 class StopError(Exception):

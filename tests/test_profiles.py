@@ -367,3 +367,27 @@ def test_currents_first_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
         assert torch.equal(pieces.spikes[site], whole.spikes[site])
         # Currents are rounded to half precision on their way.
         torch.testing.assert_close(whole.spikes[site], fused.spikes[site], rtol=0.05, atol=5)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(FAMILIES) - {"Depthwise", "OneDimensional", "Shuffled", "Transposed"})
+)
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_whole_numbers_may_go_through_memory(
+    name: str, chunk: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way for a few samples, which only a GPU has a choice of: the same spikes, whichever is taken."""
+    snn, x = converted(name), inputs(3)
+    fused = simulate(snn, x, 7, profile="int8")
+    taken: list[int] = []
+
+    def advance(self: Layer, *given: Tensor) -> None:
+        taken.append(len(given[0]))
+        Layer._advance_whole_numbers(self, *given)
+
+    monkeypatch.setattr(Layer, "_advance_fused", advance)
+    through_memory = simulate(snn, x, 7, profile="int8", chunk=chunk)
+    assert taken
+    assert torch.equal(through_memory.logits, fused.logits)
+    for site in snn.sites:
+        assert torch.equal(through_memory.spikes[site], fused.spikes[site])
