@@ -22,7 +22,7 @@ from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integra
 from rheobase.kernels.conv_integrate_fire import choose_backend  # noqa: E402
 from rheobase.kernels.conv_integrate_fire import triton as triton_kernel  # noqa: E402
 from rheobase.kernels.conv_integrate_fire.dense import spread_weight  # noqa: E402
-from rheobase.kernels.conv_integrate_fire.packing import pack  # noqa: E402
+from rheobase.kernels.conv_integrate_fire.packing import count_wide, pack  # noqa: E402
 from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, list_tiles, rank_tiles  # noqa: E402
 
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -76,6 +76,11 @@ def problems(draw):
         spiking = torch.randint(0, 2, shape, generator=seed).to(torch.uint8)
         problem["residual"] = draw(st.sampled_from([spiking, numbers(*shape)]))
         problem["residual_scale"] = draw(st.sampled_from([None, numbers(N, low=-5, high=6)]))
+    wide = draw(st.integers(0, C))
+    narrow = problem["weight"][:, wide:]
+    middle = narrow[..., kernel[0] // 2, kernel[1] // 2].clone()
+    if draw(st.booleans()):  # the other channels are seen by the middle tap alone
+        narrow.zero_()[..., kernel[0] // 2, kernel[1] // 2] = middle
     if draw(st.booleans()):
         problem |= {name: channels_last(problem[name]) for name in ("spikes", "membrane")}
     return problem
@@ -377,3 +382,29 @@ def test_groups_of_pixels_give_the_same_spikes(stride, kernel, dtype):
     assert grouped[0].spikes.shape[2] == 64
     for got, want in zip(*results, strict=True):
         assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("one_loop", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int8])
+def test_channels_that_the_middle_tap_alone_sees_have_no_others(dtype, one_loop, monkeypatch):
+    """As a shortcut beside a layer's own input; products with the weights of other taps are left out."""
+    seed = torch.Generator().manual_seed(0)
+    integer = dtype == torch.int8
+    full = make_numbers(16, 80, 3, 3, low=-8, high=9, integer=integer, seed=seed).to(dtype)
+    weight = full.clone()
+    weight[:, 32:] = F.pad(full[:, 32:, 1:2, 1:2], (1, 1, 1, 1))
+    assert (count_wide(full), count_wide(weight)) == (80, 32)
+    problem = {
+        "spikes": channels_last(torch.randint(0, 2, (3, 2, 80, 5, 5), generator=seed).to(torch.uint8)),
+        "weight": weight,
+        "bias": make_numbers(16, low=-5, high=6, integer=integer, seed=seed),
+        "membrane": channels_last(make_numbers(2, 16, 5, 5, low=-20, high=21, integer=integer, seed=seed)),
+        "threshold": make_numbers(16, 1, 1, low=10, high=30, integer=integer, seed=seed),
+        "padding": 1,
+    }
+    tile, expected = make_tile(problem, one_loop=one_loop), run(problem, "reference")
+    for got, want in zip(run(problem, "triton", tile=tile), expected, strict=True):
+        assert torch.equal(got, want)
+    monkeypatch.setattr(triton_kernel, "count_wide", lambda weight: 32)
+    for got, want in zip(run(problem | {"weight": full}, "triton", tile=tile), expected, strict=True):
+        assert torch.equal(got, want)  # for the others are never looked at

@@ -43,6 +43,21 @@ def pack(weight: Tensor) -> tuple[Tensor, Tensor | None]:
     return keep(weight, "taps", lambda: _pack(weight))
 
 
+def count_wide(weight: Tensor) -> int:
+    """How many input channels, from the first, it takes to have all that more than the middle tap sees."""
+    channels, rows, columns = weight.shape[1:]
+    if rows * columns == 1 or weight.is_inference():
+        return channels
+    return keep(weight, "wide channels", lambda: _count_wide(weight))
+
+
+def _count_wide(weight: Tensor) -> int:
+    others = weight.clone()
+    others[..., weight.shape[2] // 2, weight.shape[3] // 2] = 0
+    seen = others.transpose(0, 1).flatten(1).ne(0).any(1).nonzero()
+    return int(seen.max()) + 1 if len(seen) else 0
+
+
 def _pack(weight: Tensor) -> tuple[Tensor, Tensor | None]:
     if weight.dtype != torch.float32:
         return _lay_out(weight), None

@@ -22,7 +22,7 @@ from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
-from rheobase.kernels.conv_integrate_fire.packing import align, pack
+from rheobase.kernels.conv_integrate_fire.packing import align, count_wide, pack
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles
 from rheobase.kernels.conv_integrate_fire.widening import widen
@@ -43,6 +43,8 @@ def _accumulate(
     N,
     step_round,
     C: tl.constexpr,
+    WIDE_C: tl.constexpr,
+    KERNEL_Y: tl.constexpr,
     KERNEL_X: tl.constexpr,
     STRIDE_Y: tl.constexpr,
     STRIDE_X: tl.constexpr,
@@ -54,13 +56,21 @@ def _accumulate(
     VIA_FLOAT32: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
-    """Add one matrix product to the potential: a tap of the kernel over a block of input channels."""
-    BLOCKS_C: tl.constexpr = (C + BLOCK_C - 1) // BLOCK_C
+    """Add one matrix product to the potential: a tap of the kernel over a block of input channels.
+
+    Channels from WIDE_C on are seen by the middle tap alone, and come last.
+    """
+    BLOCKS_WIDE: tl.constexpr = (WIDE_C + BLOCK_C - 1) // BLOCK_C
+    MIDDLE: tl.constexpr = KERNEL_Y // 2 * KERNEL_X + KERNEL_X // 2
     # Padding in whole strides, so that the divisions below never see a negative number.
     SHIFT_Y: tl.constexpr = (PADDING_Y + STRIDE_Y - 1) // STRIDE_Y
     SHIFT_X: tl.constexpr = (PADDING_X + STRIDE_X - 1) // STRIDE_X
-    tap = step_round // BLOCKS_C
-    c = step_round % BLOCKS_C * BLOCK_C
+    tap = step_round // BLOCKS_WIDE
+    c = step_round % BLOCKS_WIDE * BLOCK_C
+    if WIDE_C < C:
+        beyond = step_round - TAPS * BLOCKS_WIDE
+        tap = tl.where(beyond < 0, tap, MIDDLE)
+        c = tl.where(beyond < 0, c, WIDE_C + beyond * BLOCK_C)
     down = tap // KERNEL_X + (SHIFT_Y * STRIDE_Y - PADDING_Y)
     right = tap % KERNEL_X + (SHIFT_X * STRIDE_X - PADDING_X)
     y = y0 + down // STRIDE_Y - SHIFT_Y
@@ -153,6 +163,7 @@ def _conv_integrate_fire(
     Y,
     X,
     C: tl.constexpr,
+    WIDE_C: tl.constexpr,
     KERNEL_Y: tl.constexpr,
     KERNEL_X: tl.constexpr,
     STRIDE_Y: tl.constexpr,
@@ -184,7 +195,7 @@ def _conv_integrate_fire(
     b0 = tile // (tiles_x * tiles_y) * BLOCK_B
 
     TAPS: tl.constexpr = KERNEL_Y * KERNEL_X
-    ROUNDS: tl.constexpr = TAPS * ((C + BLOCK_C - 1) // BLOCK_C)
+    ROUNDS: tl.constexpr = TAPS * ((WIDE_C + BLOCK_C - 1) // BLOCK_C) + (C - WIDE_C + BLOCK_C - 1) // BLOCK_C
     potential = membrane.load([b0, y0, x0, n0]).reshape(BLOCK_B * BLOCK_Y * BLOCK_X, BLOCK_N)
     if SPLIT:
         potential *= tl.load(gain + n0 + tl.arange(0, BLOCK_N))[None, :]
@@ -194,7 +205,7 @@ def _conv_integrate_fire(
             t = i // ROUNDS
             potential = _accumulate(
                 potential, spikes, weight, t * B + b0, y0, x0, n0, N, i % ROUNDS,
-                C, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
+                C, WIDE_C, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
                 TAPS, SPLIT, PRECISION, VIA_FLOAT32, BLOCK_C,
             )
             if i % ROUNDS == ROUNDS - 1:
@@ -208,7 +219,7 @@ def _conv_integrate_fire(
             for i in range(ROUNDS):
                 potential = _accumulate(
                     potential, spikes, weight, t * B + b0, y0, x0, n0, N, i,
-                    C, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
+                    C, WIDE_C, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
                     TAPS, SPLIT, PRECISION, VIA_FLOAT32, BLOCK_C,
                 )
             potential = _fire(
@@ -314,6 +325,7 @@ def _launch(p: Problem, a: _Arrays, cut: Tile) -> None:
             Y,
             X,
             C=C,
+            WIDE_C=_round_wide(count_wide(p.weight), cut.depth, C),
             KERNEL_Y=kernel_y,
             KERNEL_X=kernel_x,
             STRIDE_Y=p.stride[0],
@@ -337,6 +349,11 @@ def _launch(p: Problem, a: _Arrays, cut: Tile) -> None:
             num_stages=cut.stages,
             maxnreg=cut.registers,
         )
+
+
+def _round_wide(channels: int, depth: int, C: int) -> int:
+    """Channels that all taps see, in whole blocks, of which there is at least one."""
+    return min(C, max(1, -(-channels // depth)) * depth)
 
 
 def _fold_stride(spikes: Tensor, stride: tuple[int, int]) -> Tensor:
