@@ -180,3 +180,19 @@ def test_the_gaps_between_profiles(label: str, model: str, dataset: str, profile
             assert value == round(max(abs(exact.accuracy[t] - other.accuracy[t]) for t in both), 2)
         else:
             assert not set(range(first + 1, last + 1)) & set(both)
+
+
+def test_the_kernels_that_move_memory() -> None:
+    results = record("streaming-kernels-cpu.json")["results"]
+    for label, case in (
+        ("integrate and fire, float32", "scalar threshold"),
+        ("the same with spikes of one byte", "one-byte spikes"),
+        ("the same current every step", "constant current"),
+        ("sums over 2 × 2 pixels", "pooling"),
+        ("counting spikes |", "counting spikes"),
+        ("counting spikes and the synapses", "counting spikes and synapses"),
+    ):
+        shown = cells(label, "Kernels that only move memory")
+        for value, way in zip(shown, ("reference", "cpu", "copy"), strict=True):
+            assert math.isnan(value) == (way not in results[case])
+            assert math.isnan(value) or value == round(results[case][way]["median_ms"], 1)
