@@ -155,6 +155,35 @@ def test_all_layers_in_one_run_or_each_in_its_own(method: str, settings: dict, m
         assert type(at_once.neuron(site)) is type(in_turn.neuron(site)) is not balancing._Meter
 
 
+def test_more_data_than_fit_are_never_held_together(monkeypatch) -> None:
+    """A loader may give the images of a whole dataset, one batch after the other."""
+    model, x = families.build("IdentitySkip"), families.inputs(40).clamp(-1, 1)
+    monkeypatch.setitem(balancing._ROOM, "cpu", 2**23)
+    held: list[int] = []
+    original = balancing.gather
+
+    def gather(*given) -> torch.Tensor:
+        found = original(*given)
+        held.append(len(found))
+        return found
+
+    monkeypatch.setattr(balancing, "gather", gather)
+    found = convert(model, "rmp", [sample[None] for sample in x], factor=0.7)
+    assert held[0] == 1 < held[1] < 40
+    expected = convert(model, "rmp", x, factor=0.7)
+    for site in expected.sites:
+        assert torch.equal(found.neuron(site).threshold, expected.neuron(site).threshold)
+
+
+def test_a_factor_is_searched_on_more_than_the_first_batch(trained: nn.Module, digits) -> None:
+    x = digits.train.normalise(digits.train.images[:40])
+    settings = {"coding": ConstantCurrent(), "steps": 6}
+    whole = convert(trained, "rmp", x, **settings)
+    one_by_one = convert(trained, "rmp", [sample[None] for sample in x], **settings)
+    for site in whole.sites:
+        assert torch.equal(whole.neuron(site).threshold, one_by_one.neuron(site).threshold)
+
+
 def test_a_device_that_runs_out_of_memory_does_not_cut_the_calibration_data(monkeypatch) -> None:
     model, x = families.build("IdentitySkip"), families.inputs(6).clamp(-1, 1)
     settings = {"factor": 0.7, "percentile": 50.0}

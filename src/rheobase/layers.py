@@ -216,7 +216,7 @@ class Layer(nn.Module):
         out_TB: Tensor,
         totals_TB: Tensor | None,
     ) -> None:
-        threshold, bias = self._broadcast(self.threshold, membrane), self.bias.to(self.weight.dtype)
+        bias = self.bias.to(self.weight.dtype)
         factor = 1 if self.scale is None else self._broadcast(self.scale, membrane)
         constant = added is not None and added.dim() == membrane.dim()
         piece = max(1, _PIECE // membrane.numel())
@@ -226,17 +226,7 @@ class Layer(nn.Module):
             if added is not None:
                 more = added if constant else added[steps]
                 current_TB += (more * factor).to(current_TB.dtype)
-            integrate_fire(
-                current_TB,
-                membrane,
-                threshold,
-                steps=len(current_TB),
-                strict=self.neuron.strict,
-                reset=self.neuron.reset,
-                out=out_TB[steps],
-            )
-        if totals_TB is not None:
-            totals_TB += out_TB.flatten(2).sum(2, dtype=torch.int32)
+            self._scan(current_TB, membrane, out_TB[steps], None if totals_TB is None else totals_TB[steps])
 
     def _advance_whole_numbers(
         self,
@@ -268,16 +258,20 @@ class Layer(nn.Module):
         out = out_TB.view(1, T * B, *out_TB.shape[2:])
         self._fire_fused(side_by_side(spikes_TB), added, current, out, never)
         potential = membrane.double()
+        self._scan(current.view(out_TB.shape).double(), potential, out_TB, totals_TB)
+        membrane.copy_(potential)
+
+    def _scan(self, current_TB: Tensor, membrane: Tensor, out_TB: Tensor, totals_TB: Tensor | None) -> None:
+        """Fill the spikes for currents that went to memory, and move the membrane on."""
         integrate_fire(
-            current.view(out_TB.shape).double(),
-            potential,
-            self._broadcast(self.threshold, membrane).double(),
-            steps=T,
+            current_TB,
+            membrane,
+            self._broadcast(self.threshold, membrane).to(membrane.dtype),
+            steps=len(current_TB),
             strict=self.neuron.strict,
             reset=self.neuron.reset,
             out=out_TB,
         )
-        membrane.copy_(potential)
         if totals_TB is not None:
             totals_TB += out_TB.flatten(2).sum(2, dtype=torch.int32)
 

@@ -10,6 +10,7 @@ whatever the thresholds in its branches are.
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -82,6 +83,16 @@ def match_network(conversion: "Conversion") -> None:
     conversion.snn.to(like.device, like.dtype)
 
 
+def gather(conversion: "Conversion", count: int) -> Tensor:
+    """So many calibration inputs, from the first, or all if there are fewer; later batches are not made."""
+    found: list[Tensor] = []
+    for x in conversion.calibration():
+        found.append(x[: count - sum(map(len, found))])
+        if sum(map(len, found)) == count:
+            break
+    return torch.cat(found)
+
+
 def _settle_at_once(
     conversion: "Conversion",
     steps: int,
@@ -98,13 +109,14 @@ def _settle_at_once(
         observer = observe()
         meter = _Meter(neuron, observer, partial(settle, site, neuron, observer))
         snn.module.set_submodule(site.name, meter)
-    x = torch.cat(list(conversion.calibration()))
+    few = gather(conversion, 1)
     simulator = Simulator(
-        snn, x, steps, at=[steps], chunk=steps, memory=_ROOM.get(x.device.type), count=False
+        snn, few, steps, at=[steps], chunk=steps, memory=_ROOM.get(few.device.type), count=False
     )
-    whole = simulator.plan.fit_whole(len(x), steps, simulator.memory) == len(x)
-    if whole:  # and if it stays so: a device that runs out of memory gets its batch in parts
-        whole = simulator.run(x).chunk == (len(x), steps)
+    most = simulator.plan.fit_whole(sys.maxsize, steps, simulator.memory)
+    x = gather(conversion, most + 1)
+    # A device that runs out of memory after all gets its batch in parts.
+    whole = len(x) <= most and simulator.run(x).chunk == (len(x), steps)
     for site, neuron in zip(sites, neurons, strict=True):
         snn.module.set_submodule(site.name, neuron)
     return whole

@@ -8,7 +8,7 @@ import torch
 
 from rheobase.coding import Coding, Poisson
 from rheobase.graph import Site
-from rheobase.methods.balancing import balance
+from rheobase.methods.balancing import balance, gather
 from rheobase.methods.base import Method, Observer
 from rheobase.neurons import IntegrateFire, Neuron
 from rheobase.simulation import simulate
@@ -60,7 +60,7 @@ class ResidualMembrane(Method):
         balance(conversion, self.duration, factor=factor, percentile=self.percentile)
 
     def _search(self, conversion: "Conversion") -> float:
-        few = next(conversion.calibration())[:_SEARCHED]
+        few = gather(conversion, _SEARCHED)
         part = replace(conversion, calibration=lambda: iter([few]))
         scores = []
         for factor in _FACTORS:
