@@ -88,6 +88,50 @@ def test_the_memory_on_the_gpu() -> None:
             if r["steps"] == 32
         ]
         assert shown.format(*peaks) in text
+    peers = [
+        max(
+            (r for r in record(GPU)["rows"] if r["model"] == model and r["contender"].startswith("Spiking")),
+            key=lambda r: r["images_per_second"],
+        )["peak_bytes"]
+        / 2**30
+        for model in NETWORKS
+    ]
+    assert "best takes {:.1f}, {:.1f} and {:.1f} GiB".format(*peers) in text
+
+
+def test_what_less_memory_costs_on_the_gpu() -> None:
+    text = " ".join(TEXT[TEXT.index("Found: 0.90 GiB") :].split())
+    for profile, shown in (
+        (
+            "fast",
+            "{small:.2f} GiB instead of {usual:.2f} in `fast`, and {more:.0f} % more time ({taken:.1f} ms",
+        ),
+        ("int8", "{small:.2f} GiB in `int8`, and {more:.0f} % more ({taken:.1f} instead of {before:.1f})"),
+    ):
+        capped, free = (
+            next(r for r in find(GPU, f"rheobase, {profile}{cap}", "vgg16", 512) if r["steps"] == 32)
+            for cap in (", 640 MiB", "")
+        )
+        told = shown.format(
+            small=capped["peak_bytes"] / 2**30,
+            usual=free["peak_bytes"] / 2**30,
+            more=100 * (capped["median"] / free["median"] - 1),
+            taken=1e3 * capped["median"],
+            before=1e3 * free["median"],
+        )
+        assert told in text
+
+
+def test_what_is_lost_on_the_cpu() -> None:
+    text = " ".join(TEXT[TEXT.index("*Lost*: `exact` for one image at T = 4") :].split())
+    peer, exact = (
+        [speed(CPU, name, model, 1, 4) for model in ("vgg16", "resnet18")]
+        for name in (None, "rheobase, exact")
+    )
+    assert "({:.1f} and {:.1f} images per second against {:.1f} and {:.1f})".format(*peer, *exact) in text
+    names = ("the network itself", "rheobase, fast", "rheobase, int8")
+    losses = [speed(CPU, name, "resnet20", 1, 4) for name in names]
+    assert "({:.1f} against {:.1f} and {:.1f})".format(*losses) in text
 
 
 @pytest.mark.parametrize("label", CONTENDERS)

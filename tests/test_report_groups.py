@@ -175,6 +175,15 @@ def test_settings_of_one_method_do_not_overwrite_each_other():
     assert names == ["robust-norm percentile 99.0", "robust-norm percentile 99.9"]
 
 
+def test_settings_that_are_no_longer_usual_are_told():
+    usual = make("", "half", "robust-norm", setting={"percentile": 99.9})
+    other = make("", "zero", "rmp", setting={"factor": 0.7, "percentile": None, "steps": 50})
+    (table,) = section("Every method, both starts", [make(), usual, other]).tables
+    names = [line.label for line in table.lines]
+    assert "robust-norm" in names
+    assert "rmp factor 0.7" in names
+
+
 def test_the_start_with_other_methods_is_drawn_over_time_for_each_network():
     cifar10 = {"dataset": "cifar10"}
     records = [make(RELU, start, "rmp", **cifar10) for start in ("zero", "half")]

@@ -1,9 +1,11 @@
 """Tables of every method on the same networks, beside what their papers report."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
+from rheobase import methods
 from rheobase.papers import Cell, Original, Paper, Row
+from rheobase.records import plain
 from rheobase.reports.evidence import View
 from rheobase.reports.groups import Group, side_by_side
 from rheobase.reports.tables import DASH, Line, Table, columns_of, number, printed_values, spread
@@ -16,7 +18,8 @@ class MethodCurve:
     Attributes:
         method: Its name.
         initial: The start.
-        settings: The method's settings as text, where others of the same method are there too.
+        settings: The method's settings as text: all where others of the same method are there too, else those
+            that are not its usual ones.
         groups: What was measured.
     """
 
@@ -45,17 +48,27 @@ def curves_of(paper: Paper, view: View) -> list[MethodCurve]:
     wanted = [r for r in view.records if r.accuracy and (r.initial in usual or r.method != own)]
     found: dict[tuple[str, str, str], list[Group]] = {}
     for g in side_by_side(wanted):
-        settings = dict(g.first.settings.get("method", {}))
-        settings.pop("steps", None)
-        text = ", ".join(f"{name} {value}" for name, value in sorted(settings.items()))
-        found.setdefault((g.first.method, g.first.initial, text), []).append(g)
+        found.setdefault((g.first.method, g.first.initial, _tell(_settings(g))), []).append(g)
     order = sorted(found, key=lambda key: (key[0], key[2], key[1] != "zero", key[1]))
     variants = {method: {text for name, _, text in found if name == method} for method, _, _ in found}
     curves = []
     for method, initial, text in order:
-        told = text if len(variants[method]) > 1 else ""
+        told = text if len(variants[method]) > 1 else _unusual(found[method, initial, text][0])
         curves.append(MethodCurve(method, initial, told, tuple(found[method, initial, text])))
     return curves
+
+
+def _unusual(g: Group) -> str:
+    """The settings that the method has other values for today."""
+    if g.first.method not in methods.names():
+        return ""
+    usual = plain("settings", asdict(methods.find(g.first.method).example()))
+    return _tell({name: value for name, value in _settings(g).items() if usual.get(name, value) != value})
+
+
+def _tell(settings: Mapping[str, object]) -> str:
+    """Settings as text; those that are converted anew for each number of steps are told by the columns."""
+    return ", ".join(f"{name} {value}" for name, value in sorted(settings.items()) if name != "steps")
 
 
 def methods_table(paper: Paper, cell: Cell, views: Sequence[View]) -> Table:
