@@ -92,3 +92,9 @@ def test_starts_and_codings_of_one_seed_have_nothing_in_common() -> None:
     place = name_place(1, torch.tensor([3]), 5, device=torch.device("cpu"))
     shown = draw_bits(place, 50, 53)[0] * 2.0**-53
     assert not (start - shown).abs().lt(1e-6).any()
+
+
+def test_a_uniform_start_is_never_at_the_threshold_itself(monkeypatch) -> None:
+    """Rounded to single precision, the largest of 53 bits would be one."""
+    monkeypatch.setattr(membrane, "draw_bits", lambda places, count, bits: torch.full((1, 1), 2**bits - 1))
+    assert Uniform().potential(torch.ones(()), torch.Size((1, 1)), 0, 0).item() == 1 - 2**-24

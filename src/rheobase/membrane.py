@@ -273,7 +273,7 @@ def _draw(
 
 
 def _uniform(whole: Tensor) -> Tensor:
-    return whole * 2**-53
+    return (whole * 2**-29).floor() * 2**-24  # as many bits as single precision holds, so that none becomes 1
 
 
 def _normal(whole: Tensor) -> Tensor:

@@ -16,8 +16,9 @@ from rheobase.simulation import simulate
 if TYPE_CHECKING:
     from rheobase.conversion import Conversion
 
-# The deeper a network, the further currents of single steps exceed their mean, and the lower it must be.
 _SEARCHED = 64
+
+# The deeper a network, the further currents of single steps exceed their mean, and the lower it must be.
 _FACTORS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
