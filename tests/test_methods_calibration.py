@@ -14,6 +14,7 @@ from rheobase.conversion import Conversion
 from rheobase.graph import capture
 from rheobase.membrane import Corrected, Searched
 from rheobase.methods import calibration as module
+from rheobase.methods import settling
 from rheobase.methods.mmse import SHARES
 
 
@@ -72,6 +73,30 @@ def test_neither_the_order_nor_the_size_of_batches_counts(trained, digits, pipel
         assert torch.equal(a, b), name
     test = images(digits, 8)
     assert torch.equal(simulate(whole, test, 4).logits, simulate(parts, test, 4).logits)
+
+
+@pytest.mark.parametrize(("pipeline", "rounds"), [("light", 1), ("light", 3), ("potential", 2)])
+def test_all_layers_in_one_run_or_each_in_its_own(
+    pipeline: str, rounds: int, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model, x = models.build("small-residual").eval(), images(digits, 24)
+    runs: list[str] = []
+    monkeypatch.setattr(module, "shortfall", lambda *given: runs.append(given[1]) or shortfall(*given))
+    settings = {"steps": 6, "pipeline": pipeline, "rounds": rounds}
+    at_once = convert(model, "calibration", x, **settings)
+    assert runs == []
+    monkeypatch.setitem(settling._ROOM, "cpu", 2**12)
+    in_turn = convert(model, "calibration", x, **settings)
+    assert runs == [site for site in in_turn.sites for _ in range(rounds)]
+    for name, values in in_turn.state_dict().items():
+        torch.testing.assert_close(at_once.state_dict()[name], values, rtol=1e-4, atol=1e-5)
+    for site in in_turn.sites:
+        one, other = at_once.neuron(site), in_turn.neuron(site)
+        assert type(one) is type(other)
+        assert str(one.initial) == str(other.initial)
+        if pipeline == "potential":
+            torch.testing.assert_close(one.initial.values, other.initial.values, rtol=1e-4, atol=1e-5)
 
 
 def test_an_exact_sum_has_no_order() -> None:

@@ -9,7 +9,7 @@ from torch import nn
 import families
 from rheobase import Half, Zero, convert, methods, simulate
 from rheobase.coding import ConstantCurrent, Poisson
-from rheobase.methods import balancing
+from rheobase.methods import settling
 from rheobase.neurons import IntegrateFire
 from rheobase.simulation import Run, Simulator
 
@@ -148,26 +148,26 @@ def test_wrong_use_is_refused(trained: nn.Module) -> None:
 def test_all_layers_in_one_run_or_each_in_its_own(method: str, settings: dict, monkeypatch) -> None:
     model, x = families.build("IdentitySkip"), families.inputs(6).clamp(-1, 1)
     at_once = convert(model, method, x, **settings)
-    monkeypatch.setitem(balancing._ROOM, "cpu", 2**16)
+    monkeypatch.setitem(settling._ROOM, "cpu", 2**16)
     in_turn = convert(model, method, x, **settings)
     for site in at_once.sites:
         assert torch.equal(at_once.neuron(site).threshold, in_turn.neuron(site).threshold)
-        assert type(at_once.neuron(site)) is type(in_turn.neuron(site)) is not balancing._Meter
+        assert type(at_once.neuron(site)) is type(in_turn.neuron(site)) is not settling.StandIn
 
 
 def test_more_data_than_fit_are_never_held_together(monkeypatch) -> None:
     """A loader may give the images of a whole dataset, one batch after the other."""
     model, x = families.build("IdentitySkip"), families.inputs(40).clamp(-1, 1)
-    monkeypatch.setitem(balancing._ROOM, "cpu", 2**23)
+    monkeypatch.setitem(settling._ROOM, "cpu", 2**23)
     held: list[int] = []
-    original = balancing.gather
+    original = settling.gather
 
     def gather(*given) -> torch.Tensor:
         found = original(*given)
         held.append(len(found))
         return found
 
-    monkeypatch.setattr(balancing, "gather", gather)
+    monkeypatch.setattr(settling, "gather", gather)
     found = convert(model, "rmp", [sample[None] for sample in x], factor=0.7)
     assert held[0] == 1 < held[1] < 40
     expected = convert(model, "rmp", x, factor=0.7)

@@ -120,11 +120,26 @@ class _Recorder(Neuron):
 
 def mean_output(neuron: Neuron, current: Tensor, membrane: Tensor, steps: int) -> Tensor:
     """A neuron's mean output (B, ...) over a whole run; the membrane is moved on."""
-    outputs_TB = neuron.advance(current, membrane, steps)
+    return mean_over_steps(neuron.advance(current, membrane, steps))
+
+
+def mean_over_steps(outputs_TB: Tensor) -> Tensor:
+    """The mean (B, ...) of outputs over all steps, as a simulation reads it."""
     total = outputs_TB[0].double()
-    for output in outputs_TB[1:]:  # one by one, as in a simulation
+    for output in outputs_TB[1:]:  # one by one, as there
         total = total + output
-    return (total / steps).to(outputs_TB.dtype)
+    return (total / len(outputs_TB)).to(outputs_TB.dtype)
+
+
+def mean_activations(conversion: "Conversion") -> dict[str, Tensor]:
+    """The mean activation of each site over the data: a number for each neuron, in double."""
+    sums = {site: ExactSum(unit_of(conversion.snn.neuron(site))) for site in conversion.snn.sites}
+    count = 0
+    for x in conversion.calibration():
+        for site, a in activations(conversion.ann, x, conversion.snn.sites).items():
+            sums[site].add(a, [0])
+        count += len(x)
+    return {site: total.value / count for site, total in sums.items()}
 
 
 def shortfall(conversion: "Conversion", site: str, steps: int) -> Tensor:

@@ -59,7 +59,8 @@ class Record:
             paper trains it, in words how it was.
         shortened: What was cut against the paper's own run, in words; a record where anything was cut stays
             out of the main tables.
-        extra: What a figure or table needs beyond this.
+        extra: What a figure or table needs beyond this; under `weights`, in words what was done to them after
+            training.
         profile: The arithmetic of the simulation, as in `rheobase.simulate`. A file without it is of the time
             when there was none but "exact".
     """
@@ -120,6 +121,11 @@ class Record:
     def label(self) -> str:
         """In words how the network was trained, where it was not as the paper trains it."""
         return str(self.settings.get("label", ""))
+
+    @property
+    def weights(self) -> str:
+        """In words what was done to the weights after training; empty where nothing was."""
+        return str(self.extra.get("weights", ""))
 
     @property
     def file_name(self) -> str:

@@ -8,11 +8,19 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
-from rheobase.comparison import activations, shortfall
+from rheobase.comparison import (
+    ExactSum,
+    activations,
+    mean_activations,
+    mean_over_steps,
+    shortfall,
+    unit_of,
+)
 from rheobase.graph import Site
 from rheobase.membrane import Corrected
 from rheobase.methods.base import Maximum, Method, Observer
 from rheobase.methods.mmse import tune_thresholds
+from rheobase.methods.settling import Fire, Settle, settle_at_once
 from rheobase.methods.shifting import find_weights, shift_by_half, shift_current
 from rheobase.neurons import IntegrateFire, Neuron
 from rheobase.operations import along_channels
@@ -100,6 +108,8 @@ class Calibration(Method):
         shift_by_half(conversion.snn, self.steps)
         if self.pipeline == "none":
             return
+        if self.pipeline != "advanced" and self._correct_at_once(conversion):
+            return
         with display("calibrating", len(conversion.snn.sites)) as bar:
             for site in conversion.snn.sites:
                 if self.pipeline == "advanced":
@@ -108,6 +118,46 @@ class Calibration(Method):
                     correct = correct_bias if self.pipeline == "light" else correct_potential
                     correct(conversion, site, self.steps)
                 bar.advance()
+
+    def _correct_at_once(self, conversion: "Conversion") -> bool:
+        """Correct every layer in one run, if the calibration data fit; tell whether it was so.
+
+        It does what `correct_bias` and `correct_potential` do layer after layer, up to rounding.
+        """
+        snn, wanted = conversion.snn, mean_activations(conversion)
+        starts = {site: neuron.initial for site, neuron in snn.neurons.items()}
+        shifts: dict[str, Tensor] = {}
+
+        def settler(site: Site) -> Settle:
+            neuron = snn.neuron(site.name)
+
+            def settle(current: Tensor, fire: Fire) -> Tensor:
+                shift = None
+                for _ in range(self.rounds):
+                    total = ExactSum(unit_of(neuron))
+                    total.add(mean_over_steps(fire(shift)), [0])
+                    with torch.inference_mode(False):
+                        missing = wanted[site.name] - total.value / current.shape[1]
+                        if self.pipeline == "potential":
+                            _raise_start(neuron, missing, self.steps)
+                            continue
+                        more = _mean_by_channel(missing).to(snn.dtype)
+                        shifts[site.name] = more + shifts.get(site.name, torch.zeros_like(more))
+                    shift = along_channels(shifts[site.name], current.dim() - 1)
+                bar.advance()
+                return fire(shift)
+
+            return settle
+
+        with display("calibrating", len(snn.sites)) as bar:
+            whole = settle_at_once(conversion, self.steps, settler)
+        if whole:
+            for name, values in shifts.items():
+                shift_current(snn, name, values)
+        else:
+            for name, start in starts.items():
+                snn.neuron(name).initial = start
+        return whole
 
     def _fit_weights(self, conversion: "Conversion", site: str) -> None:
         node = find_weights(conversion.snn, site)
@@ -136,16 +186,21 @@ class Calibration(Method):
 
 def correct_bias(conversion: "Conversion", site: str, steps: int) -> None:
     """Add to the bias of each channel by how much its mean output falls short."""
-    missing = shortfall(conversion, site, steps)
-    channels = missing.flatten(1).mean(1) if missing.dim() > 1 else missing
-    shift_current(conversion.snn, site, channels.to(conversion.snn.dtype))
+    missing = _mean_by_channel(shortfall(conversion, site, steps))
+    shift_current(conversion.snn, site, missing.to(conversion.snn.dtype))
 
 
 def correct_potential(conversion: "Conversion", site: str, steps: int) -> None:
     """Start each neuron higher by what its outputs fall short of over a whole run."""
-    neuron = conversion.snn.neuron(site)
-    missing = shortfall(conversion, site, steps) * steps
-    neuron.initial = Corrected(neuron.initial, missing.to(neuron.threshold))
+    _raise_start(conversion.snn.neuron(site), shortfall(conversion, site, steps), steps)
+
+
+def _raise_start(neuron: Neuron, missing: Tensor, steps: int) -> None:
+    neuron.initial = Corrected(neuron.initial, (missing * steps).to(neuron.threshold))
+
+
+def _mean_by_channel(missing: Tensor) -> Tensor:
+    return missing.flatten(1).mean(1) if missing.dim() > 1 else missing
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ import torch
 
 from rheobase.coding import Coding, Poisson
 from rheobase.graph import Site
-from rheobase.methods.balancing import balance, gather
+from rheobase.methods.balancing import balance
 from rheobase.methods.base import Method, Observer
+from rheobase.methods.settling import gather
 from rheobase.neurons import IntegrateFire, Neuron
 from rheobase.simulation import simulate
 

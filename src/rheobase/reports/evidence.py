@@ -20,6 +20,7 @@ class View:
         cell: The network and dataset.
         label: In words how it was trained, where that is not as the paper does it.
         profile: The arithmetic of the simulation.
+        weights: In words what was done to the weights after training, if anything.
         records: What was measured.
         name: Different for every way to train a cell.
     """
@@ -27,13 +28,20 @@ class View:
     cell: Cell
     label: str
     profile: str
+    weights: str
     records: tuple[Record, ...]
     name: str
 
     @property
     def title(self) -> str:
         """The cell, and what is not usual about it."""
-        return ", ".join(word for word in (self.cell.title, self.label, tell_profile(self.profile)) if word)
+        return ", ".join(word for word in (self.cell.title, self.label, self.manner) if word)
+
+    @property
+    def manner(self) -> str:
+        """How it was simulated, where that is not the usual way."""
+        words = (tell_profile(self.profile), f"weights {self.weights}" if self.weights else "")
+        return ", ".join(word for word in words if word)
 
 
 @dataclass(frozen=True)
@@ -63,14 +71,16 @@ class Evidence:
         return [r for r in _of(cell, self.records) if r.table == selection.TABLE]
 
     def views(self, cell: Cell) -> list[View]:
-        """All ways to train a cell, the paper's own first, and for each all profiles, the exact one first."""
+        """All ways to train a cell, the paper's own first; of each all simulations, the exact ones first."""
         mine = _of(cell, self._full)
         found = []
         for i, label in enumerate(sorted({"", *(r.label for r in mine)})):
             alike = [r for r in mine if r.label == label]
-            for profile in sorted({r.profile for r in alike}, key=rank_profile):
-                kept = tuple(r for r in alike if r.profile == profile)
-                found.append(View(cell, label, profile, kept, f"{cell.name}-{i}" if i else cell.name))
+            name = f"{cell.name}-{i}" if i else cell.name
+            manners = {(r.profile, r.weights) for r in alike}
+            for profile, weights in sorted(manners, key=lambda manner: (rank_profile(manner[0]), manner[1])):
+                kept = tuple(r for r in alike if (r.profile, r.weights) == (profile, weights))
+                found.append(View(cell, label, profile, weights, kept, name))
         return found
 
     def draw(self, draw: Callable[[View], Sequence[Panel]]) -> list[Panel]:

@@ -56,7 +56,7 @@ class Group:
 
 
 def group(records: Iterable[Record]) -> list[Group]:
-    """Take the seeds of each experiment together; of one measured twice the longer run counts.
+    """Take the seeds of each experiment together; of one measured twice the first counts, see `experiments`.
 
     Records without accuracies, all of whose content is extra, are left out.
     """
@@ -90,14 +90,16 @@ def side_by_side(records: Iterable[Record]) -> list[Group]:
 
 
 def experiments(records: Iterable[Record], *apart_from: str) -> list[list[Record]]:
-    """Records by what was measured, whatever the seed and the table; of each seed the longest first.
+    """Records by what was measured, whatever the seed and the table.
+
+    Of each seed weights as they were trained come first, then the longest run.
 
     Args:
         records: The records.
         *apart_from: Further fields in which records of one experiment may differ.
     """
     found: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda r: (r.seed, -len(r.accuracy), _order(r))):
+    for record in sorted(records, key=lambda r: (r.seed, r.weights, -len(r.accuracy), _order(r))):
         found.setdefault(_experiment(record, apart_from), []).append(record)
     return [found[name] for name in sorted(found)]
 
@@ -112,7 +114,8 @@ def _find(records: Sequence[Record], network: Record) -> Record | None:
 
 
 def _is_same_network(one: Record, other: Record) -> bool:
-    return one.seed == other.seed and abs(one.ann_accuracy - other.ann_accuracy) <= _SAME
+    alike = abs(one.ann_accuracy - other.ann_accuracy) <= _SAME
+    return alike and (one.seed, one.weights) == (other.seed, other.weights)
 
 
 def _deviation(values: Sequence[float]) -> float | None:

@@ -1,6 +1,8 @@
 """What a report shows of other methods: each on the same networks, with and without the paper's start."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from rheobase.papers import Claim
@@ -50,13 +52,22 @@ def tell_gains(e: Evidence) -> Section | None:
 
 
 def _views_of_methods(e: Evidence, views: Sequence[View]) -> list[View]:
-    """One profile of each way to train, but not other trainings for the paper's own method alone."""
-    found: dict[str, View] = {}
-    for view in views:
-        methods = {r.method for r in view.records if r.accuracy}
-        if methods and (not view.label or methods != {e.paper.method}) and curves_of(e.paper, view):
-            found.setdefault(view.name, view)
-    return list(found.values())
+    """Of each way to train every method once, as it was simulated from most starts, the exact way first.
+
+    Other trainings for the paper's own method alone are left out.
+    """
+    found = []
+    for name in dict.fromkeys(view.name for view in views):
+        alike = [view for view in views if view.name == name]
+        starts = [Counter(curve.method for curve in curves_of(e.paper, view)) for view in alike]
+        methods = {method for counts in starts for method in counts}
+        if alike[0].label and methods == {e.paper.method}:
+            continue
+        best = {method: max(range(len(alike)), key=lambda i: starts[i][method]) for method in methods}
+        for i, view in enumerate(alike):
+            kept = tuple(r for r in view.records if r.accuracy and best.get(r.method) == i)
+            found += [replace(view, records=kept)] if kept else []
+    return found
 
 
 def _draw_gains(e: Evidence, view: View) -> list[Panel]:
@@ -66,7 +77,8 @@ def _draw_gains(e: Evidence, view: View) -> list[Panel]:
         # A method alone on its network is in the next section.
         if rows and (not view.label or len(rows) > 1):
             title = f"{view.title}, {curves[0].groups[0].seeds}, {steps} steps"
-            panels.append(draw_gains(f"gains-{view.name}-{steps}", title, rows, ann=curves[0].groups[0].ann))
+            name = f"gains-{view.name}-{view.profile}-{steps}"
+            panels.append(draw_gains(name, title, rows, ann=curves[0].groups[0].ann))
     return panels
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from rheobase import methods
 from rheobase.papers import Cell, Original, Paper, Row
 from rheobase.records import plain
-from rheobase.reports.evidence import View
+from rheobase.reports.evidence import View, tell_profile
 from rheobase.reports.groups import Group, side_by_side
 from rheobase.reports.tables import DASH, Line, Table, columns_of, number, printed_values, spread
 
@@ -80,7 +80,7 @@ def methods_table(paper: Paper, cell: Cell, views: Sequence[View]) -> Table:
     notes = {}
     for view in views:
         for curve in curves_of(paper, view):
-            lines.setdefault(curve.method, []).append(_measured_line(curve, view.label, columns))
+            lines.setdefault(curve.method, []).append(_measured_line(curve, view, columns))
             if len(curve.steps) == 1 and not any("steps" in _settings(g) for g in curve.groups):
                 told = f"{curve.method} answers once, after {curve.steps[0]} steps: its answer stands there"
                 notes[curve.method] = f"{told}, or in the next column with the number of steps."
@@ -128,18 +128,19 @@ def gains_of(curves: Sequence[MethodCurve], steps: int) -> list[tuple[str, float
 def tell_seeds(view: View, curves: Sequence[MethodCurve]) -> str:
     """On which trained network, or networks, the methods of a view were measured."""
     trained = view.label or "trained as the paper does it"
-    profile = f", profile {view.profile}"
-    return f"Measured lines of the network {trained}: {curves[0].groups[0].seeds}{profile}."
+    manner = view.manner or f"profile {view.profile}"
+    return f"Measured lines of the network {trained}: {curves[0].groups[0].seeds}, {manner}."
 
 
-def _measured_line(curve: MethodCurve, label: str, columns: Sequence[int]) -> Line:
+def _measured_line(curve: MethodCurve, view: View, columns: Sequence[int]) -> Line:
     first = curve.groups[0]
     texts = {t: spread(curve.at(t), curve.deviation_at(t)) for t in columns}
     if len(curve.steps) == 1 and (only := curve.steps[0]) not in columns:
         place = next((t for t in columns if t > only), columns[-1])
         texts[place] = f"{spread(curve.at(only), curve.deviation_at(only))} (T={only})"
     name = f"{curve.method} {curve.settings}".strip()
-    trained = label or "the paper's own"
+    words = (view.label or "the paper's own", tell_profile(view.profile))
+    trained = ", ".join(word for word in words if word)
     values = (curve.initial, trained, spread(first.ann, first.ann_deviation), *texts.values())
     return Line(name, values, "measured")
 
