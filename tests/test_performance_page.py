@@ -12,7 +12,8 @@ from rheobase import records
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
 GPU, CPU = "simulation-h200.json", "simulation-cpu.json"
-NETWORKS = ("vgg16", "resnet20", "resnet18")
+TITLES = {"vgg16": "VGG-16", "resnet20": "ResNet-20", "resnet18": "ResNet-18"}
+NETWORKS = tuple(TITLES)
 CONTENDERS = {
     "SpikingJelly": None,
     "a plain step loop": "a plain step loop",
@@ -58,20 +59,64 @@ def test_the_speeds_on_the_gpu(label: str) -> None:
     assert cells(label, "## The whole simulator") == [round(value) for value in found]
 
 
+@pytest.mark.parametrize("model", NETWORKS)
 @pytest.mark.parametrize("profile", ["exact", "fast", "int8"])
 @pytest.mark.parametrize("batch", [1, 64, 512])
-def test_the_times_on_the_gpu(batch: int, profile: str) -> None:
-    rows = {r["steps"]: r for r in find(GPU, f"rheobase, {profile}", "vgg16", batch)}
+def test_the_times_on_the_gpu(batch: int, profile: str, model: str) -> None:
+    rows = {r["steps"]: r for r in find(GPU, f"rheobase, {profile}", model, batch)}
     found = [1e3 * rows[steps]["median"] for steps in (4, 8, 32, 128, 512)]
-    shown = cells(f"batch {batch}, {profile}", "Milliseconds for a batch")
+    shown = cells(f"batch {batch}, {profile}", f"| {TITLES[model]} | T = 4")
     assert shown == [float(f"{value:.3g}") for value in found]
 
 
 def test_the_slopes_on_the_gpu() -> None:
-    for profile, shown in (("fast", "0.65"), ("int8", "0.38"), ("exact", "1.40")):
-        rows = {r["steps"]: r for r in find(GPU, f"rheobase, {profile}", "vgg16", 512)}
-        assert f"{1e3 * (rows[512]['median'] - rows[8]['median']) / 504:.2f}" == shown
-        assert shown in TEXT[TEXT.index("From T = 8 to T = 512") :].splitlines()[0]
+    text = " ".join(TEXT[TEXT.index("From T = 8 to T = 512") :].split())
+    for model, told in (
+        ("vgg16", "{:.2f} ms more for each step in `fast`, {:.2f} in `int8` and {:.2f} in `exact`, where one "
+                  "compiled forward pass takes {:.2f} ms"),
+        ("resnet20", "ResNet-20 {:.2f}, {:.2f} and {:.2f} against {:.2f}"),
+        ("resnet18", "ResNet-18 {:.2f}, {:.2f} and {:.2f} against {:.2f}"),
+    ):  # fmt: skip
+        slopes = []
+        for profile in ("fast", "int8", "exact"):
+            rows = {r["steps"]: r for r in find(GPU, f"rheobase, {profile}", model, 512)}
+            slopes.append(1e3 * (rows[512]["median"] - rows[8]["median"]) / 504)
+        forward = 1e3 * 512 / 32 / speed(GPU, "the network itself, compiled", model, 512, 32)
+        assert told.format(*slopes, forward) in text
+
+
+def test_what_changes_of_the_kernels_brought() -> None:
+    before = record("engine-history-h200.json")["history"][-1]["rows"]
+
+    def old(contender: str, model: str, batch: int, steps: int, what: str) -> float:
+        wanted = (contender, model, batch, steps)
+        return next(r[what] for r in before if (r["contender"], r["model"], r["batch"], r["steps"]) == wanted)
+
+    text = " ".join(TEXT.split())
+    now = next(r for r in find(GPU, "rheobase, int8", "vgg16", 1) if r["steps"] == 512)["median"]
+    then = old("rheobase, int8", "vgg16", 1, 512, "median")
+    assert f"T = 512: {1e3 * now:.1f} ms instead of {1e3 * then:.1f}," in text
+    now = speed(GPU, "rheobase, fast", "resnet18", 512, 32)
+    then = old("rheobase, fast", "resnet18", 512, 32, "images_per_second")
+    assert f"({now:,.0f} instead of {then:,.0f} in `fast`," in text
+
+
+def test_the_times_of_training() -> None:
+    rows = {row["what"]: row for row in record("training-h200.json")["rows"]}
+    compiled, plain = rows["resnet20, compiled"], rows["resnet20, call by call"]
+    text = " ".join(TEXT[TEXT.index("## Training") :].split())
+    assert f"{compiled['median']:.2f} s compiled and replayed" in text
+    assert f"{plain['median']:.2f} s call by call" in text
+    assert f"take {compiled['minutes']:.1f} minutes" in text
+    assert f"together take {rows['augmentation']['median']:.3f} s" in text
+    found = [r for r in records.load_all(ROOT / "results/opi2022") if r.table == "study"]
+    seconds = [r.extra["training_seconds"] for r in found]
+    assert f"took {min(seconds):.0f} to {max(seconds):.0f} s" in text
+    whole = sum(r.epochs for r in found) / max(seconds)
+    assert (
+        f"{whole:.1f} epochs a second in all, where one ResNet-20 alone has {1 / compiled['median']:.1f}"
+        in text
+    )
 
 
 def test_the_memory_on_the_gpu() -> None:
@@ -202,20 +247,24 @@ def half_starts(model: str, dataset: str) -> list[records.Record]:
 
 
 @pytest.mark.parametrize(
-    ("label", "model", "dataset", "profile", "table"),
+    ("label", "model", "dataset", "profile", "table", "against"),
     [
-        ("VGG-16, CIFAR-10, fast", "vgg16", "cifar10", "fast", "figure 3"),
-        ("VGG-16, CIFAR-10, exact", "vgg16", "cifar10", "exact", "energy"),
-        ("VGG-16, CIFAR-100, fast", "vgg16", "cifar100", "fast", "figure 3"),
-        ("ResNet-20, CIFAR-100, fast", "resnet20", "cifar100", "fast", "figure 3"),
-        ("ResNet-20, CIFAR-10, fast", "resnet20", "cifar10", "fast", "table 1"),
-        ("ResNet-20, CIFAR-10, int8", "resnet20", "cifar10", "int8", "table 1"),
-        ("ResNet-20, CIFAR-10, exact", "resnet20", "cifar10", "exact", "figure 3"),
+        ("VGG-16, CIFAR-10, fast", "vgg16", "cifar10", "fast", "figure 3", "energy"),
+        ("VGG-16, CIFAR-10, exact", "vgg16", "cifar10", "exact", "energy", "table"),
+        ("VGG-16, CIFAR-100, fast |", "vgg16", "cifar100", "fast", "figure 3", "table"),
+        ("VGG-16, CIFAR-100, fast of", "vgg16", "cifar100", "fast", "figure 2", "table"),
+        ("ResNet-20, CIFAR-100, fast", "resnet20", "cifar100", "fast", "figure 3", "table"),
+        ("ResNet-20, CIFAR-10, fast", "resnet20", "cifar10", "fast", "table 1", "table"),
+        ("ResNet-20, CIFAR-10, int8", "resnet20", "cifar10", "int8", "table 1", "table"),
+        ("ResNet-20, CIFAR-10, exact", "resnet20", "cifar10", "exact", "figure 3", "table"),
     ],
 )
-def test_the_gaps_between_profiles(label: str, model: str, dataset: str, profile: str, table: str) -> None:
-    found = half_starts(model, dataset)
-    (exact,) = (r for r in found if r.table.startswith("table") and r.profile == "exact")
+def test_the_gaps_between_profiles(
+    label: str, model: str, dataset: str, profile: str, table: str, against: str
+) -> None:
+    found = [r for r in half_starts(model, dataset) if not r.label]
+    (exact,) = (r for r in found if r.table.startswith(against) and r.profile == "exact")
+    assert (exact.weights == "") == (against == "table")
     (other,) = (r for r in found if (r.table, r.profile) == (table, profile))
     shown = cells(label, "## How near the profiles")
     for value, first, last in zip(shown, (1, 8, 16, 32, 64), (7, 15, 31, 63, 128), strict=True):

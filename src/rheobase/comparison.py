@@ -28,6 +28,11 @@ _FRACTION = 2.0**28
 _SAMPLES = 32
 
 
+def sum_units(values: Tensor, unit: float, dims: Sequence[int]) -> Tensor:
+    """Sum over some dimensions, in whole multiples of 2^−28 of a unit."""
+    return (values.double() * (_FRACTION / unit)).sum(tuple(dims), dtype=torch.int64)
+
+
 class ExactSum:
     """A sum of tensors, each value cut to a multiple of 2^−28 of a unit: no order changes it."""
 
@@ -37,7 +42,7 @@ class ExactSum:
 
     def add(self, values: Tensor, dims: Sequence[int]) -> None:
         """Add the values, summed over some dimensions."""
-        summed = (values.double() * (_FRACTION / self.unit)).sum(tuple(dims), dtype=torch.int64)
+        summed = sum_units(values, self.unit, dims)
         self.total = summed if self.total is None else self.total + summed
 
     @property

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rheobase.comparison import ExactSum, activations
+from rheobase.comparison import activations, sum_units
 from rheobase.operations import along_channels
 
 if TYPE_CHECKING:
@@ -22,21 +22,26 @@ def tune_thresholds(conversion: "Conversion", steps: int) -> None:
     layer or for each channel, as the thresholds are. Of equals the largest wins.
     """
     snn = conversion.snn
-    errors = {site: [ExactSum(1.0) for _ in SHARES] for site in snn.sites}
+    # Room for all sums at once: small tensors kept between large ones leave holes that nothing fits in.
+    errors = {
+        site: torch.zeros(len(SHARES), *neuron.threshold.shape, dtype=torch.int64, device=snn.device)
+        for site, neuron in snn.neurons.items()
+    }
     for x in conversion.calibration():
         for site, a in activations(conversion.ann, x, snn.sites).items():
             largest = snn.neuron(site).threshold
             dims = [d for d in range(a.dim()) if d != 1 or largest.dim() == 0]
             a = a.double() / along_channels(largest, a.dim())
+            room = torch.empty_like(a)
             for share, error in zip(SHARES, errors[site], strict=True):
-                error.add((a - quantise(a, share, steps)).square(), dims)
+                error += sum_units(quantise(a, share, steps, out=room).sub_(a).square_(), 1.0, dims)
     for site, sums in errors.items():
         neuron = snn.neuron(site)
-        best = torch.stack([error.value for error in sums]).argmin(0)
-        shares = torch.tensor(SHARES, dtype=torch.float64, device=best.device)
-        neuron.retune(torch.where(neuron.dead, 0, neuron.threshold * shares[best]).to(neuron.threshold))
+        shares = torch.tensor(SHARES, dtype=torch.float64, device=sums.device)
+        lowered = neuron.threshold * shares[sums.argmin(0)]
+        neuron.retune(torch.where(neuron.dead, 0, lowered).to(neuron.threshold))
 
 
-def quantise(a: Tensor, threshold: float, steps: int) -> Tensor:
+def quantise(a: Tensor, threshold: float, steps: int, out: Tensor | None = None) -> Tensor:
     """The mean output of a neuron from zero at constant current a."""
-    return (a * (steps / threshold)).clamp_(0, steps).floor_().mul_(threshold / steps)
+    return torch.mul(a, steps / threshold, out=out).clamp_(0, steps).floor_().mul_(threshold / steps)

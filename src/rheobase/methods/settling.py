@@ -6,6 +6,7 @@ comes after sees it as it will be.
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -34,8 +35,16 @@ Settle = Callable[[Tensor, Fire], Tensor]
 It is called in inference mode: what shall outlive the run is to be made outside of it.
 """
 
-# What may be held to settle all sites in one run.
-_ROOM = {"cpu": 2 * 2**30, "cuda": 64 * 2**30}
+
+def _quarter_of_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    except (AttributeError, OSError, ValueError):  # not every system tells
+        return 2 * 2**30
+
+
+# What may be held to settle all sites in one run; a GPU that has less says so itself.
+_ROOM = {"cpu": _quarter_of_memory(), "cuda": 64 * 2**30}
 
 
 def settle_at_once(conversion: "Conversion", steps: int, settler: Callable[[Site], Settle]) -> bool:
