@@ -244,3 +244,39 @@ def test_a_report_stands_whatever_is_missing(tmp_path):
     for record in kinds:
         assert account(PAPER, [record]).sections
     assert len(account(PAPER, kinds).sections) > 5
+
+
+def test_weights_that_were_rounded_are_another_network_and_told_so():
+    rounded = {"extra": {"weights": "rounded to half precision"}}
+    exact = make(accuracy={1: 50.0, 2: 60.0})
+    short = make(accuracy={1: 51.0}, profile="fast", table="figure 3")
+    long = make(accuracy={1: 58.0, 2: 68.0}, profile="fast", table="figure 2", **rounded)
+    (table,) = section("Profiles", [exact, long, short]).tables
+    assert [line.values[-1] for line in table.lines] == ["–", "1.00 at T=1"]
+    (taken,) = group([long, short])
+    assert taken.first.weights == ""
+    starts = [make(initial=start, profile="fast", **rounded) for start in ("zero", "half")]
+    (panel,) = section("How the membrane starts", [exact, *starts]).panels
+    assert panel.title == f"{CELL.title}, profile fast, weights rounded to half precision, seed 0"
+
+
+def test_a_method_is_shown_in_the_profile_with_most_starts_and_the_exact_one_among_equals():
+    both = ("zero", "half")
+    records = [make(), *(make(initial=s, profile="fast") for s in both)]
+    records += [make(initial=s, method="rmp", profile=p) for s in both for p in ("fast", "exact")]
+    records += [make(initial=s, method="tsc", profile="fast") for s in both]
+    (table,) = section("Every method, both starts", records).tables
+    shown = [(line.label, *line.values[:2]) for line in table.lines if line.kind == "measured"]
+    fast = "the paper's own, profile fast"
+    assert shown == [
+        ("opi", "zero", fast),
+        ("opi", "half", fast),
+        ("rmp", "zero", "the paper's own"),
+        ("rmp", "half", "the paper's own"),
+        ("tsc", "zero", fast),
+        ("tsc", "half", fast),
+    ]
+    assert [note for note in table.notes if note.startswith("Measured lines")] == [
+        "Measured lines of the network trained as the paper does it: seed 0, profile exact.",
+        "Measured lines of the network trained as the paper does it: seed 0, profile fast.",
+    ]

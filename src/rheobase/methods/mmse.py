@@ -30,8 +30,10 @@ def tune_thresholds(conversion: "Conversion", steps: int) -> None:
     for x in conversion.calibration():
         for site, a in activations(conversion.ann, x, snn.sites).items():
             largest = snn.neuron(site).threshold
-            dims = [d for d in range(a.dim()) if d != 1 or largest.dim() == 0]
             a = a.double() / along_channels(largest, a.dim())
+            if largest.dim() == 0:
+                a = a[a != 0]  # the rest, often most of them, has no error
+            dims = [d for d in range(a.dim()) if d != 1]
             room = torch.empty_like(a)
             for share, error in zip(SHARES, errors[site], strict=True):
                 error += sum_units(quantise(a, share, steps, out=room).sub_(a).square_(), 1.0, dims)
