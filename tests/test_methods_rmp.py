@@ -155,6 +155,19 @@ def test_all_layers_in_one_run_or_each_in_its_own(method: str, settings: dict, m
         assert type(at_once.neuron(site)) is type(in_turn.neuron(site)) is not settling.StandIn
 
 
+def test_a_container_with_less_memory_than_its_machine_counts(tmp_path, monkeypatch) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(settling, "_CONTAINER", limit)
+    whole = settling._quarter_of_memory()
+    for text, expected in (("max\n", whole), (f"{2**28}\n", 2**26)):
+        limit.write_text(text)
+        assert settling._quarter_of_memory() == expected
+    monkeypatch.delattr("os.sysconf")
+    assert settling._quarter_of_memory() == 2**26
+    limit.unlink()
+    assert settling._quarter_of_memory() == 2 * 2**30
+
+
 def test_more_data_than_fit_are_never_held_together(monkeypatch) -> None:
     """A loader may give the images of a whole dataset, one batch after the other."""
     model, x = families.build("IdentitySkip"), families.inputs(40).clamp(-1, 1)

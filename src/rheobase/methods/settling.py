@@ -9,6 +9,8 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -35,12 +37,17 @@ Settle = Callable[[Tensor, Fire], Tensor]
 It is called in inference mode: what shall outlive the run is to be made outside of it.
 """
 
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
+
 
 def _quarter_of_memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-    except (AttributeError, OSError, ValueError):  # not every system tells
-        return 2 * 2**30
+    """Of the machine, or of what a container leaves of it; where neither is told, of 8 GiB."""
+    found = []
+    with suppress(AttributeError, OSError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):  # "max" where there is no limit
+        found.append(int(_CONTAINER.read_text()))
+    return min(found, default=8 * 2**30) // 4
 
 
 # What may be held to settle all sites in one run; a GPU that has less says so itself.
