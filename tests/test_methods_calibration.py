@@ -75,12 +75,16 @@ def test_neither_the_order_nor_the_size_of_batches_counts(trained, digits, pipel
     assert torch.equal(simulate(whole, test, 4).logits, simulate(parts, test, 4).logits)
 
 
+@pytest.mark.parametrize("name", ["small-residual", "PreActivation", "DenseConcat", "SqueezeExcite"])
 @pytest.mark.parametrize(("pipeline", "rounds"), [("light", 1), ("light", 3), ("potential", 2)])
 def test_all_layers_in_one_run_or_each_in_its_own(
-    pipeline: str, rounds: int, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch
+    name: str, pipeline: str, rounds: int, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    model, x = models.build("small-residual").eval(), images(digits, 24)
+    if name == "small-residual":
+        model, x = models.build(name).eval(), images(digits, 24)
+    else:
+        model, x = families.build(name), families.inputs(8)
     runs: list[str] = []
     monkeypatch.setattr(module, "shortfall", lambda *given: runs.append(given[1]) or shortfall(*given))
     settings = {"steps": 6, "pipeline": pipeline, "rounds": rounds}

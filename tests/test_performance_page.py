@@ -99,6 +99,15 @@ def test_what_changes_of_the_kernels_brought() -> None:
     now = speed(GPU, "rheobase, fast", "resnet18", 512, 32)
     then = old("rheobase, fast", "resnet18", 512, 32, "images_per_second")
     assert f"({now:,.0f} instead of {then:,.0f} in `fast`," in text
+    ratios = {
+        model: [
+            speed(GPU, name, model, 512, 32) / old(name, model, 512, 32, "images_per_second")
+            for name in ("rheobase, exact", "rheobase, fast", "rheobase, int8")
+        ]
+        for model in ("resnet18", "vgg16")
+    }
+    assert [round(100 * ratio) for ratio in ratios["resnet18"]] == [105, 105, 105]
+    assert round(100 * min(ratios["vgg16"])) == 98
 
 
 def test_the_times_of_training() -> None:

@@ -1,4 +1,4 @@
-"""Settings that a paper leaves open, chosen on images held out of the training set.
+"""Settings other than a paper's own, chosen on images held out of the training set.
 
 Every candidate is trained on the rest and measured on the held-out images, never on test images. The best is
 then trained on all training images, and reported beside the paper's own settings, with a label.

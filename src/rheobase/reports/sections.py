@@ -84,8 +84,8 @@ def _studies(e: Evidence) -> Section | None:
     if not found:
         return None
     text = (
-        "What the paper leaves open was tried on networks trained without some of the training images, and "
-        "measured on these; no test image was looked at. The best was then trained on all of them."
+        "Settings other than the paper's were tried on networks trained without some of the training images, "
+        "and measured on these; no test image was looked at. The best was then trained on all of them."
     )
     return Section("Settings chosen on held-out images", (text,), tables=tuple(found))
 
