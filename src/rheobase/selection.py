@@ -61,8 +61,9 @@ CANDIDATES = (
     Candidate(batch_size=256),
     Candidate(clip_decay=2e-3, start=2.0),
     Candidate(clip_decay=2e-3, start=8.0),
+    Candidate(start=2.0, batch_size=64),
 )
-"""What is tried unless told otherwise: each setting on its own, and two pairs."""
+"""What is tried unless told otherwise: each setting on its own, and three pairs."""
 
 
 def distinct(candidates: Sequence[Candidate], recipe: Recipe, method: Method) -> list[Candidate]:
