@@ -110,15 +110,34 @@ def test_what_changes_of_the_kernels_brought() -> None:
     assert round(100 * min(ratios["vgg16"])) == 98
 
 
+@pytest.mark.parametrize("label", CONTENDERS.keys() - {"the network itself, compiled"})
+def test_the_times_at_small_batches_on_the_gpu(label: str) -> None:
+    sizes = (1, 4), (1, 32), (64, 4), (64, 32)
+    name = "simulation-small-batches-h200.json"
+    found = [1e3 * b / speed(name, CONTENDERS[label], "vgg16", b, steps) for b, steps in sizes]
+    assert cells(label, "The others at small batches") == [float(f"{value:.3g}") for value in found]
+
+
 def test_the_times_of_training() -> None:
-    rows = {row["what"]: row for row in record("training-h200.json")["rows"]}
-    compiled, plain = rows["resnet20, compiled"], rows["resnet20, call by call"]
+    names = "training-h200.json", "training-vgg16-resnet18-h200.json"
+    rows = {row["what"]: row for name in names for row in record(name)["rows"]}
+    for model, title in TITLES.items():
+        compiled, plain = rows[f"{model}, compiled"], rows[f"{model}, call by call"]
+        times = plain["median"], compiled["median"], compiled["minutes"], compiled["first"]
+        shown = [float(f"{time:.{digits}f}") for time, digits in zip(times, (2, 2, 1, 1), strict=True)]
+        assert cells(title, "## Training") == shown
     text = " ".join(TEXT[TEXT.index("## Training") :].split())
-    assert f"{compiled['median']:.2f} s compiled and replayed" in text
-    assert f"{plain['median']:.2f} s call by call" in text
-    assert f"take {compiled['minutes']:.1f} minutes" in text
+    assert f"misses it by {60 * rows['vgg16, compiled']['minutes'] - 240:.0f} s" in text
     assert f"together take {rows['augmentation']['median']:.3f} s" in text
-    found = [r for r in records.load_all(ROOT / "results/opi2022") if r.table == "study"]
+    compiled = rows["resnet20, compiled"]
+    found = [
+        r
+        for r in records.load_all(ROOT / "results/opi2022")
+        if r.table == "study"
+        and r.dataset == "cifar100"
+        and r.extra["candidate"].keys() <= {"clip_decay"}
+        and r.model != "resnet18"
+    ]
     seconds = [r.extra["training_seconds"] for r in found]
     assert f"took {min(seconds):.0f} to {max(seconds):.0f} s" in text
     whole = sum(r.epochs for r in found) / max(seconds)

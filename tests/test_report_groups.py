@@ -47,6 +47,8 @@ def test_the_papers_own_training_comes_first_and_others_stand_beside_with_their_
     text = readme_table(records)
     assert text.index("| measured |") < text.index("measured, chosen on held-out images: clip\\_decay 0.002")
     assert "Trained otherwise (chosen on held-out images" in text
+    assert text.count("| printed |") == 1
+    assert text.count("Two standard errors") == 1
 
 
 def test_only_the_papers_own_training_counts():

@@ -10,7 +10,7 @@ from rheobase.records import Record, load_all, replace_file
 from rheobase.reports import tables
 from rheobase.reports.comparison import gains_table
 from rheobase.reports.demonstration import Demonstration, accuracy_figure
-from rheobase.reports.groups import group
+from rheobase.reports.groups import Group, group
 from rheobase.reports.pages import escape_markdown, to_markdown
 from rheobase.reports.speed import Benchmark, read_benchmarks, speed_block, tell_speed
 from rheobase.reports.tables import Line, Table, number
@@ -31,22 +31,27 @@ def readme_table(records: Iterable[Record], paper: str = "opi2022") -> str:
     groups = group(r for r in records if r.paper == paper and not r.shortened)
     columns = tables.columns_of(chosen)
     lines: list[Line] = []
-    sources: list[str] = []
+    shown: list[Group] = []
     for cell in chosen.cells:
-        for g in tables.own_groups(chosen, cell, groups):
+        if found := tables.own_groups(chosen, cell, groups):
+            lines.append(Line(cell.title, ("printed", *tables.printed_values(cell.own, columns))))
+        for g in found:
             lines += [
-                Line(cell.title, ("printed", *tables.printed_values(cell.own, columns))),
                 Line("", (tables.name_line(g), *tables.measured_values(g, columns)), "measured"),
                 Line("", ("difference", *tables.differences(g, cell.own, columns))),
             ]
-            sources.append(f"{cell.title}: {tables.describe(g)}")
-    if not lines:
+        shown += found
+    if not shown:
         return "Nothing has been measured at full length yet.\n"
     table = Table("", ("Network", "Percent right", "ANN", *columns.values()), tuple(lines))
     score = f"After conversion: {tables.score(chosen, groups)}."
     told = [score, *tables.tell_other_scores(chosen, groups)]
-    points = "\n".join(f"- {escape_markdown(source)}" for source in sources)
-    return "\n\n".join([to_markdown(table), escape_markdown(" ".join(told)), points]) + "\n"
+    return (
+        "\n\n".join(
+            [to_markdown(table), *(escape_markdown(text) for text in (" ".join(told), _tell_sources(shown)))]
+        )
+        + "\n"
+    )
 
 
 def refresh_readme(
@@ -126,6 +131,25 @@ def _methods() -> str:
         about = _CODE.sub(lambda code: "`" + code[1].replace("\\", "") + "`", about)
         lines.append(f"- `{name}`: {about} Needs {needed}.")
     return "\n".join(lines)
+
+
+def _tell_sources(shown: Sequence[Group]) -> str:
+    """What stands behind the measured lines of a table, taken together."""
+    records = [r for g in shown for r in g.records]
+    errors = [tables.two_errors(g) for g in shown]
+    least_to_most = " to ".join(sorted({f"{min(errors):.2f}", f"{max(errors):.2f}"}))
+    epochs, images, profiles, devices, commits, dates = (
+        " and ".join(sorted(set(found)))
+        for found in zip(
+            *((str(r.epochs), f"{r.images:,}", r.profile, r.device, r.commit[:12], r.date) for r in records),
+            strict=True,
+        )
+    )
+    return (
+        f"Measured: {epochs} epochs of training, {images} test images, profile {profiles}, {devices}, commit "
+        f"{commits}, {dates}. Two standard errors of an ANN's accuracy on so many images are {least_to_most} "
+        "points. The record of each line says with which command it was made."
+    )
 
 
 def _tell(found: Demonstration) -> str:

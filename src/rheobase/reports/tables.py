@@ -170,18 +170,24 @@ def measured_values(g: Group, steps: Iterable[int]) -> tuple[str, ...]:
     return (spread(g.ann, g.ann_deviation), *after)
 
 
+def two_errors(g: Group) -> float:
+    """Two standard errors of a group's accuracy before conversion, on as many test images as it has."""
+    return 200 * math.sqrt(max(g.ann * (100 - g.ann), 1.0) / 1e4 / g.first.images)
+
+
 def describe(g: Group) -> str:
     """What stands behind a measured line, in one sentence or two."""
     r, n = g.first, len(g.records)
     seeds = f"seed {r.seed}" if n == 1 else f"mean of {n} seeds"
-    error = 200 * math.sqrt(max(g.ann * (100 - g.ann), 1.0) / 1e4 / r.images)
     parts = [
         f"Measured{f', {r.label}' if r.label else ''}: {seeds}, {r.epochs} epochs, {r.images:,} test images, "
         f"profile {r.profile}, {_all(g, 'device')}, commit {_all(g, 'commit', 12)}, {_all(g, 'date')}."
     ]
     if n > 1:
         parts.append(f"Standard deviation over seeds at most {max(g.deviations.values()):.2f} points.")
-    parts.append(f"Two standard errors of the ANN's accuracy on so many images are {error:.2f} points.")
+    parts.append(
+        f"Two standard errors of the ANN's accuracy on so many images are {two_errors(g):.2f} points."
+    )
     parts += [f"Cut: {cut}." for cut in r.shortened]
     return " ".join(parts)
 
