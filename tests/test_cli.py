@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import rheobase.contest
-from rheobase import datasets, models
+from rheobase import datasets, models, papers
 from rheobase import methods as registry
 from rheobase.cli import COMMANDS, main
 from rheobase.datasets import Dataset, Split
@@ -214,6 +214,8 @@ def test_methods_are_listed(cli: Cli) -> None:
         (("convert", "nowhere.onnx"), "there is no file nowhere.onnx"),
         (("compare", "small", "--initial", "halve"), "unknown initial potential"),
         (("reproduce", "opi2023", "resnet20-cifar10"), "opi2022"),
+        (("reproduce", "opi2023"), "opi2022"),
+        (("reproduce", "opi2022", "vgg16-cifar10", "--cell", "vgg16-cifar10"), "given twice"),
         (("reproduce", "opi2022", "resnet20-cifar10", "--study", "--chosen"), "leave --chosen out"),
         (("reproduce", "opi2022", "resnet20-cifar10", "--tuning", "epochs"), "not of the form name=value"),
         (("reproduce", "opi2022", "resnet20-cifar10", "--methods", "max-nrom"), "Did you mean 'max-norm'"),
@@ -253,6 +255,19 @@ def test_what_reproduce_is_told_is_handed_on(cli: Cli, monkeypatch: pytest.Monke
         ),
         ("select", training | {"epochs": 5, "profile": "fast"}),
     ]
+
+
+def test_without_a_network_reproduce_lists_them(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rheobase import reproduction
+
+    text = cli("reproduce", "opi2022", "--results", str(Path(__file__).parents[1] / "results"))
+    assert all(f"{cell.name} {cell.title}, {cell.table};" in text for cell in papers.get("opi2022").cells)
+    assert "ResNet-18 on CIFAR-10, table 1; measured for table 1 in" in text
+    assert cli("reproduce", "opi2022").count("not measured") == len(papers.get("opi2022").cells)
+    asked: list[str] = []
+    monkeypatch.setattr(reproduction, "reproduce", lambda *words, **_: asked.extend(words) or [])
+    cli("reproduce", "opi2022", "--cell", "vgg16-cifar10")
+    assert asked[:2] == ["opi2022", "vgg16-cifar10"]
 
 
 def test_the_package_is_a_command() -> None:

@@ -10,7 +10,11 @@ from rheobase.cli.arguments import Root, check_device, parse_settings
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help="A paper, such as `opi2022`.")],
-    cell: Annotated[str, typer.Argument(help="One of its networks, such as `resnet20-cifar10`.")],
+    cell: Annotated[
+        str | None,
+        typer.Argument(help="One of its networks, such as `resnet20-cifar10`; without, they are listed."),
+    ] = None,
+    cell_option: Annotated[str | None, typer.Option("--cell", help="The same, by name.")] = None,
     parts: Annotated[str, typer.Option(help="What to measure, with commas between.")] = "table",
     study: Annotated[
         bool, typer.Option("--study", help="Try settings on held-out training images instead.")
@@ -53,6 +57,11 @@ def reproduce(
     """
     from rheobase import reproduction
 
+    if cell and cell_option:
+        raise ValueError(f"the network was given twice, as {cell} and --cell {cell_option}: leave one out")
+    if not (cell := cell or cell_option):
+        _list_cells(paper, results)
+        return
     training: dict[str, Any] = {
         "folder": results,
         "runs": runs,
@@ -87,6 +96,18 @@ def reproduce(
         )
         told = "`rheobase report` draws them"
     typer.echo(f"{len(written)} records under {results}; {told}")
+
+
+def _list_cells(name: str, results: Path) -> None:
+    """Print a paper's networks, and what there are records of."""
+    from rheobase import papers, records
+
+    paper = papers.get(name)
+    found = records.load_all(results) if results.exists() else []
+    for cell in paper.cells:
+        tables = {r.table for r in found if (r.paper, r.model, r.dataset) == (name, cell.model, cell.dataset)}
+        measured = f"measured for {', '.join(sorted(tables))}" if tables else "not measured"
+        typer.echo(f"{cell.name:18} {cell.title}, {cell.table}; {measured} in {results}")
 
 
 def report(
