@@ -23,6 +23,7 @@ from rheobase import methods as registry
 from rheobase.cli import COMMANDS, main
 from rheobase.datasets import Dataset, Split
 from rheobase.recipes import RECIPES
+from rheobase.selection import Candidate
 
 Cli = Callable[..., str]
 
@@ -217,6 +218,8 @@ def test_methods_are_listed(cli: Cli) -> None:
         (("reproduce", "opi2023"), "opi2022"),
         (("reproduce", "opi2022", "vgg16-cifar10", "--cell", "vgg16-cifar10"), "given twice"),
         (("reproduce", "opi2022", "resnet20-cifar10", "--study", "--chosen"), "leave --chosen out"),
+        (("reproduce", "opi2022", "resnet20-cifar10", "--candidate", "own"), "tried by --study"),
+        (("reproduce", "opi2022", "resnet20-cifar10", "--study", "--candidate", "2"), "is no candidate"),
         (("reproduce", "opi2022", "resnet20-cifar10", "--tuning", "epochs"), "not of the form name=value"),
         (("reproduce", "opi2022", "resnet20-cifar10", "--methods", "max-nrom"), "Did you mean 'max-norm'"),
         (("reproduce", "opi2022", "resnet20-cifar10", "--profile", "faster"), "exact, fast, int8"),
@@ -243,7 +246,8 @@ def test_what_reproduce_is_told_is_handed_on(cli: Cli, monkeypatch: pytest.Monke
         *cell, "--parts", "methods,tuned", "--trained-for", "tcl", "--profile", "fast",
         "--methods", "rmp,tsc", "--tuning", "epochs=2", "--tuning", "rate=0.5", "--chosen", "--pretrained",
     )  # fmt: skip
-    assert "--chosen" in cli(*cell, "--study", "--profile", "fast", "--epochs", "5")
+    tried = ("--candidate", "own", "--candidate", "start=2")
+    assert "--chosen" in cli(*cell, "--study", *tried, "--profile", "fast", "--epochs", "5")
     training = {"folder": Path("out"), "runs": Path("kept"), "seed": 3, "limit": None, "device": None}
     assert calls == [
         (
@@ -253,7 +257,10 @@ def test_what_reproduce_is_told_is_handed_on(cli: Cli, monkeypatch: pytest.Monke
             | {"names": ["rmp", "tsc"], "tuning": {"epochs": 2, "rate": 0.5}}
             | {"trained_for": "tcl", "chosen": True, "pretrained": True},
         ),
-        ("select", training | {"epochs": 5, "profile": "fast"}),
+        (
+            "select",
+            training | {"epochs": 5, "profile": "fast", "candidates": [Candidate(), Candidate(start=2.0)]},
+        ),
     ]
 
 

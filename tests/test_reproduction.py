@@ -345,6 +345,8 @@ def test_settings_are_chosen_on_held_out_images_and_then_trained_on_all(runs, tm
     for r in found:
         assert (r.table, r.images, sorted(r.accuracy)) == ("study", 100, list(range(1, 33)))
         assert r.shortened[-1] == "100 training images held out and measured on, in place of test images"
+    assert found[0].command.endswith("--study --candidate own")
+    assert found[1].command.endswith("--study --candidate start=2.0,batch_size=32")
     assert found[1].settings["method"]["start"] == 2.0
     best = max(found, key=lambda r: sum(r.accuracy[t] for t in (8, 16, 32)))
     assert choose(found, CELL) == Candidate(**best.extra["candidate"])
@@ -357,6 +359,19 @@ def test_settings_are_chosen_on_held_out_images_and_then_trained_on_all(runs, tm
     assert record.images == 360
     assert record.settings["recipe"]["batch_size"] == 32
     assert record.command.endswith("--chosen --steps 2")
+
+
+@pytest.mark.parametrize("candidate", [*CANDIDATES, Candidate(clip_decay=1 / 3, batch_size=1)])
+def test_a_candidate_is_read_as_it_is_written(candidate):
+    assert Candidate.parse(candidate.text) == candidate
+
+
+@pytest.mark.parametrize(
+    "text", ["", "theirs", "rate=1", "start", "start=high", "batch_size=1.5", "start=2,"]
+)
+def test_what_is_no_candidate_is_refused(text):
+    with pytest.raises(ValueError, match="is no candidate: give own, or numbers for clip_decay"):
+        Candidate.parse(text)
 
 
 def test_held_out_images_are_the_same_for_all_and_not_trained_on(runs, tmp_path):

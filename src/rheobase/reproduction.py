@@ -189,7 +189,8 @@ def train_cell(
         ann, recipe, training = _train(prepare(model, method), data.train, recipe, checkpoint, progress)
     options = {
         "seed": seed, "epochs": epochs, "limit": limit, "trained-for": trained_for and method.name,
-        "study": bool(held_out), "chosen": chosen, "pretrained": pretrained,
+        "study": bool(held_out), "candidate": candidate.text if held_out else None, "chosen": chosen,
+        "pretrained": pretrained,
     }  # fmt: skip
     return Study(
         paper=paper,

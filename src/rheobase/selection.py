@@ -38,6 +38,31 @@ class Candidate:
     def __str__(self) -> str:
         return ", ".join(f"{name} {value:g}" for name, value in self.changes.items()) or "the paper's own"
 
+    @classmethod
+    def parse(cls, text: str) -> "Candidate":
+        """A candidate from `own`, or from settings such as `clip_decay=0.002,batch_size=64`.
+
+        Raises:
+            ValueError: There is no such setting, or its value is not a number.
+        """
+        kinds = {"clip_decay": float, "start": float, "batch_size": int}
+        values: dict[str, Any] = {}
+        for pair in [] if text == "own" else text.split(","):
+            name, _, value = pair.partition("=")
+            try:
+                values[name] = kinds[name](value)
+            except (KeyError, ValueError):
+                raise ValueError(
+                    f"{text!r} is no candidate: give own, or numbers for {', '.join(kinds)}, such as "
+                    "clip_decay=0.002,batch_size=64"
+                ) from None
+        return cls(**values)
+
+    @property
+    def text(self) -> str:
+        """What `parse` reads."""
+        return ",".join(f"{name}={value}" for name, value in self.changes.items()) or "own"
+
     @property
     def changes(self) -> dict[str, Any]:
         """What is not as in the paper."""

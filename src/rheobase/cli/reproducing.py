@@ -19,6 +19,10 @@ def reproduce(
     study: Annotated[
         bool, typer.Option("--study", help="Try settings on held-out training images instead.")
     ] = False,
+    candidate: Annotated[
+        list[str] | None,
+        typer.Option(help="Settings for --study, such as clip_decay=0.002,start=2, or own; repeatable."),
+    ] = None,
     chosen: Annotated[
         bool, typer.Option("--chosen", help="Train with the settings that did best in --study.")
     ] = False,
@@ -53,9 +57,10 @@ def reproduce(
 
     Example: `rheobase reproduce opi2022 resnet20-cifar10 --parts table,starts --root data`,
     `rheobase reproduce opi2022 vgg16-cifar10 --parts own --trained-for tcl --root data`,
-    `rheobase reproduce opi2022 resnet20-cifar10 --study --root data`
+    `rheobase reproduce opi2022 resnet20-cifar10 --study --candidate own --candidate start=2 --root data`
     """
     from rheobase import reproduction
+    from rheobase.selection import Candidate
 
     if cell and cell_option:
         raise ValueError(f"the network was given twice, as {cell} and --cell {cell_option}: leave one out")
@@ -77,9 +82,13 @@ def reproduce(
         }  # fmt: skip
         if unfit := [name for name, value in given.items() if value]:
             raise ValueError(f"--study only tries settings of the training: leave {unfit[0]} out")
+        if candidate:
+            training["candidates"] = [Candidate.parse(text) for text in candidate]
         written = reproduction.select(paper, cell, root, profile=profile, **training)
         told = "`--chosen` trains with the best"
     else:
+        if candidate:
+            raise ValueError("--candidate is tried by --study: give both, or leave it out")
         written = reproduction.reproduce(
             paper,
             cell,
