@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Half, Margin, convert, datasets, evaluate, models, simulate
+from rheobase import Half, Margin, convert, datasets, evaluate, inspect, models, simulate
 from rheobase.coding import Poisson
 from rheobase.energy import CMOS_45NM
 from rheobase.neurons import Neuron
@@ -146,6 +146,24 @@ def test_analog_layers_are_counted_apart() -> None:
     assert (plain.mac_once, plain.mac_per_step) == (6 * 64 * 27, 0)
     bottleneck = count_synapses(schedule(convert(build("Depthwise"), "max-norm", inputs(16)), x))
     assert bottleneck.mac_per_step == 8 * 9 * 18  # the convolution behind the linear bottleneck
+
+
+def test_a_transposed_convolution_multiplies_each_input_by_its_weights() -> None:
+    model = nn.Sequential(nn.ConvTranspose2d(3, 4, 2, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 5))
+    synapses = count_synapses(schedule(convert(model.eval(), "max-norm", inputs(16)), inputs(2)))
+    assert synapses.mac_once == 3 * 64 * 4 * 4 == inspect(model, inputs(2), show=False).lines[0].operations
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_what_a_run_costs_does_not_depend_on_whether_gradients_are_on(mode) -> None:
+    model, x, y = build("Plain"), inputs(6), torch.arange(6) % 5
+    with mode():
+        snn = convert(model, "max-norm", inputs(16))
+        there = evaluate(snn, (x, y), 4)
+    here = evaluate(snn, (x, y), 4)
+    assert there.sop == here.sop
+    assert there.joules == here.joules
+    assert there.sop[-1] > 0
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))

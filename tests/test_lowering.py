@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from families import Applied
-from rheobase import inspect
+from rheobase import inspect, prepare
 from rheobase.graph import CaptureError, capture
 
 
@@ -111,6 +111,52 @@ def test_what_would_be_lost_is_refused() -> None:
     for example in (x, None):
         with pytest.raises(CaptureError, match="antialias=False"):
             capture(smooth, example)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason", "remedy"),
+    [
+        (lambda r: F.dropout(r, 0.5), "drops values in evaluation too", "training=self.training"),
+        (lambda r: r.mT, "attribute mT of a signal has no rule", "permute"),
+        (torch.sigmoid, "sigmoid is not a ReLU", "convert by few-spikes"),
+    ],
+)
+def test_refusals_say_what_to_do(function, reason: str, remedy: str) -> None:
+    (line,) = inspect(Applied(function, 8).eval(), torch.rand(2, 8, 12), show=False).refused
+    assert reason in line.becomes
+    assert remedy in line.remedy
+
+
+def test_the_last_call_and_an_unknown_argument() -> None:
+    class Named(nn.Module):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"logits": F.relu(x)}
+
+    assert inspect(Named(), torch.rand(2, 12), show=False).refused[0].call == "return dict"
+    last = inspect(nn.Sequential(nn.Linear(12, 4), nn.ReLU(), nn.Sigmoid()), torch.rand(2, 12), show=False)
+    assert last.refused[0].remedy.startswith("leave it out of the model")
+
+    class Sized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up = nn.ConvTranspose1d(3, 4, 3, stride=2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.relu(self.up(x, output_size=(x.shape[0], 4, 2 * x.shape[2] + 2)))
+
+    (line,) = inspect(Sized(), torch.rand(2, 3, 5), show=False).refused
+    assert line.name == "up"
+    assert "output_size" in line.becomes
+
+
+@pytest.mark.parametrize("kind", ["dropout", "dropout1d", "dropout2d", "dropout3d"])
+def test_a_functional_dropout_is_prepared_as_its_own_kind(kind: str) -> None:
+    class Dropped(Applied):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(getattr(F, kind)(self.first(x).relu(), 0.3, self.training))
+
+    (module,) = (m for m in prepare(Dropped(lambda r: r)).modules() if "Dropout" in type(m).__name__)
+    assert (type(module).__name__.lower(), module.p) == (kind, 0.3)
 
 
 def test_a_constant_for_each_sample_is_refused(x: Tensor) -> None:

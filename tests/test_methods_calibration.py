@@ -198,6 +198,16 @@ def test_fitting_is_repeatable_and_seeded(trained, digits) -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_weights_are_fitted_also_where_gradients_are_off(mode) -> None:
+    model, x = families.build("SharedReLU"), families.inputs(8)
+    settings = {"steps": 4, "pipeline": "advanced", "iterations": 2, "learning_rate": 1e-2}
+    expected = convert(model, "calibration", x, **settings).state_dict()
+    with mode():
+        found = convert(model, "calibration", x, **settings).state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
 @pytest.mark.parametrize("pipeline", ["none", "light", "potential", "advanced"])
 @pytest.mark.parametrize("name", ["PreActivation", "DenseConcat", "SqueezeExcite", "OneDimensional"])
 def test_any_traced_network_can_be_calibrated(name: str, pipeline: str) -> None:

@@ -43,6 +43,30 @@ def test_a_shift_reaches_its_site_and_nothing_before_it(name: str) -> None:
         assert all(torch.equal(after[s], before[s]) for s in earlier)
 
 
+class Averaged(nn.Module):
+    """A neuron layer whose current is a scaled sum, with no weights right before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.head = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(0.5 * (self.left(x) + self.right(x))))
+
+
+def test_a_shift_behind_a_plain_scale_is_not_lost() -> None:
+    torch.manual_seed(0)
+    model, x = Averaged().eval(), torch.rand(32, 6)
+    plain, opt = convert(model, "max-norm", x), convert(model, "opt", x, steps=8)
+    (site,) = plain.sites
+    difference = currents(opt, x)[site] - currents(plain, x)[site]
+    torch.testing.assert_close(difference, (plain.neuron(site).threshold / 16).expand_as(difference))
+    for _ in range(2):
+        before = currents(opt, x)[site]
+        shift_current(opt, site, torch.linspace(0, 1, 8))
+        torch.testing.assert_close(currents(opt, x)[site], before + torch.linspace(0, 1, 8))
+
+
 def currents(snn, x: Tensor) -> dict[str, Tensor]:
     seen: dict[str, Tensor] = {}
     handles = [

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from conftest import fit
-from rheobase import Half, Zero, convert, datasets, evaluate, models, prepare, simulate
+from rheobase import Half, Zero, convert, datasets, evaluate, inspect, models, prepare, simulate
 from rheobase.activations import RateNorm
 from rheobase.methods import rnl
 from rheobase.recipes import Recipe
@@ -135,6 +135,16 @@ def test_networks_without_its_training_are_refused(trained, digits) -> None:
         rnl.fine_tune(trained, digits.train.take(64), progress=False)
     with pytest.raises(ValueError, match="tolerance in"):
         rnl.fine_tune(trained, digits.train.take(64), tolerance=1.0)
+
+
+def test_other_methods_refuse_a_network_with_its_training(normed, digits) -> None:
+    refusal = r"divides by its threshold.*\n.*-> convert by rnl"
+    with pytest.raises(ValueError, match=refusal):
+        convert(normed, "max-norm", digits.train.take(64))
+    with pytest.raises(ValueError, match=refusal):
+        prepare(normed, "opi")
+    (image, _), *_ = digits.test.take(1).batches(1)
+    assert any("convert by rnl" in line.remedy for line in inspect(normed, image, show=False).lines)
 
 
 def test_a_short_run_counts_spikes_by_the_closed_form(normed, digits) -> None:

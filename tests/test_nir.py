@@ -320,6 +320,30 @@ def test_everything_with_another_form(
         assert export.spikes > 100
 
 
+class Raised(nn.Module):
+    """A number added where no layer can take it in: zeros are padded around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(channels, 4, 3, padding=1) for channels in (3, 4))
+        self.head = nn.Linear(256, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.relu(self.second(0.5 * F.relu(self.first(x)) + 0.1)).flatten(1))
+
+
+@pytest.mark.parametrize("profile", ["float32", "grid"])
+def test_a_number_that_is_added_to_all_channels(profile: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(64, 3, 8, 8)
+    export = to_nir(
+        convert(Raised().eval(), "max-norm", x), tmp_path / "net.nir", profile, golden=x[:8], steps=8
+    )
+    assert_same(
+        export.snn, from_nir(tmp_path / "net.nir"), export.grid.round(x[:8]) if export.grid else x[:8]
+    )
+
+
 class TestRefusals:
     @pytest.mark.parametrize("name", UNSAYABLE)
     def test_what_nir_has_no_word_for(self, name: str, tmp_path: Path) -> None:

@@ -63,6 +63,15 @@ def test_what_other_authors_report_is_about_known_methods_and_networks(paper):
         assert all(t > 0 and 0 <= a <= 100 for t, a in original.accuracy.items())
 
 
+def test_calibrations_first_release_had_spiking_pools_and_its_later_readme_is_of_plain_ones():
+    paper = papers.get("opi2022")
+    row = next(row for row in paper.cell("vgg16-cifar10").rows if row.method == "calibration")
+    later = [o for o in paper.originals if o.cell == "vgg16-cifar10" and o.method == "calibration"]
+    assert "spiking average pools" in row.note
+    assert later
+    assert not any("pool" in o.network for o in later)
+
+
 def test_every_line_of_another_method_says_how_its_network_differs():
     for cell in papers.get("opi2022").cells:
         for row in cell.rows[:-1]:

@@ -110,7 +110,7 @@ def test_what_changes_of_the_kernels_brought() -> None:
     assert round(100 * min(ratios["vgg16"])) == 98
 
 
-@pytest.mark.parametrize("label", CONTENDERS.keys() - {"the network itself, compiled"})
+@pytest.mark.parametrize("label", [name for name in CONTENDERS if not name.startswith("the network itself")])
 def test_the_times_at_small_batches_on_the_gpu(label: str) -> None:
     sizes = (1, 4), (1, 32), (64, 4), (64, 32)
     name = "simulation-small-batches-h200.json"

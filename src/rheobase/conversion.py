@@ -54,10 +54,11 @@ def prepare(model: nn.Module, method: str | Method = "opi", **settings: Any) -> 
         CaptureError: If the model has something that could not be converted after the training.
     """
     chosen = methods.get(method, **settings)
-    prepared = replace_sites(model, chosen.activation, _average, chosen.handles)
+    like = next(model.parameters(), torch.empty(()))
+    prepared = replace_sites(model, lambda site: chosen.activation(site).to(like), _average, chosen.handles)
     if not any(True for _ in prepared.parameters()):
         raise ValueError("the model has no parameters to train")
-    return prepared.to(next((p.device for p in model.parameters()), torch.device("cpu")))
+    return prepared
 
 
 def convert(
@@ -181,6 +182,6 @@ def _average(pool: nn.Module) -> nn.Module:
     kind = type(pool).__name__.replace("Max", "Avg")
     if kind.startswith("Adaptive"):
         return getattr(nn, kind)(pool.output_size)  # type: ignore[no-any-return]
-    if pool.dilation not in (1, (1, 1), (1,)):
+    if pool.dilation not in (1, (1,), (1, 1), (1, 1, 1)):
         raise ValueError(f"a dilated max-pooling ({pool}) has no average form: use dilation=1")
     return getattr(nn, kind)(pool.kernel_size, pool.stride, pool.padding, pool.ceil_mode)  # type: ignore[no-any-return]

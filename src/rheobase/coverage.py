@@ -1,11 +1,12 @@
 """Coverage: what each call of a model becomes, before anything is converted."""
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from rheobase.graph import lower
-from rheobase.operations import SYNAPTIC
+from rheobase.operations import SYNAPTIC, count_multiplications
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,9 @@ class Coverage:
         neurons = sum(line.neurons for line in self.lines)
         operations = sum(line.operations for line in self.lines)
         if self.refused:
-            return f"{len(self.refused)} calls refuse: the model cannot be converted until they are changed."
+            count = len(self.refused)
+            which = "1 call refuses" if count == 1 else f"{count} calls refuse"
+            return f"{which}: the model cannot be converted until this is changed."
         if not self.sites:
             return "No activation was found: there is nothing to turn into neurons."
         return f"{len(self.sites)} sites, {neurons:,} neurons, {operations:,} multiplications: converts."
@@ -92,26 +95,19 @@ def inspect(model: nn.Module, example_input: Tensor, *, show: bool = True) -> Co
         CaptureError: If the model cannot be traced or cannot run on the example.
     """
     _, lowering = lower(model, example_input)
-    sites = {id(placed) for placed, _, _ in lowering.sites.values()}
+    sites = {placed for placed, _, _ in lowering.sites.values()}
     lines = []
     for row in lowering.rows:
         neurons = operations = 0
         for node in row.nodes:
-            size = 1
-            for extent in node.meta.get("shape", (0,))[1:]:
-                size *= extent
+            inputs, outputs = (
+                math.prod(n.meta.get("shape", ())[1:]) for n in (node.all_input_nodes[0], node)
+            )
             operation = lowering.root.get_submodule(str(node.target))
-            if id(node) in sites:
-                neurons += size
+            if node in sites:
+                neurons += outputs
             if isinstance(operation, SYNAPTIC):
-                weight = operation.weight
-                assert isinstance(weight, Tensor)
-                transposed = "Transpose" in type(operation).__name__
-                source = node.all_input_nodes[0].meta.get("shape", (0,)) if transposed else (1, size)
-                each = 1
-                for extent in source[1:]:
-                    each *= extent
-                operations += each * weight[0].numel()
+                operations += count_multiplications(operation, inputs, outputs)
         lines.append(Line(row.name, row.call, row.becomes, neurons, operations, row.remedy, row.line))
     coverage = Coverage(tuple(lines))
     if show:

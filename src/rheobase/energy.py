@@ -15,20 +15,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from rheobase.operations import SYNAPTIC, count_multiplications
 from rheobase.plain import copy_model
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _AVERAGES = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 _ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
 COUNTED: tuple[type[nn.Module], ...] = (
-    *_CONVOLUTIONS,
-    *_TRANSPOSED,
+    *SYNAPTIC,
     *_NORMS,
     *_AVERAGES,
     *_ADAPTIVE,
-    nn.Linear,
 )
 """The layers that cost something in this convention."""
 
@@ -101,15 +98,9 @@ def _record_in(
 
 def _count(module: nn.Module, x: Tensor, y: Tensor) -> tuple[int, int]:
     """FLOPs and MACs of one call."""
-    if isinstance(module, nn.Linear):
-        mac = y.numel() * module.in_features
-        return mac, mac
-    if isinstance(module, _CONVOLUTIONS):
-        mac = y.numel() * module.weight[0].numel()
-        return mac + _bias(module, y), mac
-    if isinstance(module, _TRANSPOSED):
-        mac = x.numel() * module.weight[0].numel()
-        return mac + _bias(module, y), mac
+    if isinstance(module, SYNAPTIC):
+        mac = count_multiplications(module, x.numel(), y.numel())
+        return mac + (0 if isinstance(module, nn.Linear) else _bias(module, y)), mac
     if isinstance(module, _NORMS):
         return 2 * x.numel(), 0
     if isinstance(module, _ADAPTIVE):

@@ -8,6 +8,7 @@ from rheobase.operations import (
     POOLING,
     RESIZING,
     SYNAPTIC,
+    TRANSPOSED,
     Add,
     Concat,
     MaxPool,
@@ -20,7 +21,6 @@ from rheobase.operations import (
 )
 
 _ROUTING = (*POOLING, *RESIZING, Mean, Pad, Permute, Reshape, Slice)
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def fold_scales(module: fx.GraphModule) -> None:
@@ -64,7 +64,7 @@ def _folds_forward(weights: nn.Module | None, scale: Scale, node: fx.Node) -> bo
     if not scale.shift.any():
         return True
     # Zeros padded around a shifted map are not shifted, so the shift folds only where nothing is padded.
-    return not isinstance(weights, _TRANSPOSED) and not any(_padding(weights))
+    return not isinstance(weights, TRANSPOSED) and not any(_padding(weights))
 
 
 def _padding(weights: nn.Module) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ def _grouped(weights: nn.Module) -> tuple[Tensor, int, int]:
     """The weights as (groups, …, …, kernel), with the axes of outputs and inputs; computed in double."""
     w = weights.weight.detach().double()  # type: ignore[operator]
     groups = 1 if isinstance(weights, nn.Linear) else int(weights.groups)  # type: ignore[arg-type]
-    outputs, inputs = (2, 1) if isinstance(weights, _TRANSPOSED) else (1, 2)
+    outputs, inputs = (2, 1) if isinstance(weights, TRANSPOSED) else (1, 2)
     return w.reshape(groups, w.shape[0] // groups, w.shape[1], -1), outputs, inputs
 
 

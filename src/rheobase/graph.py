@@ -5,6 +5,9 @@ so that a ReLU module used twice is two sites. Where an example input is given, 
 beside the original, and a difference is an error: there is no silent half-conversion.
 """
 
+import inspect
+import keyword
+import os
 import sys
 import traceback
 from collections.abc import Callable, Collection, Sequence
@@ -18,13 +21,13 @@ from torch import Tensor, fx, nn
 
 from rheobase.activations import Activation
 from rheobase.folding import fold_scales
-from rheobase.lowering import Lowering, NeedsExample, Row
-from rheobase.operations import Scale
-from rheobase.plain import copy_model, is_torchs, layer_type
+from rheobase.lowering import Lowering, NeedsExample, Row, first_argument
+from rheobase.operations import RESERVED, Scale
+from rheobase.plain import copy_model, has_hooks, is_torchs, layer_type
 from rheobase.rules import rules_with
 from rheobase.weights import full_precision
 
-_OTHERS = tuple(str(Path(file).parent) for file in (torch.__file__, __file__))
+_OTHERS = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
 """Where code lies that is no user's."""
 
 
@@ -66,12 +69,12 @@ def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[s
     Raises:
         CaptureError: If something in the model cannot become spikes. All such places are named at once.
     """
-    traced, lowering = lower(model, example, handles)
+    copied, lowering = lower(model, example, handles)
     _raise_refusals(lowering.rows)
-    network = _assemble(traced, lowering)
+    network = _assemble(lowering)
     _expect_sites(network.sites)
     if example is not None:
-        _check_equal(traced, network.module, lowering.left_out, example)
+        _check_equal(copied, network.module, lowering.left_out, example)
     return network
 
 
@@ -92,18 +95,19 @@ def _expect_sites(sites: Collection[Any]) -> None:
 
 def lower(
     model: nn.Module, example: Tensor | None = None, handles: Sequence[str] = ()
-) -> tuple[fx.GraphModule, Lowering]:
+) -> tuple[nn.Module, Lowering]:
     """Trace a copy of the model and lower it; refusals are rows of the lowering, not errors."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, got {model!r}")
     _check_model(model)
-    traced = trace(copy_model(model))
-    _check_inputs(traced)
+    copied = copy_model(model)
+    _check_call(copied)
+    traced = trace(copied)
     if example is not None:
         _propagate(traced, example)
     lowering = Lowering(traced, rules_with(handles), shapes_known=example is not None)
     lowering.run()
-    return traced, lowering
+    return copied, lowering
 
 
 def trace(model: nn.Module) -> fx.GraphModule:
@@ -113,19 +117,34 @@ def trace(model: nn.Module) -> fx.GraphModule:
         CaptureError: If the model's control flow depends on data; names the line of the model that does.
     """
     try:
-        return fx.GraphModule(model, _Tracer().trace(model))
+        graph = _Tracer().trace(model)
     except Exception as error:  # tracing runs the user's code: anything can be raised there
         raise CaptureError(
             f"the model could not be traced: {error}\n  at {_user_line(error)}\n"
             "  -> its path must not depend on the values or shapes of tensors (if, for, int(...) on a "
             "tensor); fix the path with a constructor argument, or wrap the part that can be traced"
         ) from error
+    _check_names(graph)
+    return fx.GraphModule(model, graph)
 
 
 class _Tracer(fx.Tracer):
+    def create_args_for_root(self, *_: Any, **__: Any) -> tuple[Any, list[Any]]:
+        """One input; all others have the values that the model gives them when called with one."""
+        root: nn.Module = self.root
+        name = next(iter(inspect.signature(root.forward).parameters), "x")
+        return root.forward, [self.create_proxy("placeholder", name, (), {})]
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         inherits = is_torchs(layer_type(m)) and not isinstance(m, nn.Sequential)
         return inherits or isinstance(m, Activation) or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if m not in (self.submodule_paths or ()):  # made on the way, as nn.ReLU()(x)
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
@@ -138,10 +157,20 @@ def _model_line() -> str:
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code is not trace.__code__:
         path = frame.f_code.co_filename
-        if not path.startswith((*_OTHERS, "<")):
+        if _is_users(path):
             return f"{path}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def _user_line(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    last = [*frames[:1], *(frame for frame in frames if _is_users(frame.filename))][-1]
+    return f"{last.filename}:{last.lineno}: {last.line}"
+
+
+def _is_users(path: str) -> bool:
+    return not path.startswith((*_OTHERS, "<"))
 
 
 class _Shapes(fx.Interpreter):
@@ -171,7 +200,7 @@ def _propagate(traced: fx.GraphModule, example: Tensor) -> None:
         )
     if not example.isfinite().all():
         raise ValueError("the example input has NaN or infinite values")
-    example = example[:2]
+    example = example[:2].clone()  # a model may write into its input
     try:
         with torch.no_grad():
             _Shapes(traced).run(example)
@@ -183,15 +212,14 @@ def _propagate(traced: fx.GraphModule, example: Tensor) -> None:
         ) from error
 
 
-def _assemble(traced: fx.GraphModule, lowering: Lowering) -> Network:
+def _assemble(lowering: Lowering) -> Network:
     module = fx.GraphModule(lowering.root, lowering.graph)
     module.graph.eliminate_dead_code()
-    dtype = next((p.dtype for p in traced.parameters()), torch.get_default_dtype())
-    device = next((p.device for p in traced.parameters()), torch.device("cpu"))
     fold_scales(module)
+    like = next(lowering.traced.parameters(), torch.empty(()))
     for part in module.modules():
         if isinstance(part, Scale):
-            part.to(device, dtype)
+            part.to(like)
     module.delete_all_unused_submodules()
     module.recompile()
     module.eval().requires_grad_(False)
@@ -213,6 +241,11 @@ def _check_model(model: nn.Module) -> None:
                 "  -> pass the Python model that it was made from"
             )
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.is_meta:
+            raise CaptureError(
+                f"the model's {name} is on the meta device, without values\n"
+                "  -> model.to_empty(device='cpu'), then load its weights"
+            )
         if not tensor.is_floating_point():
             continue
         if tensor.dtype not in (torch.float32, torch.float64):
@@ -226,8 +259,15 @@ def _check_model(model: nn.Module) -> None:
             )
 
 
-def _check_inputs(traced: fx.GraphModule) -> None:
-    needed = [str(n.target) for n in traced.graph.nodes if n.op == "placeholder" and not n.args]
+def _check_call(model: nn.Module) -> None:
+    if has_hooks(model):
+        raise CaptureError(
+            "the model has a forward hook, which may change what it computes\n"
+            "  -> remove the hook, by .remove() of what register_forward_hook gave"
+        )
+    parameters = inspect.signature(model.forward).parameters.values()
+    several = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in several]
     if len(needed) > 1:
         raise CaptureError(
             f"the model takes {len(needed)} inputs ({', '.join(needed)}), and a spiking network takes one\n"
@@ -235,30 +275,38 @@ def _check_inputs(traced: fx.GraphModule) -> None:
         )
 
 
+def _check_names(graph: fx.Graph) -> None:
+    for path in (str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr")):
+        first, *others = path.split(".")
+        taken = [part for part in (first, *others) if keyword.iskeyword(part)] or RESERVED & {first}
+        for name in taken:
+            whose = "Python" if keyword.iskeyword(name) else "torch.fx"
+            raise CaptureError(
+                f"the model's part {path!r} could not be traced: {name!r} is a word of {whose}'s own\n"
+                f"  -> give it another name, as {name}_, in the model and in its saved weights"
+            )
+
+
 def _check_equal(
-    traced: fx.GraphModule, captured: fx.GraphModule, left_out: nn.Module | None, example: Tensor
+    model: nn.Module, captured: fx.GraphModule, left_out: nn.Module | None, example: Tensor
 ) -> None:
     # With the 11 bits of TF32 the same network in another form would look like another network.
     with torch.no_grad(), full_precision(example.device):
-        expected, got = traced(example), captured(example)
+        expected, got = model(example.clone()), captured(example)
         got = got if left_out is None else left_out(got)
-    if expected.shape == got.shape:
+    if isinstance(expected, Tensor) and expected.shape == got.shape:
         error = (expected - got).abs().max().item()
         if error <= 1e-3 * max(1.0, expected.abs().max().item()):
             return
         what = f"its output differs by {error:.3g}"
     else:
-        what = f"its output has shape {tuple(got.shape)} instead of {tuple(expected.shape)}"
+        right = tuple(expected.shape) if isinstance(expected, Tensor) else type(expected).__name__
+        what = f"its output has shape {tuple(got.shape)} instead of {right}"
     raise CaptureError(
         f"the captured network does not compute what the model does: {what}\n"
-        "  -> look for in-place operations on views, or for state kept between calls"
+        "  -> look for in-place operations on views, for state kept between calls, and for paths that depend "
+        "on the type of the input (isinstance)"
     )
-
-
-def _user_line(error: BaseException) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/torch/" not in f.filename]
-    frames = [f for f in frames if "/rheobase/" not in f.filename] or frames
-    return f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "an unknown place"
 
 
 def replace_sites(
@@ -274,23 +322,25 @@ def replace_sites(
     Raises:
         CaptureError: If something in the model could not be converted later.
     """
-    traced, lowering = lower(model, handles=handles)
+    _, lowering = lower(model, handles=handles)
+    traced = lowering.traced
     _raise_refusals([row for row in lowering.rows if row.remedy != NeedsExample("").remedy])
     _expect_sites(lowering.sites)
     graph = traced.graph
     for node, (placed, bound, inplace) in lowering.sites.items():
         name = str(placed.target)
         site = Site(name, lowering.root.get_submodule(name), bound)
-        source = node.args[0] if node.args else next(iter(node.kwargs.values()))
+        source = first_argument(node)
         assert isinstance(source, fx.Node)
         new = _insert(graph, node, traced, name, activation(site), source)
         if inplace:
             order = list(graph.nodes)
-            later = set(order[order.index(new) + 1 :])
-            source.replace_all_uses_with(new, later.__contains__)
+            place = order.index(new)
+            for shared in {source, *lowering.sharing(source)} & set(order[:place]):
+                shared.replace_all_uses_with(new, set(order[place + 1 :]).__contains__)
     for node, module in {**lowering.max_pools, **lowering.dropouts}.items():
         name = str(node.target) if node.op == "call_module" else node.name
-        source = node.args[0]
+        source = first_argument(node)
         assert isinstance(source, fx.Node)
         if node in lowering.max_pools:
             module = pool(module)

@@ -4,6 +4,7 @@ The rules say what each kind of call becomes. What has no rule is refused, with 
 would mend it; refusals are collected, so that one look names them all.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.activations import Activation
+from rheobase.activations import Activation, RateNorm
 from rheobase.operations import Scale
 from rheobase.plain import has_hooks, is_torchs, layer_type
 
@@ -62,14 +63,16 @@ class Lowering:
         self.max_pools: dict[fx.Node, nn.Module] = {}
         self.dropouts: dict[fx.Node, nn.Module] = {}
         self.left_out: nn.Module | None = None
-        called = [str(n.target).split(".") for n in traced.graph.nodes if n.op == "call_module"]
+        self._owners: dict[fx.Node, fx.Node] = {}
+        called = [_plain(str(n.target)).split(".") for n in traced.graph.nodes if n.op == "call_module"]
         self._folders = {".".join(parts[:end]) for parts in called for end in range(1, len(parts))}
 
     def run(self) -> None:
         """Lower every call; refusals are collected in `rows`, not raised."""
         for node in self.traced.graph.nodes:
             if node.op == "placeholder":
-                self._input(node)
+                self.values[node] = placed = self.graph.placeholder(node.name)
+                placed.meta.update(node.meta)
             elif node.op == "get_attr":
                 self.values[node] = _attribute(self.traced, node.target)
             elif node.op == "output":
@@ -77,21 +80,14 @@ class Lowering:
             else:
                 self._call(node)
 
-    def _input(self, node: fx.Node) -> None:
-        if any(n.op == "placeholder" for n in self.graph.nodes):
-            self.values[node] = node.args[0]  # a default value: the model can run without this input
-            return
-        self.values[node] = placed = self.graph.placeholder(node.name)
-        placed.meta.update(node.meta)
-
     def _output(self, node: fx.Node) -> None:
         value = self._resolve(node.args[0])
         if not isinstance(value, fx.Node):
-            found = type(node.args[0]).__name__ if not isinstance(node.args[0], fx.Node) else "not a tensor"
-            row = Row("output", f"return {found}", refused=True)
-            row.becomes = "the model's output must be one tensor"
-            row.remedy = "wrap the model so that it returns the tensor of logits alone"
-            self.rows.append(row)
+            given = type(node.args[0]).__name__.removeprefix("immutable_")  # as torch.fx names lists, dicts
+            found = "not a tensor" if isinstance(node.args[0], fx.Node) else given
+            reason = "the model's output must be one tensor"
+            remedy = "wrap the model so that it returns the tensor of logits alone"
+            self.rows.append(Row("output", f"return {found}", reason, remedy, refused=True))
             return
         self.graph.output(value)
 
@@ -128,6 +124,7 @@ class Lowering:
 
     def add(self, name: str, module: nn.Module, inputs: Sequence[fx.Node]) -> fx.Node:
         """Put an operation under a free name and call it."""
+        name = _plain(name)
         free, number = name, 1
         while not self._is_free(free):
             number += 1
@@ -147,6 +144,15 @@ class Lowering:
         for part in path.split("."):
             holder = getattr(holder, part, None)
         return holder is None and path not in self._folders
+
+    def share(self, node: fx.Node, owner: fx.Node) -> None:
+        """Note that a call of the model gave the memory of an earlier value, not a new one."""
+        self._owners[node] = self._owners.get(owner, owner)
+
+    def sharing(self, node: fx.Node) -> list[fx.Node]:
+        """The values of the model that lie where this one does: written over, all of them change."""
+        owner = self._owners.get(node, node)
+        return [owner, *(other for other, its in self._owners.items() if its is owner)]
 
 
 @dataclass
@@ -169,6 +175,11 @@ class Call:
         name = self.function
         operator = name in ("iadd", "isub", "imul", "itruediv")
         return operator or (name.endswith("_") and not name.startswith("__"))
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the result is the model's output and nothing else."""
+        return all(user.op == "output" for user in self.node.users)
 
     @property
     def shape(self) -> torch.Size:
@@ -222,13 +233,17 @@ class Call:
 
     def overwrite(self, inplace: bool, result: fx.Node) -> None:
         """After an in-place call, whoever reads its input later reads the result."""
-        first = self.node.args[0]
+        first = first_argument(self.node)
         if inplace and isinstance(first, fx.Node):
-            self.lowering.values[first] = result
+            self.lowering.values.update(dict.fromkeys(self.lowering.sharing(first), result))
+            self.lowering.share(self.node, first)
 
     def drop(self, x: fx.Node, why: str) -> fx.Node:
         """The call has no effect in the converted network."""
         self.row.becomes = why
+        first = first_argument(self.node)
+        if isinstance(first, fx.Node) and self.function != "clone":
+            self.lowering.share(self.node, first)
         return x
 
 
@@ -236,29 +251,27 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
     rules = call.lowering.rules
     args = call.lowering._resolve(call.node.args)
     kwargs = call.lowering._resolve(call.node.kwargs)
-    if module is not None:
-        return _rule_of(module, rules)(call, *args, module=module, **kwargs)
-    name = call.function
-    if _is_constant(call, args, kwargs):
+    if module is None and _is_constant(call, args, kwargs):
         call.row.becomes = "constant"
         return _evaluate(call.node, args, kwargs)
-    handler = rules.get(name)
-    if (
-        handler is None
-        and getattr(call.node.target, "__module__", "") == "_operator"
-        and not call.lowering.shapes_known
-    ):
-        raise NeedsExample(f"what {name} works on is not known")
-    if handler is None:
-        raise _refuse(name)
+    handler = _rule_of_function(call) if module is None else _rule_of(module, rules)
     kwargs = {{"input": "x", "self": "x", "tensors": "x"}.get(k, k): v for k, v in kwargs.items()}
     try:
-        return handler(call, *args, **kwargs)
+        return handler(call, *args, **kwargs, **({} if module is None else {"module": module}))
     except TypeError as error:
         raise Refusal(
-            f"{name} is called in a way that is not understood ({error})",
-            "call it as in PyTorch's documentation",
+            f"{call.row.call} is called in a way that is not understood ({error})",
+            "call it without that argument, or in a plainer way",
         ) from None
+
+
+def _rule_of_function(call: Call) -> Rule:
+    name, lowering = call.function, call.lowering
+    if name in lowering.rules:
+        return lowering.rules[name]
+    if getattr(call.node.target, "__module__", "") == "_operator" and not lowering.shapes_known:
+        raise NeedsExample(f"what {name} works on is not known")
+    raise refuse(name)
 
 
 def _rule_of(module: nn.Module, rules: Mapping[str, Rule]) -> Rule:
@@ -267,13 +280,18 @@ def _rule_of(module: nn.Module, rules: Mapping[str, Rule]) -> Rule:
             "it has a forward hook, which may change what it computes",
             "remove the hook, by .remove() of what register_forward_hook gave",
         )
+    if isinstance(module, RateNorm) and "RateNorm" not in rules:
+        raise Refusal(
+            "a rate norm layer divides by its threshold, which only rnl makes a neuron of",
+            "convert by rnl, or train the plain network for another method",
+        )
     if isinstance(module, Activation):
         return rules["Activation"]
     kind = layer_type(module)
     if not is_torchs(kind):
-        raise _refuse(f"{kind.__module__}.{kind.__name__}")
+        raise refuse(f"{kind.__module__}.{kind.__name__}")
     if kind.__name__ not in rules:
-        raise _refuse(kind.__name__)
+        raise refuse(kind.__name__)
     return rules[kind.__name__]
 
 
@@ -315,18 +333,15 @@ def refuse_unknown(name: str) -> Refusal:
     )
 
 
-def _refuse(name: str) -> Refusal:
-    """The same, but where a method has a neuron for the call, that one is named."""
+def refuse(name: str) -> Refusal:
+    """Why a call is refused as unknown, but where a method has a neuron for it, that one is named."""
     from rheobase import methods, rules  # both are built on this module
 
     refusal = refuse_unknown(name)
     every = {method: methods.find(method).handles for method in methods.names()}
     found = [method for method, handles in every.items() if any(name in rules.SMOOTH[h] for h in handles)]
-    if not found:
-        return refusal
-    return Refusal(
-        refusal.reason, f"convert by {' or '.join(found)}, which has a neuron for it; or {refusal.remedy}"
-    )
+    remedy = f"convert by {' or '.join(found)}, which has a neuron for it; or {refusal.remedy}"
+    return Refusal(refusal.reason, remedy) if found else refusal
 
 
 _REMEDIES = [
@@ -347,20 +362,7 @@ _REMEDIES = [
         "remove it, or keep it as the last call only",
     ),
     (
-        (
-            "gelu",
-            "silu",
-            "swish",
-            "mish",
-            "elu",
-            "sigmoid",
-            "tanh",
-            "leaky",
-            "prelu",
-            "softplus",
-            "celu",
-            "glu",
-        ),
+        ("elu", "silu", "swish", "mish", "sigmoid", "tanh", "softplus", "glu"),
         "is not a ReLU",
         "replace it by nn.ReLU and train or fine-tune the network again",
     ),
@@ -381,6 +383,16 @@ def _name(node: fx.Node) -> str:
     scope = [path for path, _ in stack.values()][-1] if stack else ""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.name)
     return f"{scope}.{name}" if scope else str(name)
+
+
+def first_argument(node: fx.Node) -> Any:
+    """What a call reads first, whether given by place or by name."""
+    return node.args[0] if node.args else node.kwargs.get("input")
+
+
+def _plain(name: str) -> str:
+    """A name as files of networks can hold it: letters, digits, hyphens, underscores and points."""
+    return re.sub(r"[^\w.-]", "_", name)
 
 
 def _describe(node: fx.Node, module: nn.Module | None) -> str:

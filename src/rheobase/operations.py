@@ -11,7 +11,7 @@ import copy
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 SYNAPTIC: tuple[type[nn.Module], ...] = (
     nn.Conv1d,
@@ -24,6 +24,9 @@ SYNAPTIC: tuple[type[nn.Module], ...] = (
 )
 """Weighted connections: what a spike meets on its way to the next neuron."""
 
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+"""Those whose weights are ordered by input channels first."""
+
 POOLING: tuple[type[nn.Module], ...] = (
     nn.AvgPool1d,
     nn.AvgPool2d,
@@ -32,6 +35,9 @@ POOLING: tuple[type[nn.Module], ...] = (
     nn.AdaptiveAvgPool2d,
     nn.AdaptiveAvgPool3d,
 )
+
+RESERVED = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
+"""What an operation at the top of a network cannot be called."""
 
 RESIZING: tuple[type[nn.Module], ...] = (nn.Upsample, nn.PixelShuffle, nn.PixelUnshuffle, nn.ChannelShuffle)
 
@@ -233,6 +239,13 @@ class Product(Accumulating):
     def accumulate(self, sums: tuple[Tensor, ...], steps: Tensor) -> Tensor:
         product = self.forward(*sums)
         return product / steps.view(-1, *[1] * (product.dim() - 1))
+
+
+def count_multiplications(layer: nn.Module, inputs: int, outputs: int) -> int:
+    """The multiplications of a weighted layer between so many values; zeros padded around count as values."""
+    weight = layer.weight
+    assert isinstance(weight, Tensor)
+    return (inputs if isinstance(layer, TRANSPOSED) else outputs) * weight[0].numel()
 
 
 def along_channels(values: Tensor, dims: int) -> Tensor:

@@ -7,14 +7,25 @@ every synapse, at every step.
 """
 
 import copy
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, fx, nn
 
 from rheobase.neurons import Neuron
-from rheobase.operations import POOLING, SYNAPTIC, Add, Concat, MaxPool, Mean, Product, Scale
-from rheobase.schedule import Schedule, Step
+from rheobase.operations import (
+    POOLING,
+    SYNAPTIC,
+    Add,
+    Concat,
+    MaxPool,
+    Mean,
+    Product,
+    Scale,
+    count_multiplications,
+)
+from rheobase.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,8 @@ def count_synapses(plan: Schedule, pooled_units: bool = False) -> Synapses:
         if isinstance(step.operation, Neuron) or (routed and not _shifts(step.operation)):
             spiking.add(step.node)
         if isinstance(step.operation, SYNAPTIC) and not all(i in spiking for i in step.inputs):
-            macs = _macs(step)
+            inputs, outputs = (math.prod(network.shapes[node]) for node in (step.inputs[0], step.node))
+            macs = count_multiplications(step.operation, inputs, outputs)
             once, per_step = (once + macs, per_step) if step.still else (once, per_step + macs)
     fan_out = {
         str(step.node.target): network.count_fan_out(step.node)
@@ -66,14 +78,6 @@ def _shifts(operation: nn.Module) -> bool:
     return isinstance(operation, Scale) and operation.shifted
 
 
-def _macs(step: Step) -> int:
-    weight: Tensor = step.operation.weight  # type: ignore[assignment]
-    outputs = torch.Size(step.shape).numel()
-    if isinstance(step.operation, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)):
-        return outputs * weight[:, 0].numel() // step.operation.groups
-    return outputs * weight[0].numel()
-
-
 class _Connections:
     """Which synapses lie behind a node, up to the next sources of spikes."""
 
@@ -84,9 +88,10 @@ class _Connections:
 
     def count_fan_out(self, node: fx.Node) -> Tensor:
         """How many synapses each value of a node reaches."""
-        ones = torch.ones(1, *self.shapes[node], dtype=torch.float64, requires_grad=True)
-        total = self.reach(node, ones)
-        gradient = torch.autograd.grad(total, ones, allow_unused=True)[0] if total.requires_grad else None
+        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller is in
+            ones = torch.ones(1, *self.shapes[node], dtype=torch.float64, requires_grad=True)
+            total = self.reach(node, ones)
+            gradient = torch.autograd.grad(total, ones, allow_unused=True)[0] if total.requires_grad else None
         return torch.zeros(self.shapes[node], dtype=torch.float64) if gradient is None else gradient[0]
 
     def reach(self, node: fx.Node, x: Tensor) -> Tensor:

@@ -50,8 +50,8 @@ class Calibration(Method):
     - "light": the bias of each channel grows by mean a − mean φ.
     - "potential": each neuron starts higher by T·(mean a − mean φ).
     - "advanced": the weights are fitted by Adam to the least sum over channels of (a − φ̂)², where φ̂ is the
-      quantised current that they make of the mean input, and floor counts as the identity for gradients; then
-      as "potential".
+      quantised current that they make of the mean input, shift included, and floor counts as the identity for
+      gradients; then as "potential".
     - "none": thresholds and shift alone.
 
     Readings: errors and means are exact sums over all calibration data, in two passes, where the authors take
@@ -113,7 +113,8 @@ class Calibration(Method):
         with display("calibrating", len(conversion.snn.sites)) as bar:
             for site in conversion.snn.sites:
                 if self.pipeline == "advanced":
-                    self._fit_weights(conversion, site)
+                    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller is in
+                        self._fit_weights(conversion, site)
                 for _ in range(self.rounds):
                     correct = correct_bias if self.pipeline == "light" else correct_potential
                     correct(conversion, site, self.steps)

@@ -36,8 +36,9 @@ class Hybrid(Method):
 
     The conversion is threshold balancing with Poisson input and v(0) = 0; neurons keep what is left after a
     spike. Readings: a layer is measured with the factor already in the thresholds before it; signals arrive
-    in the step they are sent in, where the authors' code lets each layer wait a step; residual blocks are
-    balanced like all others, which their code leaves out.
+    in the step they are sent in, where the authors' code lets each layer wait a step; a neuron fires on its
+    threshold too, where theirs must be above it; residual blocks are balanced like all others, which their
+    code leaves out.
     """
 
     name = "hybrid"
@@ -83,9 +84,10 @@ def fine_tune(
 ) -> SNN:
     """Train a converted network through time, spikes and all.
 
-    Cross-entropy of the mean output over the steps, by Adam with AMSGrad. Weights and biases learn;
-    thresholds and starts stay. Dropout takes the same outputs of a site away at every step of an image. On a
-    CPU the same arguments give the same bits.
+    Cross-entropy of the mean output over the steps, by Adam with AMSGrad; the authors take the sum. Weights
+    and biases learn, as they are in the converted network: what a spike is worth is a factor in the weights
+    that read it. Thresholds and starts stay. Dropout takes the same outputs of a site away at every step of
+    an image. On a CPU the same arguments give the same bits.
 
     Args:
         snn: The converted network, by any method with integrate-and-fire neurons. It is not changed.

@@ -35,6 +35,7 @@ class RNL(Method):
 
     name = "rnl"
     needs_training = True
+    handles = ("rate-norm",)
 
     def activation(self, site: Site) -> nn.Module:
         return RateNorm()
@@ -71,10 +72,11 @@ def fine_tune(
 ) -> nn.Module:
     """Lower the thresholds of a network with rate norm layers, so that fewer steps are enough.
 
-    Weights and running maxima stay. One σ, shared by all layers, is restarted and learns by gradient descent
-    with momentum 0.9 to minimise 1 − mean cos(reference output, output) + weight · mean Ω over the layers,
-    the positive part of the read-out over its maximum being one more. The reference is a frozen copy of the
-    network as it was given. (In the authors' code both outputs are the network's own, so the cosine is idle.)
+    Weights, running maxima and batch norms stay. One σ, shared by all layers, is restarted and learns by
+    gradient descent with momentum 0.9 to minimise 1 − mean cos(reference output, output) + weight · mean Ω
+    over the layers, the positive part of the read-out over its maximum being one more. The reference is a
+    frozen copy of the network as it was given. (In the authors' code both outputs are the network's own, so
+    the cosine is idle, and batch norms go on learning.)
 
     After each epoch the network is measured on the data. Given is the epoch with the smallest mean Ω of those
     that decide all but a share `tolerance` of the images as the reference does; if there is none, a warning

@@ -21,7 +21,8 @@ class RobustNorm(Method):
     networks to efficient event-driven networks for image classification", Frontiers in Neuroscience 2017.
 
     Unlike the maximum it does not hang on a few outliers; what lies above it saturates. Average pooling stays
-    what it is, where the authors' toolbox gives it neurons of its own.
+    what it is, where the authors' toolbox gives it neurons of its own, and the read-out is linear, where the
+    toolbox draws spikes from its softmax.
     """
 
     name = "robust-norm"

@@ -70,8 +70,8 @@ def _shift_before(module: fx.GraphModule, node: fx.Node, values: Tensor) -> None
     source = node.all_input_nodes[0]
     before = module.get_submodule(str(source.target)) if source.op == "call_module" else None
     if isinstance(before, Scale) and len(source.users) == 1:
-        before.shift = before.shift + values
-        before.scale = before.scale.expand_as(before.shift).clone()
+        shift = before.shift + values
+        module.set_submodule(str(source.target), Scale(before.scale.expand_as(shift), shift))
         return
     name, number = f"{node.target}_shift", 1
     while name in {str(n.target) for n in module.graph.nodes}:
@@ -79,7 +79,7 @@ def _shift_before(module: fx.GraphModule, node: fx.Node, values: Tensor) -> None
         name = f"{node.target}_shift_{number}"
     module.add_submodule(name, Scale(torch.ones_like(values), values))
     with module.graph.inserting_before(node):
-        shift = module.graph.call_module(name, (source,))
-    shift.meta.update(source.meta)
-    node.replace_input_with(source, shift)
+        added = module.graph.call_module(name, (source,))
+    added.meta.update(source.meta)
+    node.replace_input_with(source, added)
     module.recompile()

@@ -225,7 +225,7 @@ def _mix(draft: Draft, node: fx.Node, matrix: Tensor, bias: Tensor | None = None
 
 def _scale(draft: Draft, node: fx.Node, scale: Scale) -> None:
     channels = draft.shapes[node][0]
-    shift = scale.shift.expand(channels) if scale.shift.any() else None
+    shift = scale.shift.expand(channels).clone() if scale.shift.any() else None
     _mix(draft, node, torch.diag(scale.scale.expand(channels)), shift)
 
 

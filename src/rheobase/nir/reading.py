@@ -17,8 +17,9 @@ from torch import Tensor
 from rheobase.nir.canonical import NirError
 from rheobase.nir.starts import channelwise
 from rheobase.nir.writing import COMPARE
+from rheobase.operations import RESERVED
 from rheobase.snn import SNN
-from rheobase.storage.networks import INPUT, RESERVED, build_network
+from rheobase.storage.networks import INPUT, build_network
 from rheobase.storage.values import TENSOR
 
 _REASONS = {

@@ -18,7 +18,7 @@ from rheobase.lowering import Refusal, refuse_unknown
 from rheobase.onnx.constants import FOLDS
 from rheobase.onnx.operators import OPERATORS
 from rheobase.onnx.reading import Source, to_tensor
-from rheobase.storage.networks import RESERVED
+from rheobase.operations import RESERVED
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from rheobase.lowering import Call, Refusal
+from rheobase.lowering import Call, Refusal, refuse
+from rheobase.plain import layer_type
 from rheobase.rules.registry import rule
 
 
@@ -16,8 +17,11 @@ def _dropout_module(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
 
 @rule("dropout", "dropout1d", "dropout2d", "dropout3d")
 def _dropout(call: Call, x: fx.Node, p: float = 0.5, training: bool = True, inplace: bool = False) -> fx.Node:
-    module_type = {"dropout": nn.Dropout}.get(call.node.target.__name__, nn.Dropout2d)  # type: ignore[union-attr]
-    call.lowering.dropouts[call.node] = module_type(p)
+    if training:
+        raise Refusal(
+            "dropout with training=True drops values in evaluation too", "pass training=self.training"
+        )
+    call.lowering.dropouts[call.node] = getattr(nn, call.function.capitalize())(p)
     return call.drop(x, "removed: for training only")
 
 
@@ -39,9 +43,19 @@ def _assertion(call: Call, *_: Any, **__: Any) -> None:
     call.row.becomes = "removed: a check"
 
 
+@rule("Sigmoid", "sigmoid", "Tanh", "tanh")
+def _squashing(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) -> None:
+    name = call.function if module is None else layer_type(module).__name__
+    if call.is_last:
+        raise Refusal(
+            f"{name} is not a ReLU", "leave it out of the model, and apply it to the read-out if needed"
+        )
+    raise refuse(name)
+
+
 @rule("Softmax", "LogSoftmax", "softmax", "log_softmax")
 def _softmax(call: Call, x: fx.Node, dim: Any = None, module: nn.Module | None = None, **_: Any) -> fx.Node:
-    if not all(user.op == "output" for user in call.node.users):
+    if not call.is_last:
         raise Refusal(
             "softmax is a nonlinearity inside the network", "remove it, or keep it as the last call"
         )

@@ -41,6 +41,8 @@ def _reshape(call: Call, x: fx.Node, *sizes: Any, module: nn.Module | None = Non
 
 @rule("size", "getattr")
 def _size(call: Call, x: fx.Node, *which: Any) -> Any:
+    if call.lowering.shapes_known:
+        raise Refusal(f"the attribute {which[0]} of a signal has no rule", "use permute or reshape")
     if call.row.call == "getattr()" and which != ("shape",):
         raise NeedsExample(f"the attribute {which[0]} is not known")
     return None  # without an example only "the batch size, whatever it is" can be meant
@@ -73,7 +75,7 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
 
 
 @rule("chunk", "split")
-def _chunk(call: Call, x: fx.Node, sizes: Any, dim: int = 0) -> tuple[fx.Node, ...]:
+def _chunk(call: Call, x: fx.Node, sizes: Any = None, dim: int = 0, **_: Any) -> tuple[fx.Node, ...]:
     shapes = call.node.meta.get("tensors")
     if not shapes:
         raise NeedsExample("the parts' sizes are not known")

@@ -87,6 +87,7 @@ SMOOTH: dict[str, dict[str, Rule]] = {
     "silu": _smooth("silu"),
     "sigmoid": _smooth("sigmoid"),
     "gelu": {"gelu": _lower_gelu, "GELU": _lower_gelu},
+    "rate-norm": {"RateNorm": _activation_module},
 }
 """Nonlinearities that become sites only where a method has a neuron for them."""
 

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 
 from rheobase.membrane import Initial
 from rheobase.neurons import Neuron
-from rheobase.operations import Reshape, along_channels
+from rheobase.operations import RESERVED, Reshape, along_channels
 from rheobase.snn import SNN, Provenance
 from rheobase.storage.kinds import CODINGS, OPERATIONS, describe, inputs_of, one_of
 from rheobase.storage.values import FormatError, Place, either, nothing, several, whole
@@ -23,9 +23,6 @@ INPUT = "@input"
 MOST_NODES = 20_000
 MOST_VALUES = 2**31
 """Of one node's signal for one sample."""
-
-RESERVED = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
-"""What a node at the top of a network cannot be called."""
 
 _NAME = re.compile(r"[\w-]+(\.[\w-]+){0,31}")
 _KEYS = {"input_shape", "nodes", "output", "sites", "coding", "provenance"}
