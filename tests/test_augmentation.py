@@ -20,6 +20,7 @@ from rheobase.augmentation import (
     RandomCrop,
 )
 from rheobase.augmentation.actions import FILL, Actions, act
+from rheobase.augmentation.jitter import ColourJitter
 from rheobase.augmentation.policy import LEVELS, RANGES, SIGNED, find_magnitude
 
 CPU = torch.device("cpu")
@@ -369,3 +370,20 @@ def test_recipe_never_waits_for_the_device():
         recipe(images, generator)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_default_type_of_numbers_changes_nothing() -> None:
+    images = torch.randint(
+        256, (64, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+    )
+    # Statistics of their own, as tables made once are kept.
+    augment = Augmentation(
+        (AutoAugment(), Flip(), ColourJitter(), Normalise((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)))
+    )
+    torch.set_default_dtype(torch.float64)
+    try:
+        within = augment(images, torch.Generator().manual_seed(0))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert within.dtype == torch.float32
+    assert torch.equal(within, augment(images, torch.Generator().manual_seed(0)))

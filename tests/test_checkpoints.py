@@ -238,6 +238,18 @@ class TestReplacing:
         save_weights(network(), saved)
         assert list(saved.parent.iterdir()) == [saved]
 
+    def test_two_writers_at_once_are_told(self, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        old, sync = saved.read_bytes(), os.fsync
+
+        def finish_before(descriptor: int) -> None:  # what another writer of the file does in between
+            saved.with_name(f".{saved.name}.part").unlink(missing_ok=True)
+            sync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", finish_before)
+        with pytest.raises(OSError, match=r"another process is writing .* too, stop one"):
+            save_weights(network(), saved)
+        assert saved.read_bytes() == old
+
     def test_others_may_read_it_as_the_umask_allows(self, tmp_path: Path) -> None:
         before = os.umask(0o022)
         try:

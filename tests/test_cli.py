@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import rheobase.contest
-from rheobase import datasets, models, papers
+from rheobase import datasets, models, papers, records
 from rheobase import methods as registry
 from rheobase.cli import COMMANDS, main
 from rheobase.datasets import Dataset, Split
@@ -123,6 +123,7 @@ def test_examples_work_as_printed(
 
 
 def test_train_convert_evaluate(cli: Cli, tmp_path: Path) -> None:
+    assert "weights in one.safetensors" in cli("train", "small", "--epochs", "1", "--out", "one.safetensors")
     assert "weights in w.safetensors" in cli("train", "small", "--epochs", "4", "--out", "w.safetensors")
     said = cli("convert", "small", "--weights", "w.safetensors", "--initial", "half")
     assert "3 sites, method opi, start half" in said
@@ -197,6 +198,9 @@ def test_methods_are_listed(cli: Cli) -> None:
         (("train", "small", "--method", "max-nrom"), "Did you mean 'max-norm'"),
         (("evaluate", "nowhere.safetensors"), "nowhere.safetensors"),
         (("inspect", "resnet20", "--shape", "3,x"), "is not a shape"),
+        (("inspect", "small"), "the shape is that of --shape 3,32,32"),
+        (("bench", "resnet20", "--shape", "1,8,8", "--batch", "2"), "the shape is that of --shape 1,8,8"),
+        (("train", "small", "--out", "w.checkpoint"), "give the weights another name, as w.safetensors"),
         (("compare", "small", "--methods", "opi,robust"), "Did you mean 'robust-norm'"),
         (("compare", "small", "--steps", "8,many"), "is not a number of steps"),
         (("compare", "small", "--steps", "0"), "is not a number of steps"),
@@ -223,7 +227,8 @@ def test_methods_are_listed(cli: Cli) -> None:
         (("reproduce", "opi2022", "resnet20-cifar10", "--tuning", "epochs"), "not of the form name=value"),
         (("reproduce", "opi2022", "resnet20-cifar10", "--methods", "max-nrom"), "Did you mean 'max-norm'"),
         (("reproduce", "opi2022", "resnet20-cifar10", "--profile", "faster"), "exact, fast, int8"),
-        (("report", "nowhere"), "no records"),
+        (("report", "nowhere"), "there is no folder nowhere"),
+        (("report", "."), "no records"),
     ],
 )
 def test_mistakes_are_said_in_words(
@@ -271,6 +276,11 @@ def test_without_a_network_reproduce_lists_them(cli: Cli, monkeypatch: pytest.Mo
     assert all(f"{cell.name} {cell.title}, {cell.table};" in text for cell in papers.get("opi2022").cells)
     assert "ResNet-18 on CIFAR-10, table 1; measured for table 1 in" in text
     assert cli("reproduce", "opi2022").count("not measured") == len(papers.get("opi2022").cells)
+    measured = records.load_all(Path(__file__).parents[1] / "results")
+    whole = next(r for r in measured if (r.table, r.model) == ("table 1", "resnet18"))
+    records.write(replace(whole, shortened=("trained for 1 epochs instead of 300",)), "trial")
+    said = cli("reproduce", "opi2022", "--results", "trial")
+    assert "ResNet-18 on CIFAR-10, table 1; only tried, in runs that were cut, in trial" in said
     asked: list[str] = []
     monkeypatch.setattr(reproduction, "reproduce", lambda *words, **_: asked.extend(words) or [])
     cli("reproduce", "opi2022", "--cell", "vgg16-cifar10")

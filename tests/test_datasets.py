@@ -26,6 +26,16 @@ def test_normalise_subtracts_the_mean_and_divides_by_the_std_of_each_channel() -
     assert images[0, 1] == 51
 
 
+def test_normalise_gives_the_same_bits_whatever_the_default_type_of_numbers() -> None:
+    split = load("digits").test
+    torch.set_default_dtype(torch.float64)
+    try:
+        within = split.normalise(split.images)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(within, split.normalise(split.images))
+
+
 def test_normalise_refuses_floats_and_other_channels() -> None:
     split = make_split()
     with pytest.raises(TypeError, match=r"uint8 pixels, got torch\.float32"):

@@ -234,3 +234,14 @@ def test_the_test_split_can_be_read_without_a_training_split(zoo: Path) -> None:
         Folder(zoo)
     with pytest.raises(ValueError, match="at least 1 pixel"):
         Folder(zoo, size=0, train=False)
+
+
+def test_a_default_device_changes_nothing(zoo: Path) -> None:
+    whole, order = load(zoo), Folder(zoo, 8).shuffle(torch.Generator().manual_seed(3))
+    with torch.device("meta"):
+        within = load(zoo)
+        assert Folder(zoo, 8).shuffle(torch.Generator("cpu").manual_seed(3)) == order
+    assert within.train.mean == whole.train.mean
+    for half in ("train", "test"):
+        assert torch.equal(getattr(within, half).images, getattr(whole, half).images)
+        assert torch.equal(getattr(within, half).labels, getattr(whole, half).labels)

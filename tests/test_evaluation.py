@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Half, Margin, convert, datasets, evaluate, inspect, models, simulate
+from rheobase import Half, Margin, convert, datasets, evaluate, fit_exit, inspect, models, simulate
 from rheobase.coding import Poisson
 from rheobase.energy import CMOS_45NM
 from rheobase.neurons import Neuron
@@ -166,6 +166,21 @@ def test_what_a_run_costs_does_not_depend_on_whether_gradients_are_on(mode) -> N
     assert there.sop[-1] > 0
 
 
+def test_inputs_may_be_in_another_precision() -> None:
+    x, y = inputs(6), torch.arange(6) % 5
+    snn = convert(build("Plain"), "max-norm", inputs(16))
+    assert evaluate(snn, (x.double(), y), 4) == evaluate(snn, (x, y), 4)
+
+
+def test_the_default_device_need_not_be_the_networks() -> None:
+    x, y = inputs(6), torch.arange(6) % 5
+    snn = convert(build("Inception"), "max-norm", inputs(16))
+    here = evaluate(snn, (x, y), 4), fit_exit(snn, (x, y), Margin, steps=4, loss=60)
+    with torch.device("meta"):
+        there = evaluate(snn, (x, y), 4), fit_exit(snn, (x, y), Margin, steps=4, loss=60)
+    assert there == here
+
+
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_every_family_evaluates(name: str) -> None:
     x, y = inputs(6), torch.arange(6) % 5
@@ -257,6 +272,14 @@ def test_bad_requests() -> None:
         evaluate(snn, data, 4, convention="cmos")
     named, given = (evaluate(snn, data, 4, convention=c, progress=False) for c in ("45nm", CMOS_45NM))
     assert named == given
+
+
+def test_a_network_that_gives_no_numbers_has_no_accuracy() -> None:
+    snn = convert(build("Plain"), "max-norm", inputs(16))
+    *_, last = (module for module in snn.modules() if isinstance(module, nn.Linear))
+    last.weight.data[0] = torch.nan
+    with pytest.raises(ValueError, match="NaN or infinite outputs"):
+        evaluate(snn, (inputs(4), torch.zeros(4, dtype=torch.long)), 4, progress=False)
 
 
 def test_labels_are_needed() -> None:

@@ -92,7 +92,10 @@ def test_the_second_stage_repeats_to_the_bit_and_leaves_the_network_alone(normed
     first, again, other = (
         rnl.fine_tune(normed, split, epochs=1, learning_rate=0.1, seed=s, progress=False) for s in (3, 3, 4)
     )
+    with torch.no_grad():
+        inside = rnl.fine_tune(normed, split, epochs=1, learning_rate=0.1, seed=3, progress=False)
     assert torch.equal(norms(first)[0].sigma, norms(again)[0].sigma)
+    assert torch.equal(norms(first)[0].sigma, norms(inside)[0].sigma)
     assert not torch.equal(norms(first)[0].sigma, norms(other)[0].sigma)
     assert all(torch.equal(before[k], v) for k, v in normed.state_dict().items())
 

@@ -677,3 +677,21 @@ class TestForeignFiles:
         assert json.loads(metadata["coding"]) == {"kind": "ConstantCurrent"}
         assert json.loads(metadata["provenance"])["method"] == "max-norm"
         assert golden_path(tmp_path / "net.nir").name == "net.golden.nir"
+
+
+@pytest.mark.parametrize("profile", ["float32", "grid"])
+def test_defaults_of_torch_change_nothing(tmp_path: Path, profile: str) -> None:
+    snn, x = example("SharedReLU"), inputs(8)
+    plain = to_nir(snn, tmp_path / "plain.nir", profile=profile, golden=x)
+    before, state = torch.get_default_dtype(), torch.get_rng_state()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            other = to_nir(snn, tmp_path / "other.nir", profile=profile, golden=x)
+            back = from_nir(other.path)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (other.spikes, other.differing) == (plain.spikes, plain.differing)
+    assert back.dtype == torch.float32
+    assert_same(back, from_nir(plain.path), x)

@@ -35,3 +35,16 @@ def test_an_unknown_name_and_a_damaged_file(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(zoo, "_FOLDER", tmp_path)
     with pytest.raises(ValueError, match="is damaged"):
         models.pretrained("resnet20-cifar10")
+
+
+def test_loading_draws_nothing_of_the_callers_and_heeds_no_default_type() -> None:
+    before, usual = torch.get_rng_state(), models.pretrained("resnet20-cifar10")
+    torch.set_default_dtype(torch.float64)
+    try:
+        within = models.pretrained("resnet20-cifar10")
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(torch.get_rng_state(), before)
+    for one, other in zip(usual.state_dict().values(), within.state_dict().values(), strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)

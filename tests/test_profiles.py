@@ -103,12 +103,52 @@ def test_whole_numbers_keep_weights_to_half_a_level() -> None:
     weight = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0))
     weight[2] = 0
     profile = Integer()
-    gain = profile.gain(weight)
+    gain = profile.gain(weight, torch.ones(6))
     whole = profile.weight(weight, gain)
     assert whole.dtype == torch.int8
     back = whole.float() / gain.view(-1, 1, 1, 1)
     assert ((back - weight).abs() <= 0.5 / gain.view(-1, 1, 1, 1) + 1e-6).all()
     assert whole.abs().flatten(1).amax(1).tolist() == [127, 127, 0, 127, 127, 127]
+
+
+@pytest.mark.parametrize("factor", [0.0, 1e-9, 1e-6])
+def test_whole_numbers_of_channels_with_next_to_no_weights(factor: float) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten())
+    with torch.no_grad():
+        model[2].weight *= factor
+        model[2].bias.copy_(torch.linspace(-5, 2.6, 8))
+    snn = convert(model, "max-norm", inputs(16), initial=Half())
+    exact, whole = (simulate(snn, inputs(3), 40, profile=profile) for profile in ("exact", "int8"))
+    torch.testing.assert_close(whole.logits, exact.logits, rtol=0, atol=1e-3)
+    assert exact.logits.any()
+
+
+def test_a_shortcut_of_padded_pixels_stays_apart() -> None:
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.main = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+            self.shortcut, self.last = nn.Conv2d(8, 8, 1, stride=2, padding=1), nn.Linear(200, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            early = self.first(x).relu()
+            late = nn.functional.pad(nn.functional.avg_pool2d(early, 2).relu(), (0, 1, 0, 1))
+            return self.last((self.main(late) + self.shortcut(early)).relu().flatten(1))
+
+    torch.manual_seed(0)
+    snn = convert(Padded(), "max-norm", inputs(16), initial=Half())
+    exact, whole = (simulate(snn, inputs(3), 64, at=[64], profile=p).logits for p in ("exact", "int8"))
+    assert (whole - exact).abs().max() <= 0.1 * exact.abs().max()
+
+
+def test_connections_that_stay_in_single_precision_are_named() -> None:
+    snn, x = converted("Depthwise"), inputs(2)
+    apart = [n for n, m in snn.module.named_modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
+    (note,) = simulate(snn, x, 4, profile="int8").notes
+    assert apart
+    assert note == f"no kernel does {', '.join(apart)} in int8: they are in torch.float32"
+    assert simulate(snn, x, 4).notes == simulate(converted("Plain"), x, 4, profile="int8").notes == ()
 
 
 def test_a_simulator_runs_many_batches() -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -233,6 +234,17 @@ def test_a_place_that_cannot_be_written_to_is_found_out_before_the_work(tmp_path
         records.ensure_writable(tmp_path / "file" / "results")
     records.ensure_writable(tmp_path / "new" / "results")
     assert list((tmp_path / "new" / "results").iterdir()) == []
+
+
+def test_processes_that_try_and_write_at_once_do_not_hinder_each_other(tmp_path):
+    script = (
+        "import sys; from rheobase import records\n"
+        "for _ in range(100): records.ensure_writable(sys.argv[1]); "
+        "records.replace_file(sys.argv[1] + '/one.txt', 'x' * 100_000)"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(2)]
+    assert [process.wait(timeout=60) for process in both] == [0, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["one.txt"]
 
 
 def test_a_full_disk_is_found_out_before_the_work(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import torch
 from rheobase import (
     Half,
     Zero,
+    checkpoints,
     convert,
     datasets,
     measurements,
@@ -100,6 +101,16 @@ def test_the_training_is_taken_from_its_finished_checkpoint(runs, study, tmp_pat
     again = make_study(runs, tmp_path)
     for one, other in zip(study.ann.state_dict().values(), again.ann.state_dict().values(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_finished_checkpoint_of_another_version_is_told(runs, study, tmp_path):
+    (path,) = (runs / "toy").glob("small-digits-limit-256-seed0-epochs4.safetensors")
+    tensors, kept = checkpoints.read(path)
+    other = tmp_path / "runs"
+    kept["recipe"]["mixup"] = 0.1
+    checkpoints.write(other / "toy" / path.name, tensors, kept)
+    with pytest.raises(ValueError, match=r"with another recipe: mixup 0\.1 there and None here"):
+        make_study(other, tmp_path)
 
 
 @pytest.mark.parametrize("part", sorted(set(PARTS) - {"tuned"}))
@@ -263,6 +274,15 @@ def test_mistakes_are_found_before_anything_is_done(tmp_path, monkeypatch):
         reproduce(PAPER, "small-digits", profile="slow", folder=tmp_path / "r")
     with pytest.raises(ValueError, match="unknown method 'rmpp'"):
         reproduce(PAPER, "small-digits", parts=["methods"], names=["rmpp"], folder=tmp_path / "r")
+    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+        reproduce(PAPER, "small-digits", steps=0, folder=tmp_path / "r")
+    with pytest.raises(ValueError, match="opi has no further training"):
+        reproduce(PAPER, "small-digits", parts=["table", "tuned"], folder=tmp_path / "r")
+    tuning = {"parts": ["tuned"], "trained_for": "rnl", "tuning": {"epoch": 1}}
+    with pytest.raises(
+        ValueError, match=r"training of rnl .* argument 'epoch'; choose of epochs, batch_size"
+    ):
+        reproduce(PAPER, "small-digits", folder=tmp_path / "r", **tuning)
     assert not (tmp_path / "r").exists()
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="results cannot be written"):
@@ -367,11 +387,28 @@ def test_a_candidate_is_read_as_it_is_written(candidate):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "theirs", "rate=1", "start", "start=high", "batch_size=1.5", "start=2,"]
+    "text", ["", "theirs", "rate=1", "start", "start=high", "batch_size=1.5", "start=2,", "start=2,start=3"]
 )
 def test_what_is_no_candidate_is_refused(text):
     with pytest.raises(ValueError, match="is no candidate: give own, or numbers for clip_decay"):
         Candidate.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [("start=-1", "above zero"), ("start=nan", "above zero"), ("batch_size=0", "batch_size")],
+)
+def test_candidates_that_cannot_be_trained_are_refused_before_any_is(
+    tmp_path, monkeypatch, settings, message
+):
+    monkeypatch.setattr("rheobase.reproduction.train", lambda *_, **__: pytest.fail("trained"))
+
+    def try_both():
+        candidates = [Candidate(), Candidate.parse(settings)]
+        select(PAPER, "small-digits", candidates=candidates, held_out=100, folder=tmp_path, runs=tmp_path)
+
+    with pytest.raises(ValueError, match=message):
+        try_both()
 
 
 def test_held_out_images_are_the_same_for_all_and_not_trained_on(runs, tmp_path):
@@ -401,6 +438,8 @@ def test_among_equals_the_papers_own_settings_are_chosen(study):
     assert choose(equal, CELL) == Candidate()
     longer = replace(equal[0], epochs=record.epochs + 1, accuracy=dict.fromkeys(range(1, 33), 40.0))
     assert choose([*equal, longer], CELL) == Candidate(clip_decay=0.002)
+    fuller = replace(longer, shortened=longer.shortened[:-1], extra={"candidate": {"start": 2.0}})
+    assert choose([*equal, replace(longer, accuracy=level), fuller], CELL) == Candidate(start=2.0)
 
 
 def test_candidates_that_come_to_the_same_are_tried_once():
@@ -409,6 +448,8 @@ def test_candidates_that_come_to_the_same_are_tried_once():
     assert Candidate() in found
     assert Candidate(clip_decay=1e-3) not in found
     assert len({c.adapt(recipe, method) for c in CANDIDATES}) == len(found)
+    spelt_out = Candidate(clip_decay=recipe.clip_decay, start=2.0)
+    assert distinct([spelt_out, Candidate(start=2.0)], recipe, method) == [Candidate(start=2.0)]
     assert str(Candidate(clip_decay=2e-3, start=8.0)) == "clip_decay 0.002, start 8"
 
 

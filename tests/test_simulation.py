@@ -1,5 +1,9 @@
 """Simulation: one result, however time and batch are cut."""
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,9 +26,19 @@ from rheobase import (
 from rheobase.coding import Coding
 from rheobase.neurons import IntegrateFire
 from rheobase.operations import Accumulating, MaxPool
+from rheobase.profiles import PROFILES
 from rheobase.schedule import schedule
 from rheobase.snn import SNN
 from rheobase.weights import _in_blocks, memory_format, weigh
+
+
+@contextmanager
+def deterministic_algorithms() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def step_by_step(snn: SNN, x: Tensor, steps: int) -> tuple[Tensor, dict[str, Tensor]]:
@@ -240,6 +254,11 @@ def test_dead_sites_stay_silent_and_the_rest_is_right() -> None:
     assert snn.dead == {"1": 0.5}
     run = simulate(snn, x, 256, at=[256])
     torch.testing.assert_close(run.logits[0], model(x), atol=0.02, rtol=0.02)
+    for moved in (copy.deepcopy(snn).double(), copy.deepcopy(snn).half().float()):
+        assert moved.dead == snn.dead
+        watched: list[Tensor] = []
+        simulate(moved, x, 4, probe=lambda _, spikes, before, seen=watched: seen.append(spikes[:, :, 1:3]))
+        assert not torch.cat(watched).any()
 
 
 @pytest.mark.parametrize(
@@ -255,13 +274,54 @@ def test_dead_sites_stay_silent_and_the_rest_is_right() -> None:
         ({"x": torch.zeros(2, 3, 8, 8, dtype=torch.uint8)}, TypeError, "normalise images"),
         ({"x": torch.zeros(2, 3, 9, 9)}, ValueError, r"expects \(3, 8, 8\)"),
         ({"x": torch.full((2, 3, 8, 8), torch.nan)}, ValueError, "NaN or infinite"),
+        ({"x": torch.full((2, 3, 8, 8), 1e300, dtype=torch.float64)}, ValueError, "infinite values in"),
         ({"x": torch.zeros(0, 3, 8, 8)}, ValueError, "empty"),
+        ({"probe": print, "watch": ["nobody"]}, ValueError, "no node 'nobody' to watch: it has "),
     ],
 )
 def test_bad_requests(arguments, error, message) -> None:
     snn = convert(build("Plain"), "max-norm", inputs())
     with pytest.raises(error, match=message):
         simulate(**{"snn": snn, "x": inputs(2), "steps": 4, **arguments})
+
+
+def test_a_network_in_half_precision_is_refused() -> None:
+    snn = convert(build("Plain"), "max-norm", inputs()).half()
+    with pytest.raises(ValueError, match=r"in torch.float16, .* simulate snn.float\(\)"):
+        simulate(snn, inputs(2), 4)
+
+
+SURROUNDINGS = {
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.float16),
+    "default device": lambda: torch.device("meta"),
+    "deterministic": deterministic_algorithms,
+    "inference mode": torch.inference_mode,
+}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("around", SURROUNDINGS)
+def test_what_is_set_around_a_call_changes_nothing(around: str, profile: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(256, 32)
+    )
+    model.extend([nn.ReLU(), nn.Linear(32, 5)])
+    snn, x = convert(model, "max-norm", inputs(16), initial=Half()), inputs(6)
+    alone = simulate(snn, x, 8, profile=profile)
+    with SURROUNDINGS[around]():
+        there = simulate(snn, x, 8, profile=profile)
+    assert torch.equal(there.logits, alone.logits)
+    assert all(torch.equal(there.spikes[site], alone.spikes[site]) for site in snn.sites)
+
+
+def test_results_can_be_changed_and_trained_on() -> None:
+    run = simulate(convert(build("Plain"), "max-norm", inputs(16)), inputs(3), 4)
+    temperature = torch.ones((), requires_grad=True)
+    (run.logits * temperature).sum().backward()
+    assert temperature.grad == run.logits.sum()
+    assert torch.equal(run.logits.clone().add_(1), run.logits.add_(1))
+    assert (run.left.sub_(1) == 3).all()
 
 
 def test_a_wrong_shape_without_a_known_one() -> None:

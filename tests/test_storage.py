@@ -557,3 +557,11 @@ def write_plainly(path: Path, tensors: dict[str, Tensor], text: str) -> None:
     from safetensors.torch import save as write
 
     path.write_bytes(write(tensors, {"rheobase": text}))
+
+
+def test_the_default_device_does_not_matter(tmp_path: Path) -> None:
+    snn, x = convert(build("Plain"), "max-norm", inputs(16), initial=Half()), inputs(3)
+    with torch.device("meta"):
+        snn.save(tmp_path / "network.safetensors")
+        back = load(tmp_path / "network.safetensors")
+    assert torch.equal(simulate(back, x, 6).logits, simulate(snn, x, 6).logits)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from rheobase import descent, feeding
 from rheobase.activations import Clip
 from rheobase.checkpoints import save_weights
-from rheobase.datasets import Folder, Split
+from rheobase.datasets import Dataset, Folder, Split
 from rheobase.parallel import Ranks
 from rheobase.progress import display
 from rheobase.recipes import RECIPES, Recipe, find_recipe
@@ -242,7 +242,59 @@ class TestLearning:
         assert accuracy(whole.model, folder, batch_size=7) > 0.5
 
 
+class TestSurroundings:
+    """What the caller has set around the call changes nothing."""
+
+    @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+    def test_gradients_flow_where_the_caller_has_turned_them_off(self, mode: Any) -> None:
+        with mode():
+            model = network()
+            trained = quietly(model, textures(), QUICK)
+        assert equal(trained.model, quietly(network(), textures(), QUICK).model)
+        assert not any(tensor.is_inference() for tensor in trained.model.state_dict().values())
+
+    def test_a_default_type_of_numbers(self) -> None:
+        model, data = network(), textures()
+        whole = quietly(model, data, QUICK)
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert equal(whole.model, quietly(model, data, QUICK).model)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    def test_a_default_device(self) -> None:
+        model, data = network(), textures()
+        whole = quietly(model, data.take(40), QUICK)
+        with torch.device("meta"):
+            assert equal(whole.model, quietly(model, data.take(40), QUICK).model)
+
+    def test_parts_that_were_frozen_stay_so_and_an_evaluated_network_learns_as_a_whole(self) -> None:
+        frozen = network().train()
+        frozen[1].eval().requires_grad_(False)
+        before = copy.deepcopy(frozen[1].state_dict())
+        trained = quietly(frozen, textures(), QUICK)
+        after = trained.model[1].state_dict()
+        assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+        assert not torch.equal(trained.model[0].weight, frozen[0].weight)
+        assert equal(
+            quietly(network().eval(), textures(), QUICK).model, quietly(network(), textures(), QUICK).model
+        )
+
+
 class TestRefusals:
+    def test_data_in_another_form(self) -> None:
+        data = textures()
+        pair = (data.normalise(data.images), data.labels)
+        for form in (pair, [pair], Dataset("textures", ("a", "b", "c"), data, data)):
+            with pytest.raises(
+                TypeError, match=r"reads a Split or a Folder, got a \w+; of a Dataset pass its"
+            ):
+                quietly(network(), form, QUICK)  # type: ignore[arg-type]
+
+    def test_weights_in_another_precision(self) -> None:
+        with pytest.raises(ValueError, match=r"0\.weight is torch\.float64.*pass model\.float\(\)"):
+            quietly(network().double(), textures(), QUICK)
+
     def test_labels_without_an_output(self) -> None:
         with pytest.raises(ValueError, match=r"labels run from 0 to 2.* 2 outputs; build it with classes=3"):
             quietly(network(classes=2), textures(), QUICK)
@@ -515,6 +567,12 @@ class TestAccuracy:
         with torch.no_grad():
             right = (model(data.normalise(data.images)).argmax(1) == data.labels).sum().item()
         assert accuracy(model, data, batch_size) == right / count
+
+    def test_answers_that_are_not_one_number_per_class_are_refused(self) -> None:
+        data = textures(6)
+        for model, found in ((network()[:3], r"\(6, 4, 6, 6\)"), (nn.Flatten(0), r"\(216,\)")):
+            with pytest.raises(ValueError, match=rf"gives {found} for 6 images; .* \(6, classes\)"):
+                accuracy(model, data)
 
     def test_modes_are_as_they_were_even_after_an_error(self) -> None:
         model = network().train()

@@ -73,6 +73,12 @@ def write(path: Path | str, tensors: Mapping[str, Tensor], metadata: Mapping[str
     try:
         part.write_bytes(content)
         put_in_place(part, path)
+    except FileNotFoundError as error:
+        raise OSError(
+            errno.EBUSY,
+            f"{part} was taken away while it was written; if another process is writing {path} too, stop one "
+            "of them or give each its own file",
+        ) from error
     except BaseException:
         part.unlink(missing_ok=True)
         raise
@@ -144,7 +150,7 @@ def require_room(path: Path | str, size: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = _part(path)
         part.touch()
-        part.unlink()
+        part.unlink(missing_ok=True)
     except OSError as error:
         raise type(error)(
             error.errno, f"checkpoints cannot be written to {path.parent} ({error.strerror}); choose another"

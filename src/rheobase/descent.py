@@ -32,18 +32,26 @@ class Descent:
     """
 
     def __init__(self, model: nn.Module, recipe: Recipe, ranks: Ranks) -> None:
-        self.model = copy.deepcopy(model).train()
+        self.model = copy.deepcopy(model)
+        if not self.model.training:  # else parts of it that are not were frozen by its owner
+            self.model.train()
         self.recipe = recipe
         self.ranks = ranks
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise ValueError("the model has no parameters to train; is requires_grad off?")
+        for name, parameter in self.parameters.items():
+            if parameter.dtype != torch.float32:
+                raise ValueError(
+                    f"{name} is {parameter.dtype}, and weights are trained in float32: pass "
+                    "model.float(); a recipe's precision='bfloat16' makes its steps faster"
+                )
         self.device = next(iter(self.parameters.values())).device
         if self.device.type == "cuda":
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.clips = {name: p for name, p in self.parameters.items() if name.split(".")[-1] == "threshold"}
         # Tensors, not numbers, so that a captured graph reads the present rate at each replay.
-        self.rate = torch.zeros((), device=self.device)
+        self.rate = torch.zeros((), dtype=torch.float32, device=self.device)
         self.totals = torch.zeros(2, dtype=torch.float64, device=self.device)
         self.optimiser = self._build_optimiser()
         self.network: Callable[[Tensor], Tensor] = self.model

@@ -307,7 +307,9 @@ class Passage:
         unit = 1.0 if step is None or step.unit is None else step.unit
         whole = step is not None and (step.binary or step.unit is not None)
         total = self.read_sums.get(node)
-        if whole and len(read) == len(signal_TB) > 1:  # sums of whole numbers do not depend on their order
+        # Sums of whole numbers do not depend on their order, but PyTorch cannot know that.
+        ordered = torch.are_deterministic_algorithms_enabled()
+        if whole and len(read) == len(signal_TB) > 1 and not ordered:
             sums = signal_TB.cumsum(0, dtype=self.snn.dtype)
             sums = sums if total is None else sums.add_(total)
             self.read_sums[node] = sums[-1].clone()

@@ -112,7 +112,8 @@ def evaluate(
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
     ranks = present_ranks()
-    counts = torch.zeros(3 + len(snn.sites), steps, dtype=torch.float64)  # whole numbers are exact in it
+    # Whole numbers are exact in double precision.
+    counts = torch.zeros(3 + len(snn.sites), steps, dtype=torch.float64, device="cpu")
     right, exits, sop, *spikes = counts
     synapses: Synapses | None = None
     simulator: Simulator | None = None
@@ -163,15 +164,19 @@ def evaluate(
 
 
 def check_labels(y: Tensor, logits_SBK: Tensor) -> None:
-    """Refuse labels that no output of the network stands for.
+    """Refuse labels that no output of the network stands for, and outputs that are no answer.
 
     Raises:
-        ValueError: There are some, or the network's output is not one number for each class.
+        ValueError: There are some, or the network's output is not one finite number for each class.
     """
     if logits_SBK.dim() != 3:
         raise ValueError(
             f"the network gives outputs of shape {tuple(logits_SBK.shape[2:])} for an input: accuracy needs "
             "one number for each class"
+        )
+    if not logits_SBK.isfinite().all():
+        raise ValueError(
+            "the network gives NaN or infinite outputs: its weights or thresholds hold such values"
         )
     low, high, classes = int(y.min()), int(y.max()), logits_SBK.shape[-1]
     if low < 0 or high >= classes:

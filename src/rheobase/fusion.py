@@ -7,7 +7,7 @@ from torch import fx, nn
 
 from rheobase.layers import Beside, Layer, SumPool, Synapse
 from rheobase.neurons import IntegrateFire
-from rheobase.operations import Add, Concat, MaxPool, Pad, Permute, Reshape, Scale, Slice
+from rheobase.operations import SYNAPTIC, Add, Concat, MaxPool, Pad, Permute, Reshape, Scale, Slice
 from rheobase.profiles import Profile
 from rheobase.schedule import Schedule, Step, build
 
@@ -24,6 +24,12 @@ def fuse(plan: Schedule, profile: Profile, visible: Collection[str] = ()) -> Sch
         visible: Names of nodes whose signal somebody wants to see.
     """
     return _Fusion(plan, profile, set(visible)).run()
+
+
+def name_unfused(plan: Schedule) -> list[str]:
+    """The connections that spikes go through in every step and no layer of a fused schedule does."""
+    weighing = [s for s in plan.steps if isinstance(s.operation, SYNAPTIC) and not (s.still or s.tail)]
+    return [str(step.node.target) for step in weighing]
 
 
 class _Fusion:

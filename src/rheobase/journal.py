@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -141,10 +141,11 @@ def finished_recipe(path: Path) -> Recipe | None:
     _, kept = checkpoints.read(path)
     if kept.get("kind") != _KIND or kept["epoch"] < kept["recipe"]["epochs"]:
         return None
-    return Recipe(**kept["recipe"])
+    # Another version's recipe may have settings more; `Journal.resume` tells which.
+    return Recipe(**{f.name: kept["recipe"][f.name] for f in fields(Recipe) if f.name in kept["recipe"]})
 
 
 def _describe(data: Split | Folder) -> dict[str, int]:
     # Two splits of equal size with other labels are other data; the images themselves would take too long.
-    labels = torch.as_tensor(data.labels).cpu().numpy()
+    labels = torch.as_tensor(data.labels, device="cpu").numpy()
     return {"size": len(data), "labels_crc32": zlib.crc32(labels.tobytes())}

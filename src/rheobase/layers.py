@@ -51,7 +51,8 @@ class Beside:
             return False
         rows, columns = synapse.kernel_size
         centred = synapse.padding == ((rows - 1) / 2, (columns - 1) / 2)
-        return centred and synapse.stride == (1, 1) and shortcut.kernel_size == (1, 1)
+        pixels = shortcut.kernel_size == (1, 1) and shortcut.padding == (0, 0)
+        return centred and synapse.stride == (1, 1) and pixels
 
     def join(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Weights and bias of both connections together."""
@@ -113,11 +114,12 @@ class Layer(nn.Module):
         if beside is not None:
             weight, bias = beside.join(weight, bias)
         N = len(weight)
-        self.gain = profile.gain(weight)
+        bias = weight.new_zeros(N) if bias is None else bias.detach()
+        others = [bias, neuron.threshold.expand(N), *([] if scale is None else [scale.expand(N)])]
+        self.gain = profile.gain(weight, torch.stack(others).abs().amax(0))
         self.weight = profile.weight(weight, self.gain)
-        self.bias = profile.number(weight.new_zeros(N) if bias is None else bias.detach(), self.gain)
-        self.threshold = profile.number(neuron.threshold.expand(N), self.gain)
-        self.scale = None if scale is None else profile.number(scale.expand(N), self.gain)
+        self.bias, self.threshold, *factors = (profile.number(values, self.gain) for values in others)
+        self.scale = factors[0] if factors else None
         one = torch.Size((1, N, 1, 1) if isinstance(synapse, nn.Conv2d) else (1, N))
         # Found once where it is the same in every run: for small batches that is most of what a start takes.
         self.first = self._potential(one, 0, 0) if isinstance(neuron.initial, Constant) else None

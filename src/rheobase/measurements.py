@@ -8,7 +8,7 @@ the same network already is not measured again.
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from time import perf_counter
 from typing import Any
@@ -113,9 +113,7 @@ def measure_tuned(study: Study) -> Iterator[Record]:
     Raises:
         ValueError: The method has no such training.
     """
-    fine_tune = getattr(importlib.import_module(type(study.trained).__module__), "fine_tune", None)
-    if fine_tune is None:
-        raise ValueError(f"{study.trained.name} has no further training: leave the part tuned out")
+    fine_tune = find_tuning(study.trained, study.tuning)
     on_spikes = "snn" in inspect.signature(fine_tune).parameters
     told = ({"steps": study.cap(_TUNED_STEPS)} if on_spikes else {}) | study.tuning
     options = {"seed": study.recipe.seed, "progress": study.progress} | told
@@ -133,6 +131,28 @@ def measure_tuned(study: Study) -> Iterator[Record]:
     tuned.ann = fine_tune(study.ann, study.train, **options)
     tuned.ann_accuracy = 100 * accuracy(tuned.ann, study.test)
     yield from _measure_method(tuned, "methods", study.trained)
+
+
+def find_tuning(method: Method, settings: Mapping[str, Any]) -> Callable[..., Any]:
+    """The further training that a method's paper adds, which must take these settings.
+
+    Raises:
+        ValueError: The method has no such training, or it has no such setting.
+    """
+    fine_tune: Callable[..., Any] | None = getattr(
+        importlib.import_module(type(method).__module__), "fine_tune", None
+    )
+    if fine_tune is None:
+        raise ValueError(f"{method.name} has no further training: leave the part tuned out")
+    signature = inspect.signature(fine_tune)
+    try:
+        signature.bind_partial(None, None, **settings)  # the network and the data come first
+    except TypeError as error:
+        known = ", ".join(list(signature.parameters)[2:])
+        raise ValueError(
+            f"the further training of {method.name} cannot be told so: {error}; choose of {known}"
+        ) from None
+    return fine_tune
 
 
 def measure_candidate(study: Study, candidate: Candidate) -> Record:

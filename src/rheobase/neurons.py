@@ -58,7 +58,9 @@ class Neuron(nn.Module, ABC):
     @property
     def dead(self) -> Tensor:
         """Where the threshold was not above zero: these neurons never fire."""
-        return self.threshold == torch.finfo(self.threshold.dtype).max
+        # Also in a network that was moved to another precision, where the largest number is another one.
+        largest = min(torch.finfo(dtype).max for dtype in (self.threshold.dtype, torch.float32))
+        return self.threshold >= largest
 
     def limit(self, bound: float) -> None:
         """Lower thresholds, and amplitudes with them, to what the site could give at most."""

@@ -5,6 +5,10 @@
 - `int8`: every weight a whole number of eight bits with one scale for each output channel, and thresholds,
   biases and membranes whole numbers of the same scale. Sums of whole numbers have no rounding: the spikes
   are the same on every device, for every batch and every chunk.
+
+What lies before the first neurons or behind the last is in single precision in every profile, and so is what
+no fused kernel does: connections in groups, dilated, transposed, or over other than two dimensions. The notes
+of a run name them.
 """
 
 from abc import ABC, abstractmethod
@@ -29,8 +33,13 @@ class Profile(ABC):
     splits: bool
 
     @abstractmethod
-    def gain(self, weight: Tensor) -> Tensor | None:
-        """The factors, one for each output channel, that a layer's numbers are kept multiplied by."""
+    def gain(self, weight: Tensor, others: Tensor) -> Tensor | None:
+        """The factors, one for each output channel, that a layer's numbers are kept multiplied by.
+
+        Args:
+            weight: The weights.
+            others: The largest of each channel's other numbers: threshold, bias, factor; above zero.
+        """
 
     @abstractmethod
     def weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
@@ -52,7 +61,7 @@ class Floating(Profile):
         self.name, self.precision, self.counts = name, precision, counts
         self.splits = precision != torch.float32
 
-    def gain(self, weight: Tensor) -> None:
+    def gain(self, weight: Tensor, others: Tensor) -> None:
         return None
 
     def weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
@@ -74,10 +83,12 @@ class Integer(Profile):
     splits = False
 
     _LARGEST = 2**30
+    # Thousands of biases as large as this can be added up before a membrane is full.
+    _ROOM = 2**20
 
-    def gain(self, weight: Tensor) -> Tensor:
-        largest = weight.flatten(1).abs().amax(1)
-        return torch.where(largest > 0, 127 / largest, 1)
+    def gain(self, weight: Tensor, others: Tensor) -> Tensor:
+        # Weights of zero, or next to it, leave the scale to the channel's other numbers.
+        return torch.minimum(127 / weight.flatten(1).abs().amax(1), self._ROOM / others)
 
     def weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
         form = torch.channels_last if weight.dim() == 4 else torch.contiguous_format

@@ -221,7 +221,7 @@ def ensure_writable(folder: Path | str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         trial = folder / ".trial"
         trial.write_bytes(b"\0")
-        trial.unlink()
+        trial.unlink(missing_ok=True)  # processes that work together all try at once
     except OSError as error:
         raise type(error)(
             error.errno, f"results cannot be written to {folder} ({error.strerror}); choose another folder"
@@ -244,7 +244,7 @@ def replace_file(path: Path | str, text: str) -> None:
     """Write a text file so that a reader, or a crash, finds the old one or the new one and never a part."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # several processes may write the same file
     try:
         with part.open("w", encoding="utf-8", newline="\n") as file:
             file.write(text)

@@ -14,7 +14,7 @@ from rheobase import datasets, methods, models, papers, records
 from rheobase.conversion import prepare
 from rheobase.datasets import Folder, Split
 from rheobase.journal import finished_recipe
-from rheobase.measurements import PARTS, measure_candidate
+from rheobase.measurements import PARTS, find_tuning, measure_candidate
 from rheobase.methods import Method
 from rheobase.papers import Cell, Paper
 from rheobase.parallel import joined, present_ranks
@@ -65,7 +65,7 @@ def reproduce(
         **training: How to train, as for `train_cell`.
 
     Raises:
-        ValueError: Paper, cell, part, method or recipe are unknown.
+        ValueError: Paper, cell, part, method, recipe or a setting of the tuning are unknown.
         OSError: The records or the checkpoint cannot be written, or there is no such data; found out before
             anything is trained.
     """
@@ -76,6 +76,10 @@ def reproduce(
     for name in names or ():
         methods.find(name)
     find_profile(profile, torch.device("cpu"))
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    if "tuned" in parts:
+        find_tuning(_find_method(training.get("trained_for"), methods.get(paper.method)), tuning or {})
     with joined():
         study = train_cell(paper, chosen, data_root, **training)
         study.longest, study.profile = steps, profile
@@ -327,7 +331,7 @@ def _open_folder(root: Path, size: int, device: torch.device) -> _Data:
     workers = (os.cpu_count() or 1) // present_ranks().count
     train, test = (Folder(root, size, train=half, workers=workers) for half in (True, False))
     plain = Folder(root, size, train=True, augment=False)
-    order = plain.shuffle(torch.Generator().manual_seed(0))
+    order = plain.shuffle(torch.Generator("cpu").manual_seed(0))
     pixels, labels = zip(*(plain[i] for i in order[:_CALIBRATION_IMAGES]), strict=True)
-    calibration = Split(torch.stack(pixels), torch.tensor(labels), plain.mean, plain.std)
+    calibration = Split(torch.stack(pixels), torch.tensor(labels, device="cpu"), plain.mean, plain.std)
     return _Data(len(train.classes), train, test, calibration.to(device))

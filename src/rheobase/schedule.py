@@ -142,7 +142,7 @@ def schedule(snn: SNN, x: Tensor, read: str | None = None) -> Schedule:
     graph = snn.module.graph
     try:
         with torch.no_grad():
-            shapes = _shapes(snn.module, torch.zeros_like(x[:1]))
+            shapes = _shapes(snn.module, torch.zeros_like(x[:1], dtype=snn.dtype))
     except RuntimeError as error:
         expected = f" It was converted for inputs of {snn.input_shape}." if snn.input_shape else ""
         raise ValueError(

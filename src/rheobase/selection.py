@@ -4,6 +4,7 @@ Every candidate is trained on the rest and measured on the held-out images, neve
 then trained on all training images, and reported beside the paper's own settings, with a label.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
@@ -35,6 +36,10 @@ class Candidate:
     start: float | None = None
     batch_size: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.start is not None and not 0 < self.start < math.inf:
+            raise ValueError(f"thresholds start above zero and below infinity, got start={self.start}")
+
     def __str__(self) -> str:
         return ", ".join(f"{name} {value:g}" for name, value in self.changes.items()) or "the paper's own"
 
@@ -43,13 +48,15 @@ class Candidate:
         """A candidate from `own`, or from settings such as `clip_decay=0.002,batch_size=64`.
 
         Raises:
-            ValueError: There is no such setting, or its value is not a number.
+            ValueError: There is no such setting, it is there twice, or its value is not a number.
         """
         kinds = {"clip_decay": float, "start": float, "batch_size": int}
         values: dict[str, Any] = {}
         for pair in [] if text == "own" else text.split(","):
             name, _, value = pair.partition("=")
             try:
+                if name in values:
+                    raise ValueError
                 values[name] = kinds[name](value)
             except (KeyError, ValueError):
                 raise ValueError(
@@ -92,15 +99,24 @@ CANDIDATES = (
 
 
 def distinct(candidates: Sequence[Candidate], recipe: Recipe, method: Method) -> list[Candidate]:
-    """Leave out what comes to the same training as one before."""
-    found = {candidate.adapt(recipe, method): candidate for candidate in reversed(candidates)}
-    return [candidate for candidate in candidates if candidate in found.values()]
+    """Leave out what comes to the same training as one before, and settings that are the paper's own anyway.
+
+    Raises:
+        ValueError: A candidate has settings that nothing can be trained with.
+    """
+    own = asdict(recipe) | asdict(method)
+    found: dict[tuple[Recipe, Method], Candidate] = {}
+    for candidate in candidates:
+        changes = {name: value for name, value in candidate.changes.items() if value != own[name]}
+        found.setdefault(candidate.adapt(recipe, method), Candidate(**changes))
+    return list(found.values())
 
 
 def choose(measured: Iterable[Record], cell: Cell) -> Candidate:
     """The candidate with the best mean accuracy on held-out images, over `STEPS` and all seeds.
 
-    Only those trained longest count, where some were trained for fewer epochs.
+    Only those trained longest count, where some were trained for fewer epochs, and of them those that were
+    cut least.
 
     Raises:
         ValueError: None has been measured for this cell.
@@ -113,10 +129,16 @@ def choose(measured: Iterable[Record], cell: Cell) -> Candidate:
             f"call rheobase.reproduction.select for {cell.name} first"
         )
     scores: dict[Candidate, list[float]] = {}
+    fullest = max(map(_length, found))
     for r in found:
-        if r.epochs == max(r.epochs for r in found):
+        if _length(r) == fullest:
             score = fmean(r.accuracy[t] for t in STEPS if t in r.accuracy)
             scores.setdefault(Candidate(**r.extra["candidate"]), []).append(score)
     # Among equals the nearest to the paper's own.
     ordered = sorted(scores, key=lambda candidate: (len(candidate.changes), str(candidate)))
     return max(ordered, key=lambda candidate: fmean(scores[candidate]))
+
+
+def _length(record: Record) -> tuple[int, int]:
+    """How near a training came to the full one: its epochs, and how little else was cut."""
+    return record.epochs, -len(record.shortened)

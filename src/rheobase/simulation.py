@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rheobase.engine import Passage, Probe, Tally
 from rheobase.exit import Attendance, Exit
-from rheobase.fusion import fuse
+from rheobase.fusion import fuse, name_unfused
 from rheobase.kernels import choose_backend
 from rheobase.kernels.backends import explain_no_triton
 from rheobase.layers import Layer
@@ -90,8 +90,9 @@ def simulate(
         snn: The network. It is not changed and keeps nothing of the run.
         x: Inputs (B, ...) on the network's device.
         steps: How many time steps.
-        at: The steps after which to read out; by default all that give an answer: those after the delay, or
-            the last alone where the network's neurons need all steps before they fire.
+        at: The steps after which to read out; the run gives them in rising order. By default all that give an
+            answer: those after the delay, or the last alone where the network's neurons need all steps before
+            they fire.
         delay: How many steps pass before outputs count: the read-out is their mean over the steps after it.
         read: The name of a node to read out instead of the output; what lies behind it is not run.
         memory: A cap in bytes on what the run holds at a time; the default suits the device.
@@ -101,7 +102,7 @@ def simulate(
         exit: When a sample's answer is safe: it then leaves the batch, keeps its answer and costs no more.
             Steps are simulated a few at a time unless `chunk` says otherwise, which changes no result.
         probe: Sees the signals of the nodes in `watch`, chunk by chunk.
-        watch: Names of nodes that depend on time; by default all sites.
+        watch: Names of nodes that depend on time, as others are not shown; by default all sites.
         profile: The arithmetic: `exact`, `fast` or `int8`, see `rheobase.profiles`.
         count: Whether to count spikes, which takes up to a tenth of the time on a GPU.
 
@@ -174,6 +175,7 @@ class Simulator:
         self.moments = _check(snn, x, steps, at, delay, chunk)
         self.snn, self.steps, self.delay, self.chunk = snn, steps, delay, chunk
         self.profile = find_profile(profile, x.device)
+        _check_watched(snn, watch)
         self.watch = tuple(watch)
         self.counted = snn.sites if count else []
         self.fan_out = (
@@ -187,6 +189,8 @@ class Simulator:
         if self._fuses(x.device):
             with torch.no_grad():
                 self.plan = fuse(self.plan, self.profile, visible)
+            if profile != "exact" and (others := name_unfused(self.plan)):
+                self.notes.append(f"no kernel does {', '.join(others)} in {profile}: they are in {snn.dtype}")
         self.memory = self._cap(x.device, memory)
         self.graph = graph and x.device.type == "cuda" and self._can_be_recorded()
         self.recordings = Recordings()
@@ -261,8 +265,9 @@ class Simulator:
                 ).run(self.steps, chunk, self.moments, self.delay)
                 for i, part in enumerate(torch.split(x, samples))
             ]
-            logits = torch.cat([means for means, _ in parts], dim=1)
-            left = torch.cat([left_B for _, left_B in parts])
+        # Outside, where it gives tensors that the caller may change and compute gradients with.
+        logits = torch.cat([means for means, _ in parts], dim=1)
+        left = torch.cat([left_B for _, left_B in parts])
         return Run(
             logits,
             self.moments,
@@ -337,6 +342,8 @@ def _check(
     snn: SNN, x: Tensor, steps: int, at: Sequence[int] | None, delay: int, chunk: int | None
 ) -> tuple[int, ...]:
     expect_snn(snn)
+    if snn.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"the network is in {snn.dtype}, and membranes need more: simulate snn.float()")
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
     if not isinstance(delay, int) or not 0 <= delay < steps:
@@ -372,8 +379,14 @@ def _check_inputs(snn: SNN, x: Tensor) -> None:
         )
     if x.shape[0] == 0:
         raise ValueError("there are no inputs: the batch is empty")
-    if not x.isfinite().all():
-        raise ValueError("the inputs have NaN or infinite values")
+    if not x.to(snn.dtype).isfinite().all():
+        raise ValueError(f"the inputs have NaN or infinite values in {snn.dtype}, the network's precision")
+
+
+def _check_watched(snn: SNN, names: Sequence[str]) -> None:
+    known = [str(node.target) for node in snn.module.graph.nodes if node.op != "output"]
+    if unknown := sorted(set(names) - set(known)):
+        raise ValueError(f"the network has no node {unknown[0]!r} to watch: it has {', '.join(known)}")
 
 
 def _window(snn: SNN) -> int | None:

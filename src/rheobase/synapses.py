@@ -89,10 +89,10 @@ class _Connections:
     def count_fan_out(self, node: fx.Node) -> Tensor:
         """How many synapses each value of a node reaches."""
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller is in
-            ones = torch.ones(1, *self.shapes[node], dtype=torch.float64, requires_grad=True)
+            ones = torch.ones(1, *self.shapes[node], dtype=torch.float64, device="cpu", requires_grad=True)
             total = self.reach(node, ones)
             gradient = torch.autograd.grad(total, ones, allow_unused=True)[0] if total.requires_grad else None
-        return torch.zeros(self.shapes[node], dtype=torch.float64) if gradient is None else gradient[0]
+        return torch.zeros_like(ones[0]) if gradient is None else gradient[0]
 
     def reach(self, node: fx.Node, x: Tensor) -> Tensor:
         """How many synapses a signal of ones reaches from a node."""
@@ -142,7 +142,7 @@ def _members(pool: nn.Module, x: Tensor) -> Tensor:
         size, outputs = x.shape[dim], averaged.shape[dim]
         # The windows of adaptive pooling: from floor(i·size/outputs) to ceil((i + 1)·size/outputs).
         lengths = [-(-(i + 1) * size // outputs) - i * size // outputs for i in range(outputs)]
-        averaged = averaged * torch.tensor(lengths).view(-1, *[1] * (x.dim() - 1 - dim))
+        averaged = averaged * torch.tensor(lengths, device=x.device).view(-1, *[1] * (x.dim() - 1 - dim))
     return averaged
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rheobase.datasets import Data, Folder, Split, batches
 from rheobase.descent import Descent
@@ -42,6 +42,7 @@ class CollapseError(RuntimeError):
     """Training has gone where more of it cannot help; the message says where and what to change."""
 
 
+@torch.inference_mode(False)  # which lets gradients flow, whatever the caller is in
 def train(
     model: nn.Module,
     data: Split | Folder,
@@ -62,7 +63,8 @@ def train(
     where each process takes the statistics of its own part, nor with dropout, where each draws its own.)
 
     Args:
-        model: The network, on the device to train on.
+        model: The network, on the device to train on. Of one in training mode the parts that are not, such as
+            frozen batch norms, stay as they are; one in evaluation mode is put in training mode as a whole.
         data: The training images: a `Split` is moved to the device as a whole, a `Folder` read on the way.
         recipe: All settings that decide the result, or the name of such in `rheobase.recipes`.
         checkpoint: A file to keep the state of the training in, in a folder that all processes see.
@@ -79,11 +81,17 @@ def train(
             checkpoint on disk is the last one before that.
         ValueError: The checkpoint belongs to another recipe, architecture or dataset; or data, recipe and
             network do not fit together.
+        TypeError: The data is neither a `Split` nor a `Folder`.
         OSError: Checkpoints cannot be written; found out before training begins.
         KeyboardInterrupt: Ctrl-C was pressed. It takes effect after the step under way, and where one
             process trains alone that step is saved. A second Ctrl-C acts at once.
     """
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
+    if not isinstance(data, Split | Folder):
+        raise TypeError(
+            f"training reads a Split or a Folder, got a {type(data).__name__}; of a Dataset pass its .train, "
+            "of your own images rheobase.datasets.Split(pixels, labels, mean, std)"
+        )
     ranks = present_ranks()
     steps = count_steps(data, recipe, ranks)
     save_every = steps if save_every is None else save_every
@@ -146,7 +154,9 @@ def accuracy(model: nn.Module, data: Data, batch_size: int | None = None) -> flo
             if labels is None:
                 raise ValueError("accuracy needs labels, and the test data has none; pass (images, labels)")
             if number % ranks.count == ranks.rank:
-                right = model(images.to(device)).argmax(1) == labels.to(device)
+                logits = model(images.to(device))
+                _require_classes(logits, images)
+                right = logits.argmax(1) == labels.to(device)
                 counts += torch.stack((right.sum(), torch.ones_like(right).sum()))
     right_total, total = ranks.sum(counts).tolist()
     return float(right_total / total)
@@ -235,12 +245,8 @@ def _find_chance(descent: Descent, data: Split | Folder) -> float:
     pixels = data.images[:1] if isinstance(data, Split) else data[0][0].unsqueeze(0)
     with _evaluating(descent.model), torch.no_grad():
         logits = descent.model(data.normalise(pixels).to(descent.device))
-    if logits.ndim != 2:
-        raise ValueError(
-            f"the network gives {tuple(logits.shape)} for one image; one number per class was expected, "
-            "(1, classes)"
-        )
-    labels = torch.as_tensor(data.labels)
+    _require_classes(logits, pixels)
+    labels = torch.as_tensor(data.labels, device="cpu")
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= logits.shape[1]:
         raise ValueError(
@@ -248,6 +254,17 @@ def _find_chance(descent: Descent, data: Split | Folder) -> float:
             f"build it with classes={high + 1}"
         )
     return int(labels.bincount().max()) / len(labels)
+
+
+def _require_classes(logits: object, images: Tensor) -> None:
+    """Refuse an answer that is not one number per class: labels would quietly be spread over the rest."""
+    count = len(images)
+    found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != count:
+        raise ValueError(
+            f"the network gives {found} for {'one image' if count == 1 else f'{count} images'}; "
+            f"one number per class was expected, ({count}, classes)"
+        )
 
 
 @contextmanager

@@ -7,7 +7,7 @@ products are computed in blocks of one height; on a GPU everything is.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -113,14 +113,17 @@ def _convolve(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Keep TF32 out of convolutions and matrix products for a while."""
+    """Keep autocast and TF32 out of convolutions and matrix products for a while."""
     if device.type != "cuda":
-        yield
+        casts = torch.amp.is_autocast_available(device.type)
+        with torch.autocast(device.type, enabled=False) if casts else nullcontext():
+            yield
         return
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = False
     try:
-        yield
+        with torch.autocast(device.type, enabled=False):
+            yield
     finally:
         matmul.allow_tf32, cudnn.allow_tf32 = before

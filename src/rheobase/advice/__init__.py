@@ -97,7 +97,9 @@ def _part(ann: nn.Module, calibration: Any, hold_out: float, seed: int) -> tuple
     count = round(hold_out * len(x))
     if not 1 <= count < len(x):
         raise ValueError(f"holding out {hold_out:g} of {len(x)} inputs leaves none to fit or none to measure")
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed)).to(device)
+    order = torch.randperm(len(x), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(
+        device
+    )
     held, rest = order[:count], order[count:].sort().values
     with torch.no_grad():
         answers = torch.cat([ann(part).argmax(-1) for part in torch.split(x[held], 128)])

@@ -38,11 +38,9 @@ class ColourJitter:
                 f"ColourJitter takes RGB images as uint8 of shape (B, 3, H, W), before they are normalised; "
                 f"got {images.dtype} of shape {tuple(images.shape)}"
             )
-        strengths = torch.tensor(
-            [self.brightness, self.contrast, self.saturation, self.hue], device=images.device
-        )
-        draws = 2 * torch.rand(len(images), 4, generator=generator, device=images.device) - 1
-        brighter, starker, richer, turn = (draws * strengths)[..., None, None, None].unbind(1)
+        draws = torch.rand(len(images), 4, generator=generator, dtype=torch.float32, device=images.device)
+        strengths = draws.new_tensor([self.brightness, self.contrast, self.saturation, self.hue])
+        brighter, starker, richer, turn = ((2 * draws - 1) * strengths)[..., None, None, None].unbind(1)
         x_BCHW = images.float()
         x_BCHW = _blend(x_BCHW, torch.zeros_like(brighter), brighter)
         x_BCHW = _blend(x_BCHW, _to_grey(x_BCHW).mean((1, 2, 3), keepdim=True), starker)
@@ -55,7 +53,7 @@ def _blend(x_BCHW: Tensor, poorer: Tensor, more_B111: Tensor) -> Tensor:
 
 
 def _to_grey(x_BCHW: Tensor) -> Tensor:
-    weights_C11 = torch.tensor(_LUMA, device=x_BCHW.device)[:, None, None]
+    weights_C11 = x_BCHW.new_tensor(_LUMA)[:, None, None]
     return (x_BCHW * weights_C11).sum(1, keepdim=True)
 
 
@@ -70,6 +68,6 @@ def _turn_hue(x_BCHW: Tensor, turn_B111: Tensor) -> Tensor:
     hue_B1HW = torch.where(high_B1HW == red, (green - blue) / unit_B1HW, hue_B1HW)
     hue_B1HW = hue_B1HW + 6 * turn_B111
     # How far each channel's own peak lies along the circle, whose sixth parts run 0…6.
-    offset_C11 = torch.tensor([5.0, 3.0, 1.0], device=x_BCHW.device)[:, None, None]
+    offset_C11 = x_BCHW.new_tensor([5.0, 3.0, 1.0])[:, None, None]
     place_BCHW = (offset_C11 + hue_B1HW) % 6
     return high_B1HW - range_B1HW * torch.minimum(place_BCHW, 4 - place_BCHW).clamp_(0, 1)

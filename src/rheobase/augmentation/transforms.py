@@ -57,7 +57,7 @@ class Flip:
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Mirror images of a batch (B, C, H, W) of any type."""
-        coin_B = torch.rand(len(images), generator=generator, device=images.device)
+        coin_B = torch.rand(len(images), generator=generator, dtype=torch.float32, device=images.device)
         return torch.where((coin_B < self.probability)[:, None, None, None], images.flip(-1), images)
 
 
@@ -98,7 +98,7 @@ class AutoAugment:
         choice, probability = _tabulate_draws(self.policy, device)
         sub_policy_B = torch.randint(len(self.policy), (batch,), generator=generator, device=device)
         sign_B21 = torch.randint(2, (batch, 2, 1), generator=generator, device=device)
-        coin_B2 = torch.rand(batch, 2, generator=generator, device=device)
+        coin_B2 = torch.rand(batch, 2, generator=generator, dtype=torch.float32, device=device)
         chosen_B2 = choice[sub_policy_B].gather(2, sign_B21)[..., 0]
         return torch.where(coin_B2 < probability[sub_policy_B], chosen_B2, 0)
 
@@ -114,7 +114,7 @@ def _tabulate_draws(policy: Policy, device: torch.device) -> tuple[Tensor, Tenso
     rows = {action: row for row, action in enumerate(AutoAugment(policy).actions, start=1)}
     choice = [[[rows[name, level, sign] for sign in (1, -1)] for name, _, level in sub] for sub in policy]
     probability = [[probability for _, probability, _ in sub] for sub in policy]
-    return torch.tensor(choice, device=device), torch.tensor(probability, device=device)
+    return torch.tensor(choice, device=device), torch.tensor(probability, dtype=torch.float32, device=device)
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,8 @@ def _tabulate_statistics(
 ) -> tuple[Tensor, Tensor]:
     scale = [1 / (255 * s) for s in std]
     shift = [m / s for m, s in zip(mean, std, strict=True)]
-    return torch.tensor(scale, device=device)[:, None, None], torch.tensor(shift, device=device)[
-        :, None, None
-    ]
+    scale_C11, shift_C11 = torch.tensor((scale, shift), dtype=torch.float32, device=device)[..., None, None]
+    return scale_C11, shift_C11
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 import os
 import shlex
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rheobase.runs import RunRecord
 
 Model = Annotated[
@@ -93,6 +96,20 @@ def command_line() -> str:
 def parse_shape(text: str) -> list[int]:
     """One input's shape, such as 3,32,32."""
     return _numbers(text, "a shape", "3,32,32")
+
+
+@contextmanager
+def explained_shape(shape: str) -> "Iterator[None]":
+    """Tell by which option inputs got the shape that a model does not take."""
+    from rheobase.graph import CaptureError
+
+    try:
+        yield
+    except CaptureError as error:
+        if "could not run on an example input" in str(error):
+            told = f"{error}\n  -> the shape is that of --shape {shape}, such as 1,8,8 for the digits"
+            raise ValueError(told) from error
+        raise
 
 
 def parse_steps(text: str) -> list[int]:

@@ -52,10 +52,17 @@ def train(
     from rheobase.training import accuracy
     from rheobase.training import train as fit
 
+    if out is not None and out.suffix == ".checkpoint":
+        raise ValueError(
+            f"the checkpoint goes to {out}: give the weights another name, as {out.stem}.safetensors"
+        )
     dataset = datasets.load(data, root)
     default = f"{model}-{data}" if f"{model}-{data}" in RECIPES else data
     chosen = find_recipe(recipe or default)
-    chosen = replace(chosen, epochs=epochs or chosen.epochs, seed=chosen.seed if seed is None else seed)
+    epochs = epochs or chosen.epochs
+    warmup = min(chosen.warmup_epochs, epochs - 1)
+    seed = chosen.seed if seed is None else seed
+    chosen = replace(chosen, epochs=epochs, warmup_epochs=warmup, seed=seed)
     if device == "cpu":
         chosen = replace(chosen, precision="float32", compile=False)
     torch.manual_seed(chosen.seed)

@@ -25,6 +25,7 @@ from rheobase.cli.arguments import (
     Weights,
     check_output,
     command_line,
+    explained_shape,
     parse_pair,
     parse_shape,
     parse_steps,
@@ -129,7 +130,8 @@ def bench(
 
     network = networks.build(model, 10).eval()
     x = torch.randn(batch, *parse_shape(shape), generator=torch.Generator().manual_seed(0))
-    snn = rheobase.convert(network, "max-norm", x, initial=rheobase.Half()).to(device)
+    with explained_shape(shape):
+        snn = rheobase.convert(network, "max-norm", x, initial=rheobase.Half()).to(device)
     found = measure(network, snn, x.to(device), steps, repeats=repeats)
     show_timings(found, batch, f"{model}, batch {batch}, T = {steps}, {device}")
     if record is not None:

@@ -39,10 +39,10 @@ def reproduce(
         list[str] | None, typer.Option(help="A setting of the part `tuned`, as name=value; repeatable.")
     ] = None,
     profile: Annotated[str, typer.Option(help="The arithmetic: exact, fast or int8.")] = "exact",
-    seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
-    epochs: Annotated[int | None, typer.Option(help="Fewer than the paper's, for a trial.")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many images, for a trial.")] = None,
-    steps: Annotated[int | None, typer.Option(help="At most so many time steps.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 0,
+    epochs: Annotated[int | None, typer.Option(help="Fewer than the paper's, for a trial.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many images, for a trial.", min=1)] = None,
+    steps: Annotated[int | None, typer.Option(help="At most so many time steps.", min=1)] = None,
     results: Annotated[Path, typer.Option(help="Where records go.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Where checkpoints of trainings go.")] = Path("runs"),
     root: Root = None,
@@ -110,12 +110,15 @@ def reproduce(
 def _list_cells(name: str, results: Path) -> None:
     """Print a paper's networks, and what there are records of."""
     from rheobase import papers, records
+    from rheobase.selection import TABLE
 
     paper = papers.get(name)
     found = records.load_all(results) if results.exists() else []
     for cell in paper.cells:
-        tables = {r.table for r in found if (r.paper, r.model, r.dataset) == (name, cell.model, cell.dataset)}
-        measured = f"measured for {', '.join(sorted(tables))}" if tables else "not measured"
+        own = [r for r in found if (r.paper, r.model, r.dataset) == (name, cell.model, cell.dataset)]
+        tables = {r.table for r in own if not r.shortened or r.table == TABLE}
+        without = "only tried, in runs that were cut," if own else "not measured"
+        measured = f"measured for {', '.join(sorted(tables))}" if tables else without
         typer.echo(f"{cell.name:18} {cell.title}, {cell.table}; {measured} in {results}")
 
 
@@ -143,6 +146,10 @@ def report(
         return
     if len(given) > 1:
         raise ValueError(f"give one folder of records, or files ending in .json; got {len(given)} folders")
+    if not given[0].is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {given[0]}: give one with records, as `rheobase reproduce` writes them"
+        )
     page, text = reports.report(records.load_all(given[0]), out or Path("report"))
     typer.echo(f"written: {page} and {text}")
     if readme is not None:

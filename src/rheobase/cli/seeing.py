@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rheobase.cli import networks
-from rheobase.cli.arguments import Model, Root, Shape, parse_shape
+from rheobase.cli.arguments import Model, Root, Shape, explained_shape, parse_shape
 
 
 def demo(
@@ -36,7 +36,9 @@ def inspect(
 
     import rheobase
 
-    coverage = rheobase.inspect(networks.build(model, classes), torch.randn(2, *parse_shape(shape)))
+    network, x = networks.build(model, classes), torch.randn(2, *parse_shape(shape))
+    with explained_shape(shape):
+        coverage = rheobase.inspect(network, x)
     if not coverage.convertible:
         raise typer.Exit(1)
 

@@ -134,7 +134,7 @@ def _read_split(source: Source, folder: Path, half: str) -> Split:
             f"remove the folder and fetch {source.url} again"
         )
     images = torch.from_numpy(rows).view(-1, 3, 32, 32)
-    return Split(images, torch.tensor(labels), source.mean, source.std)
+    return Split(images, torch.tensor(labels, device="cpu"), source.mean, source.std)
 
 
 def _read_batch(source: Source, path: Path, count: int) -> tuple[npt.NDArray[np.uint8], list[int]]:

@@ -36,8 +36,7 @@ class _Files(Pictures):
         return pictures.decode(self.paths[index])
 
     def shuffle(self, generator: torch.Generator) -> list[int]:
-        order: list[int] = torch.randperm(len(self.paths), generator=generator).tolist()
-        return order
+        return pictures.permute(len(self.paths), generator)
 
 
 def read(root: Path, size: int | None = None) -> Dataset:
@@ -57,8 +56,8 @@ def read(root: Path, size: int | None = None) -> Dataset:
     return Dataset(
         name=root.resolve().name,
         classes=train.classes,
-        train=Split(images[: len(train.paths)], torch.tensor(train.labels), mean, std),
-        test=Split(images[len(train.paths) :], torch.tensor(test.labels), mean, std),
+        train=Split(images[: len(train.paths)], torch.tensor(train.labels, device="cpu"), mean, std),
+        test=Split(images[len(train.paths) :], torch.tensor(test.labels, device="cpu"), mean, std),
     )
 
 
@@ -105,7 +104,7 @@ class Folder(data.Dataset[tuple[Tensor, int]]):
         self.workers = workers
         self.mean, self.std = mean, std
         # In shared memory, so that workers kept alive between epochs see it change.
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        self._epoch = torch.zeros((), dtype=torch.int64, device="cpu").share_memory_()  # type: ignore[no-untyped-call]
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch begins, so that the augmentation differs from the last one's."""
@@ -202,7 +201,7 @@ def _decode_alike(paths: list[str], size: int | None) -> list[npt.NDArray[np.uin
 
 def _measure(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Compute mean and std of pixel/255 per channel, exactly, from how often each level occurs."""
-    level = torch.arange(256, dtype=torch.float64) / 255
+    level = torch.arange(256, dtype=torch.float64, device="cpu") / 255
     means, stds = [], []
     for channel in images.unbind(1):
         share = torch.bincount(channel.flatten(), minlength=256).double() / channel.numel()

@@ -38,6 +38,12 @@ class Pictures(ABC):
         """An order at random in which all pictures can be read fast."""
 
 
+def permute(count: int, generator: torch.Generator) -> list[int]:
+    """The numbers from zero on, as many as asked for, in an order at random."""
+    order: list[int] = torch.randperm(count, generator=generator, device=generator.device).tolist()
+    return order
+
+
 def require_pillow() -> ModuleType:
     """Import Pillow's Image module, or say how to install it."""
     try:

@@ -75,12 +75,12 @@ class Shards(Pictures):
     def shuffle(self, generator: torch.Generator) -> list[int]:
         order: list[int] = []
         ends = [*self._starts[1:], len(self.labels)]
-        groups = torch.randperm(len(self._groups), generator=generator).tolist()
+        groups = pictures.permute(len(self._groups), generator)
         for first in range(0, len(groups), _WINDOW):
             window = [
                 index for g in groups[first : first + _WINDOW] for index in range(self._starts[g], ends[g])
             ]
-            order += [window[i] for i in torch.randperm(len(window), generator=generator).tolist()]
+            order += [window[i] for i in pictures.permute(len(window), generator)]
         return order
 
     def _read(self, group: int) -> list[bytes]:

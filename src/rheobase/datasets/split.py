@@ -16,7 +16,9 @@ def normalise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -
             f"normalise takes images of {len(mean)} channels (…, C, H, W), got {tuple(images.shape)}"
         )
     # 255 is a tensor too: CUDA would multiply by the reciprocal of a number, one rounding away from the CPU.
-    full, centre, spread = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (255.0, mean, std))
+    full, centre, spread = (
+        torch.tensor(v, dtype=torch.float32, device=images.device).view(-1, 1, 1) for v in (255.0, mean, std)
+    )
     return images.to(torch.float32).div_(full).sub_(centre).div_(spread)
 
 
@@ -83,7 +85,7 @@ class Split:
 
     def _shuffled(self, seed: int) -> Tensor:
         # Drawn on the CPU, so that a split chooses the same images wherever it lies.
-        return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+        return torch.randperm(len(self), generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
 
     def _select(self, chosen: Tensor) -> "Split":
         chosen = chosen.to(self.images.device)

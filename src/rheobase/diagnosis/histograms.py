@@ -52,7 +52,7 @@ def histogram_activations(
     for x in parts:
         for site, a in activations(network, x, snn.sites).items():
             tops[site] = max(tops[site], a.max().item())
-    counts = {site: torch.zeros(BINS, dtype=torch.int64) for site in snn.sites}
+    counts = {site: torch.zeros(BINS, dtype=torch.int64, device="cpu") for site in snn.sites}
     zeros, thresholds = dict.fromkeys(snn.sites, 0), {}
     by_name = {site.name: site for site in network.sites}
     for x in parts:

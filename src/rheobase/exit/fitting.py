@@ -144,14 +144,14 @@ def _weigh_levels(runs: _Runs, rule: type[Exit]) -> list[Point]:
 def _levels(scores_TB: Tensor) -> list[float]:
     """Levels to try: scores that occur, evenly by rank."""
     found = torch.unique(scores_TB)
-    places = torch.linspace(0, len(found) - 1, min(len(found), _LEVELS)).round().long()
+    places = torch.linspace(0, len(found) - 1, min(len(found), _LEVELS), device=found.device).round().long()
     return [float(level) for level in found[places]]
 
 
 def _next_exit(hit_TB: Tensor) -> Tensor:
     """For each step the first one from there on with a hit, counted from 0; the last where there is none."""
     last = hit_TB.shape[0] - 1
-    found_TB = torch.full(hit_TB.shape, last)
+    found_TB = torch.full(hit_TB.shape, last, device=hit_TB.device)
     for t in reversed(range(last)):
         found_TB[t] = torch.where(hit_TB[t], t, found_TB[t + 1])
     return found_TB

@@ -16,7 +16,7 @@ from rheobase.hardware.layers import Layer, layers_of
 from rheobase.hardware.measuring import largest_currents, largest_membranes
 from rheobase.hardware.targets import TARGETS, Numbers, Rehearsal, Target, Violation
 from rheobase.nir.canonical import NirError, canonicalise
-from rheobase.nir.draft import Draft
+from rheobase.nir.draft import Draft, plain_defaults
 from rheobase.nir.grid import Grid, to_grid
 from rheobase.nir.pooling import fold_pools
 from rheobase.nir.thresholds import unit_thresholds
@@ -73,6 +73,7 @@ class Fit:
         return "\n".join(lines)
 
 
+@plain_defaults()
 def fit(
     snn: SNN,
     target: str,

@@ -66,6 +66,7 @@ class Hybrid(Method):
         balance(conversion, self.steps, factor=self.factor)
 
 
+@torch.inference_mode(False)  # which lets gradients flow, whatever the caller is in
 def fine_tune(
     snn: SNN,
     data: Split | Folder,
@@ -156,6 +157,6 @@ def _draw_masks(snn: SNN, images: Tensor, dropout: float, seed: int) -> dict[str
     for step in schedule(snn, images).steps:
         if str(step.node.target) in snn.sites:
             shape = (len(images), *step.shape)
-            kept = torch.rand(shape, generator=draws, device=images.device) >= dropout
+            kept = torch.rand(shape, generator=draws, dtype=torch.float32, device=images.device) >= dropout
             masks[str(step.node.target)] = kept.to(snn.dtype) / (1 - dropout)
     return masks

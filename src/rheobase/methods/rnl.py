@@ -56,6 +56,7 @@ def inference_loss(rates: Tensor) -> Tensor:
     return rates.sum() / (rates.square().sum() + 1e-5)
 
 
+@torch.inference_mode(False)  # which lets gradients flow, whatever the caller is in
 def fine_tune(
     model: nn.Module,
     data: Split | Folder,

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 _FOLDER = Path(__file__).with_name("weights")
@@ -18,7 +19,7 @@ def catalogue() -> dict[str, dict[str, Any]]:
 
 
 def pretrained(name: str) -> nn.Module:
-    """A trained network, in evaluation mode, with the activations it was trained with.
+    """A trained network in float32, in evaluation mode, with the activations it was trained with.
 
     Raises:
         ValueError: There is none of that name, or its file is damaged.
@@ -37,6 +38,7 @@ def pretrained(name: str) -> nn.Module:
         raise ValueError(
             f"{path} is damaged: its checksum is not the recorded one; install the package again"
         )
-    network = prepare(build(about["model"], about["classes"]), about["method"])
+    with torch.random.fork_rng(devices=[]):  # its first weights are drawn, and of no use
+        network = prepare(build(about["model"], about["classes"]), about["method"]).float()
     load_weights(network, path)
     return network.eval()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rheobase.checkpoints import put_in_place
 from rheobase.nir.canonical import NirError, canonicalise
-from rheobase.nir.draft import Draft
+from rheobase.nir.draft import Draft, plain_defaults
 from rheobase.nir.files import read_nir, require_nir, seal
 from rheobase.nir.golden import Golden, golden_path, read_golden, record, run, to_data
 from rheobase.nir.grid import Grid, to_grid
@@ -52,6 +52,7 @@ class Export:
     differing: int | None
 
 
+@plain_defaults()
 def to_nir(
     snn: SNN,
     path: Path | str,
@@ -110,6 +111,7 @@ def to_nir(
     return Export(path, written, grid, fired, differing)
 
 
+@plain_defaults()
 def from_nir(path: Path | str, reset: Literal["subtract", "zero"] | None = None) -> SNN:
     """Read a NIR file as a network.
 

@@ -1,6 +1,8 @@
 """A network that is being rewritten: the graph, the shape of every signal, and how to change both."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, fx, nn
@@ -76,6 +78,18 @@ class Draft:
         module.delete_all_unused_submodules()
         module.recompile()
         return self.snn
+
+
+@contextmanager
+def plain_defaults() -> Iterator[None]:
+    """Build in single precision on the CPU, and leave the random numbers alone, whatever the defaults are."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def mixing(shape: tuple[int, ...], matrix: Tensor, bias: Tensor | None = None) -> nn.Module | None:

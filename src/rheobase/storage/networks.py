@@ -219,7 +219,7 @@ def _check_shapes(snn: SNN, input_shape: tuple[int, ...]) -> None:
     for node in snn.module.graph.nodes:
         try:
             if node.op == "placeholder":
-                signals[node] = torch.empty(0, *input_shape, dtype=snn.dtype)
+                signals[node] = torch.empty(0, *input_shape, dtype=snn.dtype, device="cpu")
             elif node.op == "call_module":
                 inputs = [signals[i] for i in node.args]
                 signals[node] = _pass(snn.module.get_submodule(node.target), *inputs)

@@ -83,7 +83,8 @@ def run_currents_first(p: Problem) -> None:
     """Do the same with the currents of all steps computed together, before the neurons take them."""
     T, B, N, Y, X = p.out.shape
     kind = p.membrane.dtype
-    silent = torch.tensor(torch.iinfo(kind).max if kind == torch.int32 else torch.finfo(kind).max)
+    info = torch.iinfo(kind) if kind == torch.int32 else torch.finfo(kind)
+    silent = p.threshold.new_tensor(info.max, dtype=kind)
     residual = p.residual
     if residual is not None and residual.dim() == p.membrane.dim():
         residual = residual.expand(T, *residual.shape)
@@ -92,9 +93,9 @@ def run_currents_first(p: Problem) -> None:
         p,
         spikes=p.spikes.flatten(0, 1)[None],
         residual=None if residual is None else residual.flatten(0, 1)[None],
-        membrane=torch.zeros(T * B, Y, X, N, dtype=kind).movedim(-1, 1),
+        membrane=p.membrane.new_zeros(T * B, Y, X, N).movedim(-1, 1),
         threshold=silent,
-        out=torch.empty(1, T * B, Y, X, N, dtype=torch.uint8).movedim(-1, 2),
+        out=p.out.new_empty(1, T * B, Y, X, N).movedim(-1, 2),
         totals=None,
     )
     run_fused(together)
@@ -119,7 +120,7 @@ def run_fused(p: Problem) -> None:
     totals = None if p.totals is None else p.totals.contiguous()
 
     def vector(values: Tensor | None, default: int) -> Tensor:
-        values = torch.full((N,), default) if values is None else values.flatten()
+        values = p.membrane.new_full((N,), default) if values is None else values.flatten()
         return values.to(kind).expand(N).contiguous()
 
     given = [
@@ -139,8 +140,8 @@ def run_fused(p: Problem) -> None:
     def work(first: int, last: int) -> None:
         images = max(1, min(last - first, POSITIONS // layer.pitch))
         positions = layer.count_positions(images)
-        image = torch.zeros(layer.count_bytes(images), dtype=torch.uint8)
-        potential = torch.zeros(positions * N, dtype=kind)
+        image = p.spikes.new_zeros(layer.count_bytes(images))
+        potential = p.membrane.new_zeros(positions * N)
         pointers = [tensor.data_ptr() for tensor in (*given, image, potential, _shape_tiles(layer.depth))]
         program(*pointers, T, B, 0 if constant else B, first, last, images, positions // 32)
 
@@ -184,7 +185,7 @@ def _describe(p: Problem) -> "Layer":
 def _shape_tiles(depth: int) -> Tensor:
     """Describe the eight tiles to the processor: accumulators, two of spikes, two of weights."""
     shapes = [(16, 64)] * 4 + [(16, depth)] * 2 + [(depth // 4, 64)] * 2
-    table = torch.zeros(64, dtype=torch.uint8)
+    table = torch.zeros(64, dtype=torch.uint8, device="cpu")
     table[0] = 1
     for i, (rows, width) in enumerate(shapes):
         table[16 + 2 * i], table[48 + i] = width, rows

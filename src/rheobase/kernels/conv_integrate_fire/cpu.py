@@ -64,7 +64,7 @@ def _keep_freed_memory() -> None:
     GNU's returns blocks to the system that are larger than any freed before, and getting them back, page by
     page, takes longer than the neurons. It judges by sizes up to 32 MiB, whether or not they were used.
     """
-    torch.empty(2**25 - 2**16, dtype=torch.uint8)
+    torch.empty(2**25 - 2**16, dtype=torch.uint8, device="cpu")
 
 
 def _bound(p: Problem) -> int:
@@ -181,7 +181,8 @@ def _integer_convolution(p: Problem) -> Convolution:
     if outside or not can_multiply_integers():
         return _float_convolution(p)
     geometry = [list(p.stride), list(p.padding), list(p.dilation), p.groups]
-    unit, zero = torch.ones(len(p.weight)), torch.zeros(len(p.weight), dtype=torch.int64)
+    N = len(p.weight)
+    unit, zero = p.weight.new_ones(N, dtype=torch.float32), p.weight.new_zeros(N, dtype=torch.int64)
     bias = None if p.bias is None else p.bias.float()
 
     def pack() -> Tensor:

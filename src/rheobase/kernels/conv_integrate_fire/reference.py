@@ -20,7 +20,7 @@ def run(problem: Problem) -> None:
             potential = potential + p.bias.to(potential.dtype)[:, None, None]
         if p.residual is not None:
             extra = p.residual if p.residual.dim() == potential.dim() else p.residual[t]
-            scale = torch.ones(1) if p.residual_scale is None else p.residual_scale
+            scale = potential.new_ones(1) if p.residual_scale is None else p.residual_scale
             potential = potential + extra.to(potential.dtype) * scale.to(potential)[:, None, None]
         fired = potential > threshold if p.strict else potential >= threshold
         after = potential - threshold if p.reset == "subtract" else torch.zeros_like(potential)
