@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.activations import Activation, RateNorm
+from rheobase.activations import Activation
 from rheobase.operations import Scale
 from rheobase.plain import has_hooks, is_torchs, layer_type
 
@@ -280,13 +280,8 @@ def _rule_of(module: nn.Module, rules: Mapping[str, Rule]) -> Rule:
             "it has a forward hook, which may change what it computes",
             "remove the hook, by .remove() of what register_forward_hook gave",
         )
-    if isinstance(module, RateNorm) and "RateNorm" not in rules:
-        raise Refusal(
-            "a rate norm layer divides by its threshold, which only rnl makes a neuron of",
-            "convert by rnl, or train the plain network for another method",
-        )
     if isinstance(module, Activation):
-        return rules["Activation"]
+        return rules.get(type(module).__name__, rules["Activation"])
     kind = layer_type(module)
     if not is_torchs(kind):
         raise refuse(f"{kind.__module__}.{kind.__name__}")
@@ -339,7 +334,7 @@ def refuse(name: str) -> Refusal:
 
     refusal = refuse_unknown(name)
     every = {method: methods.find(method).handles for method in methods.names()}
-    found = [method for method, handles in every.items() if any(name in rules.SMOOTH[h] for h in handles)]
+    found = [method for method, handles in every.items() if any(name in rules.HANDLED[h] for h in handles)]
     remedy = f"convert by {' or '.join(found)}, which has a neuron for it; or {refusal.remedy}"
     return Refusal(refusal.reason, remedy) if found else refusal
 

@@ -129,9 +129,9 @@ def choose(measured: Iterable[Record], cell: Cell) -> Candidate:
             f"call rheobase.reproduction.select for {cell.name} first"
         )
     scores: dict[Candidate, list[float]] = {}
-    fullest = max(map(_length, found))
+    fullest = max(map(_fullness, found))
     for r in found:
-        if _length(r) == fullest:
+        if _fullness(r) == fullest:
             score = fmean(r.accuracy[t] for t in STEPS if t in r.accuracy)
             scores.setdefault(Candidate(**r.extra["candidate"]), []).append(score)
     # Among equals the nearest to the paper's own.
@@ -139,6 +139,6 @@ def choose(measured: Iterable[Record], cell: Cell) -> Candidate:
     return max(ordered, key=lambda candidate: fmean(scores[candidate]))
 
 
-def _length(record: Record) -> tuple[int, int]:
+def _fullness(record: Record) -> tuple[int, int]:
     """How near a training came to the full one: its epochs, and how little else was cut."""
     return record.epochs, -len(record.shortened)

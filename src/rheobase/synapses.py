@@ -88,7 +88,7 @@ class _Connections:
 
     def count_fan_out(self, node: fx.Node) -> Tensor:
         """How many synapses each value of a node reaches."""
-        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller is in
+        with torch.inference_mode(False):  # which lets gradients flow, whatever the caller is in
             ones = torch.ones(1, *self.shapes[node], dtype=torch.float64, device="cpu", requires_grad=True)
             total = self.reach(node, ones)
             gradient = torch.autograd.grad(total, ones, allow_unused=True)[0] if total.requires_grad else None

@@ -61,7 +61,7 @@ class Method(ABC):
     """Whether a long run under a constant current approaches the rate twin."""
 
     handles: ClassVar[tuple[str, ...]] = ()
-    """The nonlinearities other than ReLU that it has neurons for: names that `rules.SMOOTH` knows."""
+    """The nonlinearities other than ReLU that it has neurons for: names that `rules.HANDLED` knows."""
 
     @classmethod
     def example(cls) -> "Method":

@@ -113,7 +113,7 @@ class Calibration(Method):
         with display("calibrating", len(conversion.snn.sites)) as bar:
             for site in conversion.snn.sites:
                 if self.pipeline == "advanced":
-                    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller is in
+                    with torch.inference_mode(False):  # which lets gradients flow, whatever the caller is in
                         self._fit_weights(conversion, site)
                 for _ in range(self.rounds):
                     correct = correct_bias if self.pipeline == "light" else correct_potential

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from rheobase.lowering import Rule
 from rheobase.rules import arithmetic, layers, removed, shapes  # noqa: F401 - they register their rules
 from rheobase.rules.registry import RULES
-from rheobase.rules.sites import SMOOTH
+from rheobase.rules.sites import HANDLED
 
-__all__ = ["RULES", "SMOOTH", "rules_with"]
+__all__ = ["HANDLED", "RULES", "rules_with"]
 
 
 def rules_with(handles: Sequence[str]) -> dict[str, Rule]:
     """All rules, and those of the named nonlinearities."""
-    return RULES | {name: rule for handled in handles for name, rule in SMOOTH[handled].items()}
+    return RULES | {name: rule for handled in handles for name, rule in HANDLED[handled].items()}

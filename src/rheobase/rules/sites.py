@@ -30,6 +30,14 @@ def _activation_module(call: Call, x: fx.Node, module: Activation) -> fx.Node:
     return call.site(x, copy.deepcopy(module), module.bound, False)
 
 
+@rule("RateNorm")
+def _rate_norm(call: Call, x: fx.Node, module: Activation) -> fx.Node:
+    raise Refusal(
+        "a rate norm layer divides by its threshold, which only rnl makes a neuron of",
+        "convert by rnl, or train the plain network for another method",
+    )
+
+
 @rule("relu", "relu_")
 def _relu(call: Call, x: fx.Node, inplace: bool = False) -> fx.Node:
     return call.site(x, Rectifier(), None, inplace or call.in_place)
@@ -83,7 +91,7 @@ def _lower_gelu(call: Call, x: fx.Node, module: nn.GELU | None = None, approxima
     return call.site(x, Smooth("gelu-tanh" if approximate == "tanh" else "gelu"), None, False)
 
 
-SMOOTH: dict[str, dict[str, Rule]] = {
+HANDLED: dict[str, dict[str, Rule]] = {
     "silu": _smooth("silu"),
     "sigmoid": _smooth("sigmoid"),
     "gelu": {"gelu": _lower_gelu, "GELU": _lower_gelu},
