@@ -62,17 +62,43 @@ class SpikeTime(Surrogate):
 
 
 class _Fire(torch.autograd.Function):
-    """1 where u reaches the threshold, with a slope given from outside."""
+    """Integrate and fire over a chunk of steps, with a surrogate's slopes for the way back."""
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, fired: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        return fired.to(u.dtype)
+    def forward(
+        ctx: Any,
+        current_TB: Tensor,
+        membrane: Tensor,
+        last: Tensor,
+        neuron: IntegrateFire,
+        surrogate: Surrogate,
+        before: int,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        theta = along_channels(neuron.threshold, membrane.dim())
+        last = last.clone()
+        potentials_TB, ages_TB = torch.empty_like(current_TB), torch.empty_like(current_TB)
+        fired_TB = torch.empty_like(current_TB, dtype=torch.bool)
+        for t, current in enumerate(current_TB):
+            u = torch.add(membrane, current, out=potentials_TB[t])
+            fired = (torch.gt if neuron.strict else torch.ge)(u, theta, out=fired_TB[t])
+            torch.sub(before + t, last, out=ages_TB[t])
+            last.masked_fill_(fired, before + t)
+            membrane = torch.where(fired, u - theta if neuron.reset == "subtract" else 0, u)
+        slopes_TB = surrogate.slope(potentials_TB / theta - 1, ages_TB) / theta
+        ctx.save_for_backward(slopes_TB, *([fired_TB] if neuron.reset == "zero" else []))
+        ctx.mark_non_differentiable(last)
+        return fired_TB.to(current_TB.dtype), membrane, last
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (slope,) = ctx.saved_tensors
-        return gradients[0] * slope, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        from_spikes_TB, later, _ = gradients  # `later`: by way of the membrane, from the steps after
+        slopes_TB, *resets = ctx.saved_tensors
+        to_current_TB = torch.empty_like(slopes_TB)
+        for t in reversed(range(len(slopes_TB))):
+            if resets:
+                later = later.masked_fill(resets[0][t], 0)
+            later = torch.addcmul(later, from_spikes_TB[t], slopes_TB[t], out=to_current_TB[t])
+        return to_current_TB, later, None, None, None, None
 
 
 State = dict[str, Tensor]
@@ -194,16 +220,9 @@ class _Unrolled:
         neuron = self.snn.neuron(site)
         assert isinstance(neuron, IntegrateFire)
         membrane, last = after[f"{site}/membrane"], after[f"{site}/fired"]
-        theta = along_channels(neuron.threshold, membrane.dim())
-        spikes = []
-        for t, current in enumerate(current_TB, start=before):
-            u = membrane + current
-            with torch.no_grad():
-                fired = u > theta if neuron.strict else u >= theta
-                slope = self.surrogate.slope(u / theta - 1, t - last) / theta
-                last = last.masked_fill(fired, t)
-            spikes.append(_Fire.apply(u, fired, slope))  # type: ignore[no-untyped-call]
-            membrane = torch.where(fired, u - theta if neuron.reset == "subtract" else 0, u)
-        after[f"{site}/membrane"], after[f"{site}/fired"] = membrane, last
+        fired: tuple[Tensor, Tensor, Tensor] = _Fire.apply(  # type: ignore[no-untyped-call]
+            current_TB, membrane, last, neuron, self.surrogate, before
+        )
+        spikes_TB, after[f"{site}/membrane"], after[f"{site}/fired"] = fired
         factor = along_channels(neuron.amplitude, membrane.dim()) * self.masks.get(site, 1.0)
-        return (torch.stack(spikes) * factor).flatten(0, 1)
+        return (spikes_TB * factor).flatten(0, 1)
