@@ -210,17 +210,28 @@ def test_without_triton_it_is_slower_and_says_so(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_whole_numbers_that_go_through_memory_give_the_same_spikes(
-    name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("profile", ["exact", "int8"])
+def test_steps_weighed_side_by_side_give_the_same_spikes(
+    name: str, profile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    snn, x = network(name), images(2)
-    here = simulate(snn, x, 6, profile="int8")
-    monkeypatch.setattr(Layer, "_advance_fused", Layer._advance_whole_numbers)
-    there = simulate(snn.to(GPU), x.to(GPU), 6, profile="int8")
+    snn, x = network(name, grid=profile == "exact"), images(2)
+    here = simulate(snn, x, 6, profile=profile)
+    monkeypatch.setattr(Layer, "_advance_fused", Layer._advance_side_by_side)
+    there = simulate(snn.to(GPU), x.to(GPU), 6, profile=profile)
     for site in snn.sites:
         assert torch.equal(there.spikes[site].cpu(), here.spikes[site]), site
     # The read-out is in single precision, whose sums come in another order there.
     torch.testing.assert_close(there.logits.cpu(), here.logits)
+
+
+@pytest.mark.parametrize("profile", ["exact", "int8"])
+def test_one_image_is_run_many_steps_at_a_time(profile: str) -> None:
+    snn, x = network("resnet20", grid=profile == "exact"), images(1)
+    here = simulate(snn, x, 40, profile=profile)
+    there = simulate(snn.to(GPU), x.to(GPU), 40, profile=profile)
+    assert there.chunk == (1, 40)
+    for site in snn.sites:
+        assert torch.equal(there.spikes[site].cpu(), here.spikes[site]), site
 
 
 class StopError(Exception):

@@ -262,9 +262,10 @@ class Blocks(nn.Module):
         return y
 
 
+@pytest.mark.parametrize("way", ["_advance_fused", "_advance_side_by_side"])
 @pytest.mark.parametrize("profile", ["exact", "fast", "int8"])
 def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
-    profile: str, monkeypatch: pytest.MonkeyPatch
+    profile: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole engine as on a GPU, by Triton's interpreter: shortcuts, residuals, strides, few channels."""
     pytest.importorskip("triton")
@@ -279,6 +280,7 @@ def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
         "rheobase.simulation.find_profile", lambda name, _: find_profile(name, torch.device("cuda"))
     )
     monkeypatch.setattr(Simulator, "_fuses", lambda *_: True)
+    monkeypatch.setattr(Layer, "_find_ways", lambda self, _: {"": getattr(self, way)})
     run = simulate(snn, x, 3, chunk=2, profile=profile)
     plan = Simulator(snn, x, 3, profile=profile).plan
     fused = [step.operation for step in plan.steps if isinstance(step.operation, Layer)]
@@ -412,22 +414,31 @@ def test_currents_first_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "name", sorted(set(FAMILIES) - {"Depthwise", "OneDimensional", "Shuffled", "Transposed"})
 )
-@pytest.mark.parametrize("chunk", [None, 3])
-def test_whole_numbers_may_go_through_memory(
-    name: str, chunk: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The way for a few samples, which only a GPU has a choice of: the same spikes, whichever is taken."""
+@pytest.mark.parametrize("profile", ["int8", "fast"])
+def test_steps_may_be_weighed_side_by_side(name: str, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way for a few samples, which only a GPU takes: in whole numbers the spikes are the same."""
     snn, x = converted(name), inputs(3)
-    fused = simulate(snn, x, 7, profile="int8")
+    fused = simulate(snn, x, 7, profile=profile)
     taken: list[int] = []
+    fire = Layer._fire_fused
 
-    def advance(self: Layer, *given: Tensor) -> None:
-        taken.append(len(given[0]))
-        Layer._advance_whole_numbers(self, *given)
+    def watch(self: Layer, *given: Tensor) -> None:
+        taken.append(given[0].shape[1])
+        fire(self, *given)
 
-    monkeypatch.setattr(Layer, "_advance_fused", advance)
-    through_memory = simulate(snn, x, 7, profile="int8", chunk=chunk)
-    assert taken
-    assert torch.equal(through_memory.logits, fused.logits)
+    monkeypatch.setattr(Layer, "_advance_fused", Layer._advance_side_by_side)
+    monkeypatch.setattr(Layer, "_fire_fused", watch)
+    whole = simulate(snn, x, 7, profile=profile)
+    assert set(taken) == {3 * 7}
+    chunks = simulate(snn, x, 7, profile=profile, chunk=3)
+    monkeypatch.setattr("rheobase.layers._OWN_PIECE", 2 * 3 * 8 * 8 * 8)
+    pieces = simulate(snn, x, 7, profile=profile)
+    assert min(taken) < 3 * 7
     for site in snn.sites:
-        assert torch.equal(through_memory.spikes[site], fused.spikes[site])
+        if profile == "int8":
+            assert torch.equal(whole.spikes[site], fused.spikes[site])
+        else:
+            torch.testing.assert_close(whole.spikes[site], fused.spikes[site], rtol=0.05, atol=5)
+        assert torch.equal(chunks.spikes[site], whole.spikes[site])
+        assert torch.equal(pieces.spikes[site], whole.spikes[site])
+    assert torch.equal(pieces.logits, whole.logits)

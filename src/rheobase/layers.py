@@ -23,11 +23,14 @@ from rheobase.weights import memory_format
 
 Synapse = nn.Conv2d | nn.Linear
 
-# Currents at a time, where they go to memory at all.
-_PIECE = 1 << 25
+# Currents at a time, where they go to memory at all: those of the library's kernels, and of our own.
+_PIECE, _OWN_PIECE = 1 << 25, 1 << 22
 
-# Spikes up to which whole-number currents may go there: more keep a GPU busy as it is.
-_FEW = 1 << 22
+# Neurons up to which whole-number currents may go there: more keep a GPU busy as it is.
+_FEW = 1 << 18
+
+# Pixels up to which single-precision currents do, whatever the batch.
+_SMALL_IMAGE = 64
 
 
 @dataclass(frozen=True)
@@ -165,17 +168,26 @@ class Layer(nn.Module):
         elif added is not None and self.scale is None:
             gain = None if self.gain is None else self._broadcast(self.gain, membrane)
             added = self.profile.current(added, gain)
-        ways = {"fused": self._advance_fused}
-        if spikes_TB.is_cuda and self.profile.splits:
-            ways["currents first"] = self._advance_unfused
-        elif spikes_TB.is_cuda and self.profile.name == "int8" and out_TB.numel() <= _FEW:
-            ways["currents first"] = self._advance_whole_numbers
+        ways = self._find_ways(membrane)
         trials = {
             name: lambda way=way: way(spikes_TB, added, membrane.clone(), out_TB, None)
             for name, way in ways.items()
         }
         way = ways[choose(self._describe(spikes_TB, added), trials, membrane.device)]
         way(spikes_TB, added, membrane, out_TB, totals_TB)
+
+    def _find_ways(self, membrane: Tensor) -> dict[str, Callable[..., None]]:
+        """The ways to fire that the profile leaves open: one whose results depend on the way has just one."""
+        ways: dict[str, Callable[..., None]] = {"fused": self._advance_fused}
+        if not membrane.is_cuda:
+            return ways
+        if self.profile.splits:
+            return ways | {"currents first": self._advance_unfused}
+        if membrane.is_floating_point():
+            small = membrane[0, 0].numel() <= _SMALL_IMAGE
+            return {"side by side": self._advance_side_by_side} if small else ways
+        few = membrane.numel() <= _FEW
+        return ways | ({"side by side": self._advance_side_by_side} if few else {})
 
     def _advance_fused(
         self,
@@ -230,7 +242,7 @@ class Layer(nn.Module):
                 current_TB += (more * factor).to(current_TB.dtype)
             self._scan(current_TB, membrane, out_TB[steps], None if totals_TB is None else totals_TB[steps])
 
-    def _advance_whole_numbers(
+    def _advance_side_by_side(
         self,
         spikes_TB: Tensor,
         added: Tensor | None,
@@ -238,30 +250,35 @@ class Layer(nn.Module):
         out_TB: Tensor,
         totals_TB: Tensor | None,
     ) -> None:
-        """As fused, bit for bit, but all steps side by side: a few samples alone leave a GPU idle.
+        """As fused, but steps do not wait for each other: a few samples alone leave a GPU idle.
 
-        The fused kernel computes the currents, as potentials of neurons that never fire; a scan of doubles,
-        which hold them exactly, then does the firing.
+        The fused kernel computes the currents, as potentials of neurons that never fire; a scan then does
+        the firing. Whole numbers are scanned as doubles, which hold them exactly: the spikes are the same bit
+        for bit. In single precision the potential is added last instead of first, which rounds otherwise.
         """
-        T, B = out_TB.shape[:2]
-
-        def side_by_side(x_TB: Tensor) -> Tensor:
-            form = memory_format(x_TB[0])
-            return x_TB.flatten(0, 1).contiguous(memory_format=form)[None]
-
-        if added is not None:
-            constant = added.dim() == membrane.dim()
-            added = side_by_side(added.expand(T, *added.shape) if constant else added)
-        form = memory_format(membrane)
-        current = torch.empty(
-            (T * B, *membrane.shape[1:]), dtype=membrane.dtype, device=membrane.device, memory_format=form
-        ).zero_()
-        never = torch.full_like(self.threshold, torch.iinfo(self.threshold.dtype).max)
-        out = out_TB.view(1, T * B, *out_TB.shape[2:])
-        self._fire_fused(side_by_side(spikes_TB), added, current, out, never)
-        potential = membrane.double()
-        self._scan(current.view(out_TB.shape).double(), potential, out_TB, totals_TB)
-        membrane.copy_(potential)
+        whole = not membrane.is_floating_point()
+        potential = membrane.double() if whole else membrane
+        info = torch.iinfo(self.threshold.dtype) if whole else torch.finfo(self.threshold.dtype)
+        never = torch.full_like(self.threshold, info.max)
+        constant = added is not None and added.dim() == membrane.dim()
+        piece = max(1, _OWN_PIECE // membrane.numel())
+        for begin in range(0, len(out_TB), piece):
+            steps = slice(begin, begin + piece)
+            out = out_TB[steps]
+            more = None
+            if added is not None:
+                more = _side_by_side(added.expand(len(out), *added.shape) if constant else added[steps])
+            current = torch.empty(
+                (len(out) * len(membrane), *membrane.shape[1:]),
+                dtype=membrane.dtype,
+                device=membrane.device,
+                memory_format=memory_format(membrane),
+            ).zero_()
+            self._fire_fused(_side_by_side(spikes_TB[steps]), more, current, _side_by_side(out), never)
+            current_TB = current.view(out.shape).to(potential.dtype)
+            self._scan(current_TB, potential, out, None if totals_TB is None else totals_TB[steps])
+        if whole:
+            membrane.copy_(potential)
 
     def _scan(self, current_TB: Tensor, membrane: Tensor, out_TB: Tensor, totals_TB: Tensor | None) -> None:
         """Fill the spikes for currents that went to memory, and move the membrane on."""
@@ -287,11 +304,13 @@ class Layer(nn.Module):
         return current.view(*spikes_TB.shape[:2], *current.shape[1:])
 
     def _describe(self, spikes_TB: Tensor, added: Tensor | None) -> str:
-        """What decides which way is the faster one; the number of steps does not."""
+        """What decides which way is the faster one; the number of steps only by its order."""
+        steps = 1 << (len(spikes_TB) - 1).bit_length()
         kernel = "x".join(map(str, self.weight.shape))
         stride = getattr(self.synapse, "stride", (1,))[0]
         more = "" if added is None else f" + {str(added.dtype)[6:]}"
-        return f"{self.profile.name} {kernel} by {stride} on {'x'.join(map(str, spikes_TB.shape[1:]))}{more}"
+        shape = "x".join(map(str, (steps, *spikes_TB.shape[1:])))
+        return f"{self.profile.name} {kernel} by {stride} on {shape}{more}"
 
     @staticmethod
     def _broadcast(values: Tensor, membrane: Tensor) -> Tensor:
@@ -299,3 +318,8 @@ class Layer(nn.Module):
 
     def extra_repr(self) -> str:
         return f"profile={self.profile.name}"
+
+
+def _side_by_side(x_TB: Tensor) -> Tensor:
+    """(T, B, ...) as one step of T·B samples, in the same memory where it lies there in that order."""
+    return x_TB.flatten(0, 1).contiguous(memory_format=memory_format(x_TB[0]))[None]

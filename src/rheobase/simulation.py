@@ -32,8 +32,9 @@ __all__ = ["Probe", "Run", "Simulator", "simulate"]
 # Who leaves is known at the end of a chunk: short ones waste few steps, long ones cost fewer calls.
 _EXIT_CHUNK = 8
 
-# Longer chunks on a GPU hardly save time, and would make memory grow with the number of steps up to the cap.
-_GPU_CHUNK = 16
+# Longer chunks on a GPU hardly save time, and would make memory grow with the number of steps up to the cap;
+# but where a batch is small, it takes more steps to keep the device busy.
+_GPU_CHUNK, _GPU_SAMPLES = 16, 2048
 
 DEFAULT_MEMORY = {"cpu": 96 * 2**20, "cuda": 4 * 2**30}
 
@@ -307,7 +308,8 @@ class Simulator:
 
     def _cut(self, B: int, exit: Exit | None) -> tuple[int, int]:
         """How many samples and steps to simulate at a time."""
-        steps = min(self.steps, _GPU_CHUNK) if self.snn.device.type == "cuda" else self.steps
+        on_gpu = self.snn.device.type == "cuda"
+        steps = min(self.steps, max(_GPU_CHUNK, _GPU_SAMPLES // B)) if on_gpu else self.steps
         # Who has left in a chunk is known at its end, and only then whose spikes count.
         samples, fitting = self.plan.fit(B, steps, self.memory, keep_spikes=exit is not None)
         chunk = self.chunk
