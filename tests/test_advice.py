@@ -200,6 +200,7 @@ class Terminal(io.StringIO):
 def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
     with pytest.raises(ValueError, match="an empty budget"):
         Budget()
+    assert str(Budget(steps=1, joules=0.5)) == "1 step and 0.5 J"
     with pytest.raises(ValueError, match="whole number"):
         Budget(steps=0)
     with pytest.raises(ValueError, match="at least 0"):
@@ -216,3 +217,5 @@ def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
     with pytest.raises(ValueError, match="no method can convert this model") as refused:
         ask(smooth, digits.train.take(20), Budget(steps=4))
     assert "Mish" in str(refused.value)
+    with pytest.raises(ValueError, match="could not run on an example input"):
+        ask(trained, torch.rand(8, 1, 8, 8, dtype=torch.float64), Budget(steps=4))

@@ -288,6 +288,7 @@ def test_normalise_takes_out_mean_and_deviation(normalise):
     ours = normalise(images)
     assert ours.dtype == torch.float32
     torch.testing.assert_close(ours.double(), (images.double() / 255 - mean) / std, atol=2e-6, rtol=0)
+    assert torch.equal(Normalise(list(normalise.mean), np.array(normalise.std))(images), ours)
 
 
 def test_normalise_refuses_what_it_cannot_mean():

@@ -218,7 +218,7 @@ class TestReplacing:
             raise OSError(errno.ENOSPC, "no space")
 
         monkeypatch.setattr(os, failing, fail)
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(OSError, match=rf"{saved.name} cannot be written \(no space\)"):
             save_weights(network(), saved)
         assert saved.read_bytes() == old
         assert list(saved.parent.iterdir()) == [saved]

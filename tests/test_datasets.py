@@ -90,8 +90,11 @@ def test_to_moves_both_tensors() -> None:
         ({"images": torch.zeros(10, 4, 4, dtype=torch.uint8)}, r"\(N, C, H, W\)"),
         ({"labels": torch.zeros(9, dtype=torch.int64)}, "one per image"),
         ({"labels": torch.zeros(10)}, "must be int64"),
-        ({"mean": (0.5,)}, "as many means"),
+        ({"mean": (0.5,)}, "as many finite means"),
         ({"std": (1.0, 0.0, 1.0)}, "positive"),
+        ({"mean": (0.5, float("nan"), 0.5)}, "as many finite means"),
+        ({"std": (0.5, float("inf"), 0.5)}, "finite means and positive stds"),
+        ({"labels": torch.zeros(10, dtype=torch.int64, device="meta")}, "one device, got cpu and meta"),
     ],
 )
 def test_a_split_checks_its_parts(change: dict[str, object], message: str) -> None:

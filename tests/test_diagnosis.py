@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Constant, Gaussian, Half, Uniform, Zero, convert, datasets, evaluate, runs, simulate
+from rheobase import (
+    Constant,
+    Gaussian,
+    Half,
+    Uniform,
+    Zero,
+    convert,
+    datasets,
+    evaluate,
+    runs,
+    simulate,
+    simulation,
+)
 from rheobase.coding import Poisson
 from rheobase.comparison import activations
 from rheobase.diagnosis import PARTS, Diagnosis, diagnose, remedies
@@ -20,9 +32,11 @@ from rheobase.diagnosis.closed_form import bound_spikes, count_spikes, even_outp
 from rheobase.diagnosis.findings import find
 from rheobase.diagnosis.observation import capture_original, observe
 from rheobase.diagnosis.parts import split_error
+from rheobase.methods import few_spikes
 from rheobase.neurons import Coefficients, FewSpikes, IntegrateFire
 from rheobase.reports.diagnosis_sections import remedies_section
 from rheobase.runs import RunRecord
+from rheobase.schedule import schedule
 from rheobase.snn import SNN
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -229,9 +243,60 @@ def test_findings_name_what_helps(trained: nn.Module, digits: datasets.Dataset) 
     text = str(result)
     assert "1. site" in text
     assert all(site in text for site in snn.sites)
-    assert any(r.what.startswith("percentile") for r in result.remedies)
+    assert any(r.what == "robust-norm with percentile 99 instead of max-norm" for r in result.remedies)
     assert any(r.what == "a threshold for each channel" for r in result.remedies)
     assert any("steps" in r.what and r.steps == 24 for r in result.remedies)
+
+
+def test_a_batch_that_is_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = build("IdentitySkip"), inputs(7)
+    snn = convert(model, "max-norm", x, initial=Uniform(0.0, 1.0), coding=Poisson(scale=5.0))
+    whole = diagnose(model, snn, x, 5, remedies=False)
+    assert simulate(snn, x, 5).chunk[0] == 7
+    plan = schedule(snn, x)
+    monkeypatch.setitem(simulation.DEFAULT_MEMORY, "cpu", 3 * (plan.fixed_bytes + 5 * plan.moving_bytes))
+    assert simulate(snn, x, 5).chunk[0] < 7
+    assert diagnose(model, snn, x, 5, remedies=False).sites == whole.sites
+
+
+def names_of_remedies(snn: SNN, model: nn.Module, x: Tensor, steps: int) -> set[str]:
+    return {r.what for r in diagnose(model, snn, x, steps, progress=False).remedies}
+
+
+def test_remedies_change_one_thing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = build("Plain"), inputs(8)
+    asked: list[tuple[Any, Any]] = []
+
+    def note(ann: nn.Module, method: Any, *given: Any, **options: Any) -> SNN:
+        asked.append((method, options["initial"]))
+        return convert(ann, method, *given, **options)
+
+    monkeypatch.setattr(remedies, "convert", note)
+    start = Uniform(0.25, 0.75, seed=3)
+    snn = convert(model, "robust-norm", x, percentile=99, per_channel=True, initial=start)
+    names = names_of_remedies(snn, model, x, 4)
+    assert {n for n in names if "percentile" in n} == {
+        f"percentile {p} instead of 99" for p in (99.9, 99.99, 100)
+    }
+    assert all(method.per_channel and initial == start for method, initial in asked)
+    asked.clear()
+    names = names_of_remedies(convert(model, "hwang", x, steps=4), model, x, 8)
+    assert "start half instead of searched(4)" in names
+    assert "converted for 8 steps instead of 4" in names
+    # A start that belongs to the method is searched anew for its steps, and goes along to another method.
+    assert all(i is None if m.name == "hwang" else str(i) == "searched(4)" for m, i in asked)
+    names = names_of_remedies(convert(model, "diehl", x, coding="constant"), model, x, 4)
+    assert "robust-norm with a threshold for each channel instead of diehl" in names
+
+
+def test_a_method_that_cannot_be_had_again_is_left_out() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(8, 4), nn.SiLU(), nn.Linear(4, 3)).eval()
+    x = torch.rand(6, 8)
+    table = max((t for t in few_spikes.tables() if t.function == "silu"), key=lambda t: t.steps)
+    snn = convert(model, "few-spikes", x, steps=table.steps, tables=(table,))
+    assert remedies.method_of(convert(model, "few-spikes", x, steps=table.steps)) is not None
+    assert remedies.method_of(snn) is None
+    assert diagnose(model, snn, x, table.steps, progress=False).samples == 6
 
 
 def test_an_interrupted_diagnosis_keeps_what_is_done(
@@ -289,6 +354,8 @@ def test_another_model_is_refused(trained: nn.Module, digits: datasets.Dataset) 
         diagnose(wider, narrow, data, 4)
     with pytest.raises(TypeError, match="expected a spiking network"):
         diagnose(snn, trained, data, 4)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="steps must be a whole number"):
+        diagnose(trained, snn, data, 2.5)  # type: ignore[arg-type]
 
 
 def test_more_steps_must_gain_clearly_more_than_what_is_free() -> None:

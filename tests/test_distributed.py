@@ -20,7 +20,7 @@ from torch import nn
 
 from rheobase import Patience, Uniform, convert, evaluate, records
 from rheobase.activations import Clip
-from rheobase.checkpoints import load_weights, save_weights
+from rheobase.checkpoints import load_weights, read, save_weights
 from rheobase.datasets import Split
 from rheobase.evaluation import Evaluation
 from rheobase.journal import Epoch
@@ -82,6 +82,15 @@ def test_the_weights_are_those_of_one_process_with_the_joint_batch(folder: Path)
         load_weights(together, folder / f"rank{rank}.safetensors")
         close(together, expected)
         assert not torch.equal(together[0].weight, network()[0].weight)
+
+
+def test_all_end_with_one_network_and_its_statistics(folder: Path) -> None:
+    assert statuses(folder, "learn_statistics") == [0, 0]
+    first, second = (read(folder / f"norms{rank}.safetensors")[0] for rank in range(2))
+    saved = read(folder / "norms.safetensors")[0]
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name])
+        assert torch.equal(tensor, saved[f"model.{name}"])
 
 
 def test_the_history_is_joint(folder: Path) -> None:
@@ -211,6 +220,12 @@ def learn(rank: int, folder: Path) -> None:
     save_weights(trained.model, folder / f"rank{rank}.safetensors")
 
 
+def learn_statistics(rank: int, folder: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), Clip(), nn.Flatten(), nn.Linear(64, 4))
+    trained = train(model, images(), RECIPE, checkpoint=folder / "norms.safetensors", progress=False)
+    save_weights(trained.model, folder / f"norms{rank}.safetensors")
+
+
 def run_in_spikes(rank: int, folder: Path) -> None:
     found = {}
     for batch_size in (7, 100, 1000):
@@ -290,5 +305,5 @@ def do_together(job: Callable[[int, Path], None], folder: Path, count: int = 2) 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     alone()
-    for job in (learn, run_in_spikes, die, disagree, reproduce_together, type_together):
+    for job in (learn, learn_statistics, run_in_spikes, die, disagree, reproduce_together, type_together):
         do_together(job, Path(sys.argv[1]))

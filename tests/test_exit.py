@@ -11,7 +11,7 @@ from families import FAMILIES, build, inputs
 from rheobase import Half, Uniform, convert, datasets, evaluate, simulate
 from rheobase.coding import Poisson
 from rheobase.energy import CMOS_45NM
-from rheobase.exit import Confidence, Exit, Margin, Patience
+from rheobase.exit import Confidence, Exit, Margin, Patience, fitting
 from rheobase.exit.fitting import compare_exit, fit_exit, trade_off
 from rheobase.schedule import schedule
 from rheobase.snn import SNN
@@ -200,6 +200,12 @@ def test_the_trade_off_is_what_an_evaluation_measures() -> None:
     unlabelled = trade_off(snn, x, Margin, steps=T)
     assert unlabelled[0].accuracy == 100
     assert all(p.accuracy == pytest.approx(100 - p.spoiled) for p in unlabelled)
+
+
+def test_levels_of_more_scores_than_single_precision_can_number() -> None:
+    scores = torch.arange(2**24 + 4, dtype=torch.float64)
+    levels = fitting._levels(scores[None])
+    assert (levels[0], levels[-1], len(levels)) == (0, len(scores) - 1, 256)
 
 
 def test_bad_requests() -> None:

@@ -434,3 +434,5 @@ def test_coverage_counts_neurons_and_operations() -> None:
     assert "3 sites" in str(coverage)
     refused = inspect(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.GELU()), inputs(), show=False)
     assert str(refused).endswith("1 call refuses: the model cannot be converted until this is changed.")
+    with pytest.raises(TypeError, match="must be one tensor, got NoneType"):
+        inspect(build("Plain"), None, show=False)  # type: ignore[arg-type]

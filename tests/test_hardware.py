@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from families import build, inputs
-from rheobase import Half, convert, datasets
+from rheobase import Half, convert, datasets, simulate, simulation
 from rheobase.coding import Poisson
 from rheobase.hardware import TARGETS, fit, lava, targets
 from rheobase.hardware.layers import bits_for, device_memory, layers_of
@@ -19,6 +19,7 @@ from rheobase.hardware.measuring import largest_membranes
 from rheobase.nir.canonical import canonicalise
 from rheobase.nir.draft import Draft
 from rheobase.nir.golden import run
+from rheobase.schedule import schedule
 from rheobase.snn import SNN
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -97,18 +98,17 @@ class TestWholeNumbers:
             assert all(f"not checked: {what}" in str(result) for what in result.unchecked)
             assert result.source in str(result)
 
-    @pytest.mark.parametrize("chunk", [None, 3])
-    def test_membranes_are_measured(self, chunk: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-        from rheobase.hardware import measuring
-
+    @pytest.mark.parametrize("samples", [4, 2, 1])
+    def test_membranes_are_measured(self, samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
         snn = converted(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 3, 3), nn.ReLU(), coding=None)
         for neuron in snn.neurons.values():
             neuron.threshold.fill_(1.0)
-        if chunk:
-            whole = measuring.simulate
-            monkeypatch.setattr(measuring, "simulate", lambda *a, **k: whole(*a, **k, chunk=chunk))
         x = torch.rand(4, 2, 16, 16) * 3
         spikes = run(snn, x, 10)
+        plan = schedule(snn, x)
+        room = samples * (plan.fixed_bytes + 8 * plan.moving_bytes)  # of ten steps
+        monkeypatch.setitem(simulation.DEFAULT_MEMORY, "cpu", room)
+        assert simulate(snn, x, 10).chunk[0] == samples
         first, second = snn.sites
         expected = {}
         for site, signal in ((first, x[:, None].expand(-1, 10, -1, -1, -1)), (second, spikes[first].float())):
@@ -119,7 +119,7 @@ class TestWholeNumbers:
                 largest = max(largest, v.abs().max().item())
                 v = v - spikes[site][:, t].float()
             expected[site] = max(largest, v.abs().max().item())
-        assert largest_membranes(snn, [x[:3], x[3:]], 10) == pytest.approx(expected, rel=1e-5)
+        assert largest_membranes(snn, [x], 10) == pytest.approx(expected, rel=1e-5)
 
 
 class Branches(nn.Module):
@@ -255,6 +255,11 @@ def test_what_no_hardware_here_has_is_named(target: str) -> None:
     assert all(v.remedy == "train with average pools" for v in result.violations)
     assert result.after is None
     assert len(result.before) == 4
+
+
+def test_what_is_no_spiking_network() -> None:
+    with pytest.raises(TypeError, match="expected a spiking network"):
+        fit(build("Plain"), "loihi", (inputs(2), torch.zeros(2, dtype=torch.int64)))  # type: ignore[arg-type]
 
 
 def test_data_without_labels() -> None:

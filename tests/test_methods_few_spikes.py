@@ -110,6 +110,11 @@ def test_it_runs_its_steps_all_at_once_or_not_at_all(trained, digits) -> None:
         neuron.advance(torch.zeros(1, 2), torch.zeros(1, 2), 3)
 
 
+def test_starts_are_searched_for_runs_of_its_length(trained, digits) -> None:
+    with pytest.raises(ValueError, match="after all 6 of theirs: search with steps=6"):
+        convert(trained, "few-spikes", digits.train.take(32), steps=6, initial="searched:4")
+
+
 def test_evaluation_has_its_one_answer_at_the_end(trained, digits) -> None:
     snn = convert(trained, "few-spikes", images(digits, 64), steps=6)
     result = evaluate(snn, digits.test, 6, progress=False)

@@ -179,6 +179,16 @@ def test_loading_draws_no_random_numbers_and_gives_a_network_that_can_be_trained
     assert all(weight.grad is not None for weight in prepared.parameters())
 
 
+@pytest.mark.parametrize("around", [torch.device("meta"), torch.inference_mode()])
+def test_a_network_is_read_alike_whatever_the_caller_is_in(around: Any, tmp_path: Path) -> None:
+    path = export(Depthwise(), 16, tmp_path / "model.onnx", dynamo=False)
+    with around:
+        network = load_onnx(path)
+    x = torch.rand(2, 3, 16, 16)
+    assert torch.equal(network(x), load_onnx(path)(x))
+    network(x).sum().backward()
+
+
 # Single operators
 
 
@@ -218,6 +228,7 @@ OPERATORS: dict[str, tuple[Any, ...]] = {
         one("Clip", "low", "high"), {"low": np.zeros(1, np.float32), "high": np.ones(1, np.float32)},
     ),
     "clip, old": (one("Clip", min=0.0, max=6.0), {}, ("batch", 4), 10),
+    "clip, as PyTorch writes clamp(min=0)": (one("Max", "zero"), {"zero": np.float32(0)}),
     "average": (one("AveragePool", kernel_shape=[2, 2], strides=[2, 2]), {}),
     "average, padded": (one("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), {}),
     "average, zeros counted": (
@@ -302,6 +313,19 @@ def test_arithmetic_on_shapes_leaves_no_trace(tmp_path: Path) -> None:
     assert [type(part) for part in load_onnx(path).children()] == [nn.Flatten]
 
 
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE])
+def test_weights_cast_by_a_node_are_read_in_the_precision_of_the_input(kind: int, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["w"], ["weight"], to=kind),
+        helper.make_node("Cast", ["x"], ["signal"], to=kind),
+        helper.make_node("Conv", ["signal", "weight"], ["result"]),
+        helper.make_node("Cast", ["result"], ["y"], to=TensorProto.FLOAT),
+    ]
+    network = load_onnx(write(tmp_path / "cast.onnx", nodes, W))
+    x = torch.randn(2, 4, 6, 6)
+    torch.testing.assert_close(network(x), F.conv2d(x, torch.from_numpy(W["w"])), rtol=0.05, atol=0.1)
+
+
 def test_modules_bear_the_names_of_nodes(tmp_path: Path) -> None:
     names = ["/block.0/Relu", "block-0/Relu", "3", "class", "forward", "", "graph", "meta", "code"]
     values = ["x", *(f"v{i}" for i in range(len(names) - 1)), "y"]
@@ -341,6 +365,18 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "mixes samples": (one("Reshape", "to"), {"to": integers(-1, 12)}),
     "over the batch": (one("ReduceMean", "axes"), {"axes": integers(0)}),
     "along the batch": (one("Concat", "x", axis=0), {}),
+    "a step of 2": (
+        one("Slice", "from", "to", "axes", "step"),
+        {"from": integers(0), "to": integers(6), "axes": integers(2), "step": integers(2)},
+    ),
+    "larger of a signal and zero": (one("Max", "c"), {"c": np.float32(1)}),
+    "BatchNormalization.: it is in training mode": (
+        [helper.make_node("BatchNormalization", ["x", *NORM], ["y", "m2", "v2", "m3", "v3"])], NORM,
+        ("b", 4, 6, 6), 9,
+    ),
+    "computes a constant": (
+        [helper.make_node("ReduceL2", ["w"], ["norm"]), *one("Div", "norm")], {"w": normal(4)},
+    ),
     "part of the batch": (one("Slice", "one", "two"), {"one": integers(0), "two": integers(1)}),
     "with zeros": (one("Pad", "p", "v"), {"p": integers(0, 0, 1, 1, 0, 0, 1, 1), "v": np.float32(1)}),
     "whole pixels": (one("Resize", "", "s", mode="linear"), {"s": np.array([1, 1, 2, 2], np.float32)}),
@@ -377,6 +413,10 @@ def test_what_would_be_computed_otherwise_is_refused(reason: str, tmp_path: Path
 def test_files_that_are_no_networks_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     with pytest.raises(FileNotFoundError, match="there is no file"):
+        load_onnx(path)
+    path = write(path, one("Relu"), shape=("batch", 3, "height", "width"))
+    path.write_bytes(path.read_bytes().replace(b"height", b"\xff" * 6))  # no text in UTF-8
+    with pytest.raises(ValueError, match="must be fixed"):
         load_onnx(path)
     for content in (b"", b"not a network at all", b"\x00" * 100):
         path.write_bytes(content)

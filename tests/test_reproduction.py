@@ -580,7 +580,7 @@ def draw_pictures(root, kind):
             image.fromarray(pixels.numpy()).save(file, "PNG")
             encoded.append(file.getvalue())
         if kind == "shards":
-            arrow = pytest.importorskip("pyarrow", reason="pip install 'rheobase[parquet]'")
+            arrow = pytest.importorskip("pyarrow", reason="pip install pyarrow")
             parquet = pytest.importorskip("pyarrow.parquet")
             root.mkdir(exist_ok=True)
             table = arrow.table({"image": encoded, "label": [n % 2 for n in range(count)]})

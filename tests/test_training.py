@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from rheobase import descent, feeding
+from rheobase import checkpoints, descent, feeding
 from rheobase.activations import Clip
 from rheobase.checkpoints import save_weights
 from rheobase.datasets import Dataset, Folder, Split
@@ -448,8 +448,20 @@ class TestResuming:
         with pytest.raises(ValueError, match=r"another dataset: .*size 70 there and 71 here"):
             quietly(network(), textures(71), QUICK, checkpoint=tmp_path / "last")
         swapped = replace(data, images=data.images.flip(0), labels=data.labels.roll(1))
-        with pytest.raises(ValueError, match="another dataset: labels_crc32"):
+        with pytest.raises(ValueError, match=r"another dataset: .*labels_crc32"):
             quietly(network(), swapped, QUICK, checkpoint=tmp_path / "last")
+        with pytest.raises(ValueError, match="another dataset: images_crc32"):
+            quietly(network(), replace(data, images=255 - data.images), QUICK, checkpoint=tmp_path / "last")
+        with pytest.raises(ValueError, match=r"another dataset: mean .* there and \[0.9\] here"):
+            quietly(network(), replace(data, mean=(0.9,)), QUICK, checkpoint=tmp_path / "last")
+
+    def test_a_checkpoint_that_says_less_of_its_data_is_taken(self, tmp_path: Path) -> None:
+        quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
+        tensors, kept = checkpoints.read(tmp_path / "last")
+        kept["dataset"] = {name: kept["dataset"][name] for name in ("size", "labels_crc32")}
+        checkpoints.write(tmp_path / "last", tensors, kept)
+        again = quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
+        assert again.notes == ("finished before",)
 
     def test_another_architecture_is_refused_by_name(self, tmp_path: Path) -> None:
         quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
@@ -465,6 +477,8 @@ class TestResuming:
         (tmp_path / "torn").write_bytes((tmp_path / "weights").read_bytes()[:-9])
         with pytest.raises(ValueError, match="not a whole safetensors file"):
             quietly(network(), textures(), QUICK, checkpoint=tmp_path / "torn")
+        with pytest.raises(IsADirectoryError, match="name a file in it"):
+            quietly(network(), textures(), QUICK, checkpoint=tmp_path)
 
     def test_killed_at_any_moment_it_ends_with_the_same_bits(self, tmp_path: Path) -> None:
         script = [sys.executable, __file__, str(tmp_path / "last.safetensors")]
@@ -618,6 +632,19 @@ class TestFeeding:
         assert not torch.equal(images(0)[0], images(0)[3])
         for first in range(4):
             assert all(torch.equal(a, b) for a, b in zip(images(0)[first:], images(0, first), strict=True))
+
+    @pytest.mark.parametrize("augment", [None, *feeding.AUGMENTATIONS])
+    def test_images_are_normalised_as_the_data_says_whatever_the_augmentation(
+        self, augment: str | None
+    ) -> None:
+        grey = torch.full((32, 3, 32, 32), 128, dtype=torch.uint8)  # most of which stays
+        data = Split(grey, torch.arange(32), (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
+        recipe = replace(QUICK, augment=augment, batch_size=32)
+        ((images, _),) = feeding.feed(data, recipe, 0, 0, Ranks(), CPU)
+        found, expected = (
+            x.transpose(0, 1).flatten(1).median(1).values for x in (images, data.normalise(grey))
+        )
+        torch.testing.assert_close(found, expected, rtol=0, atol=0.15)
 
     def test_processes_must_share_evenly(self) -> None:
         with pytest.raises(ValueError, match="multiple of 3"):

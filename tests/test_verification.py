@@ -8,10 +8,23 @@ from torch import Tensor, nn
 
 import rheobase.neurons
 from families import FAMILIES, build, inputs
-from rheobase import Constant, Gaussian, Half, Uniform, Zero, convert, datasets, methods, prepare
+from rheobase import (
+    Constant,
+    Gaussian,
+    Half,
+    Uniform,
+    Zero,
+    convert,
+    datasets,
+    methods,
+    prepare,
+    simulate,
+    simulation,
+)
 from rheobase.coding import Poisson
 from rheobase.neurons import IntegrateFire
 from rheobase.operations import Scale
+from rheobase.schedule import schedule
 from rheobase.snn import SNN
 from rheobase.verification import Verification, VerificationError, verify
 
@@ -116,6 +129,15 @@ def test_another_network_fails() -> None:
         verify(build("Plain", seed=1), snn, x, long=64)
 
 
+def test_a_batch_that_is_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = build("IdentitySkip"), inputs(6)
+    snn = convert(model, "max-norm", x, initial=Uniform())
+    plan = schedule(snn, x)
+    monkeypatch.setitem(simulation.DEFAULT_MEMORY, "cpu", 2 * (plan.fixed_bytes + 8 * plan.moving_bytes))
+    assert simulate(snn, x, 8).chunk[0] < 6
+    assert verify(model, snn, x, steps=8, long=256).passed
+
+
 def test_bad_requests() -> None:
     x = inputs(16)
     model = build("Plain")
@@ -169,6 +191,17 @@ def test_a_broken_rate_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "rates" in {c.name for c in result.checks if not c.passed}
 
 
+def test_one_input_tells_a_wrong_weight_from_a_bias() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)).eval(), torch.rand(16, 8)
+    snn = convert(model, "opt", x, steps=8)
+    assert verify(model, snn, x[:1], long=64).passed
+    with torch.no_grad():
+        snn.module.get_submodule("2").weight[0] *= 1.5
+    with pytest.raises(VerificationError, match="weights at output"):
+        verify(model, snn, x[:1], long=64)
+
+
 def test_what_a_method_fits_may_differ(trained: nn.Module, digits: datasets.Dataset) -> None:
     data = digits.train.take(32)
     snn = convert(trained, "opt", data, steps=8)
@@ -177,6 +210,7 @@ def test_what_a_method_fits_may_differ(trained: nn.Module, digits: datasets.Data
         verify(trained, snn, data, long=64, fitted="nothing")
     with torch.no_grad():
         snn.module.get_submodule("3").weight[0] *= 1.2
-    with pytest.raises(VerificationError, match="weights at 5"):
+    with pytest.raises(VerificationError, match="weights at 5") as failed:
         verify(trained, snn, data, long=64)
+    assert 'pass fitted="weights"' in str(failed.value)
     assert verify(trained, snn, data, long=64, fitted="weights").passed

@@ -79,6 +79,12 @@ def write(path: Path | str, tensors: Mapping[str, Tensor], metadata: Mapping[str
             f"{part} was taken away while it was written; if another process is writing {path} too, stop one "
             "of them or give each its own file",
         ) from error
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OSError(  # of the same kind, as its number says
+            error.errno,
+            f"{path} cannot be written ({error.strerror or error}); one that was there before still is",
+        ) from error
     except BaseException:
         part.unlink(missing_ok=True)
         raise
@@ -188,7 +194,8 @@ def _read_pickle(path: Path, allow_pickle: bool) -> dict[str, Tensor]:
     if not allow_pickle:
         raise ValueError(
             f"{path} is a pickle, a format that can run code when it is read; "
-            "if you trust where it comes from, pass allow_pickle=True, else ask for a safetensors file"
+            "if you trust where it comes from, read it in Python with rheobase.checkpoints.load_weights(…, "
+            "allow_pickle=True) and write it with save_weights; else ask for a safetensors file"
         )
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)

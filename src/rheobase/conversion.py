@@ -42,8 +42,9 @@ class Conversion:
 def prepare(model: nn.Module, method: str | Method = "opi", **settings: Any) -> fx.GraphModule:
     """A copy of a model, ready to be trained for a method.
 
-    Each activation call gets the method's own activation, and max-pooling becomes average pooling, as spikes
-    have no exact maximum. Everything else, and every parameter's name, stays. The model is not changed.
+    Each activation call gets the method's own activation, and max-pooling becomes average pooling, as a
+    maximum over spikes is right only after many steps. Everything else, and every parameter's name, stays.
+    The model is not changed.
 
     Args:
         model: The network, trained or not.
@@ -52,6 +53,7 @@ def prepare(model: nn.Module, method: str | Method = "opi", **settings: Any) -> 
 
     Raises:
         CaptureError: If the model has something that could not be converted after the training.
+        ValueError: If there is nothing to train, or a max-pooling has no average form.
     """
     chosen = methods.get(method, **settings)
     like = next(model.parameters(), torch.empty(()))
@@ -79,11 +81,12 @@ def convert(
         method: A method, or its name with its `settings`.
         calibration: Training inputs for methods that measure the network: a tensor, a `Split`, a DataLoader
             or a list of batches. Never test data.
-        initial: How membranes start: a start, its name ("half", "zero" …), or a fraction of the threshold. By
-            default as the method's paper has it.
-        coding: How inputs become current: a coding or its name ("constant", "poisson" …). By default as the
-            method's paper has it.
-        strict: Whether a neuron fires only above its threshold (True) or also on it (False).
+        initial: How membranes start: a start, its name ("zero", "half", "uniform", "gaussian", "searched:8"
+            for runs of 8 steps), or a fraction of the threshold. By default as the method's paper has it.
+        coding: How inputs become current: a coding or its name ("constant", "poisson", "tsc:8" for windows of
+            8 steps). By default as the method's paper has it.
+        strict: Whether a neuron fires only above its threshold (True) or also on it (False). By default as
+            the method has it.
         example: One batch of inputs, where there is no calibration data: lets shapes be known and the
             captured network be checked.
         **settings: Settings of the named method.

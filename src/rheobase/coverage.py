@@ -92,8 +92,11 @@ def inspect(model: nn.Module, example_input: Tensor, *, show: bool = True) -> Co
         show: Whether to print the table.
 
     Raises:
+        TypeError: If there is no example: shapes are known from it.
         CaptureError: If the model cannot be traced or cannot run on the example.
     """
+    if not isinstance(example_input, Tensor):
+        raise TypeError(f"the example input must be one tensor, got {type(example_input).__name__}")
     _, lowering = lower(model, example_input)
     sites = {placed for placed, _, _ in lowering.sites.values()}
     lines = []

@@ -93,8 +93,9 @@ class Descent:
     def gather(self) -> tuple[float, float]:
         """Join the totals of all processes, leave them with rank 0, and give them to each.
 
-        This waits for the device.
+        All then have the running statistics of rank 0 too. This waits for the device.
         """
+        self.ranks.follow_first(self.model.buffers())
         loss, right = self.ranks.sum(self.totals).tolist()
         if not self.ranks.first:
             self.totals.zero_()

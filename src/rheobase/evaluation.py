@@ -93,7 +93,8 @@ def evaluate(
         data: Inputs with labels: a `Split`, a pair of tensors, a DataLoader or a list of batches.
         steps: How many time steps; results are given for each of 1 … steps.
         delay: How many steps pass before outputs count, as in `simulate`.
-        batch_size: Samples simulated together, where the data does not come in batches; changes no result.
+        batch_size: Samples simulated together, where the data does not come in batches; on a CPU it changes
+            no result of the profiles `exact` and `int8`.
         memory: A cap in bytes on what a run holds at a time.
         pooled_units: Count synaptic operations behind average pooling by pooled units that are not zero,
             instead of by the spikes that went in.

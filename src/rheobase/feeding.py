@@ -24,12 +24,12 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]
 _BLOCK_BYTES = 2**28
 
 
-# What a recipe may name, given the data it is for.
-AUGMENTATIONS: dict[str, Callable[[Split | Folder], Augment]] = {
-    "cifar10": lambda data: Augmentation.cifar10(),
-    "cifar100": lambda data: Augmentation.cifar100(),
-    "crop-flip": lambda data: Augmentation((RandomCrop(), Flip(), Normalise(data.mean, data.std))),
-    "imagenet": lambda data: Augmentation((ColourJitter(), Normalise(data.mean, data.std))),  # `Folder` crops
+# What a recipe may name, given how its data is normalised, so that a network is tested as it was trained.
+AUGMENTATIONS: dict[str, Callable[[Normalise], Augment]] = {
+    "cifar10": Augmentation.cifar10,
+    "cifar100": Augmentation.cifar100,
+    "crop-flip": lambda normalise: Augmentation((RandomCrop(), Flip(), normalise)),
+    "imagenet": lambda normalise: Augmentation((ColourJitter(), normalise)),  # `Folder` crops
 }
 
 
@@ -129,7 +129,7 @@ def _find_augment(data: Split | Folder, recipe: Recipe) -> Augment:
         raise ValueError(
             f"unknown augmentation {recipe.augment!r}; choose of {', '.join(AUGMENTATIONS)}, or None"
         )
-    return AUGMENTATIONS[recipe.augment](data)
+    return AUGMENTATIONS[recipe.augment](Normalise(data.mean, data.std))
 
 
 def _generator(device: torch.device, recipe: Recipe, purpose: Draw, *place: int) -> torch.Generator:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rheobase import checkpoints
 from rheobase.datasets import Folder, Split
@@ -65,7 +66,7 @@ class Journal:
         self.starts = descent.read_clips()
         self._descent = descent
         self._recipe = asdict(recipe)
-        self._data = _describe(data)
+        self._data = {} if path is None else _describe(data)
         self._path = path
 
     @property
@@ -85,13 +86,15 @@ class Journal:
         Raises:
             ValueError: It is damaged, or of another recipe, architecture or dataset. Nothing was read then.
         """
-        if self._path is None or not self._path.exists():
+        if self._path is None or not self._path.is_file():
             return False
         tensors, kept = checkpoints.read(self._path)
         if kept.get("kind") != _KIND:
             raise ValueError(f"{self._path} is not the checkpoint of a training; name another file")
         self._require_same("recipe", kept["recipe"], self._recipe)
-        self._require_same("dataset", kept["dataset"], self._data)
+        # Of older checkpoints' data less is known.
+        known = {name: value for name, value in self._data.items() if name in kept["dataset"]}
+        self._require_same("dataset", kept["dataset"], known)
         present = self._descent.tensors()
         checkpoints.require_matching(present, tensors, self._path)
         for name, tensor in present.items():
@@ -145,7 +148,18 @@ def finished_recipe(path: Path) -> Recipe | None:
     return Recipe(**{f.name: kept["recipe"][f.name] for f in fields(Recipe) if f.name in kept["recipe"]})
 
 
-def _describe(data: Split | Folder) -> dict[str, int]:
-    # Two splits of equal size with other labels are other data; the images themselves would take too long.
-    labels = torch.as_tensor(data.labels, device="cpu").numpy()
-    return {"size": len(data), "labels_crc32": zlib.crc32(labels.tobytes())}
+def _describe(data: Split | Folder) -> dict[str, Any]:
+    described = {
+        "size": len(data),
+        "labels_crc32": _checksum(torch.as_tensor(data.labels, device="cpu")),
+        "mean": [float(mean) for mean in data.mean],
+        "std": [float(std) for std in data.std],
+    }
+    if isinstance(data, Split):
+        return described | {"images_crc32": _checksum(data.images)}
+    # The pictures themselves would take too long to read.
+    return described | {"pixels": data.size, "augment": data.augment, "seed": data.seed}
+
+
+def _checksum(tensor: Tensor) -> int:
+    return zlib.crc32(tensor.cpu().contiguous().numpy().data)

@@ -1,7 +1,7 @@
 """The processes that torchrun started, seen from one of them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -32,6 +32,12 @@ class Ranks:
         if self.count > 1:
             dist.all_reduce(tensor)
         return tensor
+
+    def follow_first(self, tensors: Iterable[Tensor]) -> None:
+        """Give every process the tensors of rank 0, in place; every process must call this."""
+        if self.count > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
 
 
 def present_ranks() -> Ranks:

@@ -20,6 +20,11 @@ def search_starts(search: Searched, conversion: "Conversion") -> None:
     """Give every neuron of a conversion the constant start that a search finds for its site."""
     snn = conversion.snn
     for neuron in snn.neurons.values():
+        if neuron.window not in (None, search.steps):
+            raise ValueError(
+                f"starts are searched for runs of {search.steps} steps, and this network's neurons fire "
+                f"after all {neuron.window} of theirs: search with steps={neuron.window}"
+            )
         neuron.initial = neuron.initial.restart(Zero())
     rate = _count_disagreements if search.objective == "agreement" else _measure_errors
     with display("searching starts", search.passes * len(snn.sites)) as bar:

@@ -12,7 +12,7 @@ from rheobase.neurons import Neuron
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a converted network comes from."""
+    """Where a converted network comes from: the method's name, its settings, and how membranes start."""
 
     method: str
     settings: dict[str, object]

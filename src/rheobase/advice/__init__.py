@@ -21,9 +21,9 @@ from rheobase.conversion import convert
 from rheobase.datasets import batches
 from rheobase.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.evaluation import Evaluation, evaluate
+from rheobase.graph import lower
 from rheobase.membrane import Half, Zero
 from rheobase.methods import Method
-from rheobase.plain import copy_model
 from rheobase.progress import live_table
 from rheobase.snn import SNN
 
@@ -66,7 +66,7 @@ def advise(
     if not isinstance(budget, Budget):
         raise TypeError(f"expected a budget, as rheobase.Budget(accuracy_loss=0.5), got {budget!r}")
     convention = find_convention(convention)
-    parts, measure = _part(copy_model(ann), calibration, hold_out, seed)
+    parts, measure = _part(ann, calibration, hold_out, seed)
     search = _Search(ann, parts, budget, budget.steps or most_steps, seed, convention)
     interrupted = False
     with live_table("advising", TRIED, search.most, shown=progress) as show:
@@ -100,6 +100,7 @@ def _part(ann: nn.Module, calibration: Any, hold_out: float, seed: int) -> tuple
     order = torch.randperm(len(x), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(
         device
     )
+    ann, _ = lower(ann, x)
     held, rest = order[:count], order[count:].sort().values
     with torch.no_grad():
         answers = torch.cat([ann(part).argmax(-1) for part in torch.split(x[held], 128)])

@@ -49,7 +49,7 @@ class Budget:
     def __str__(self) -> str:
         parts = {
             f"a loss of {self.accuracy_loss} points": self.accuracy_loss,
-            f"{self.steps} steps": self.steps,
+            f"{self.steps} step{'' if self.steps == 1 else 's'}": self.steps,
             f"{self.joules} J": self.joules,
         }
         return " and ".join(text for text, value in parts.items() if value is not None)

@@ -30,14 +30,18 @@ class Augmentation:
     transforms: tuple[Transform, ...]
 
     @classmethod
-    def cifar10(cls) -> "Augmentation":
-        """The paper's recipe for CIFAR-10: crop, flip, AutoAugment, normalise, cut out 16×16."""
-        return cls((RandomCrop(4), Flip(), AutoAugment(), Normalise.cifar10(), Cutout(16)))
+    def cifar10(cls, normalise: Normalise | None = None) -> "Augmentation":
+        """The paper's recipe for CIFAR-10: crop, flip, AutoAugment, normalise, cut out 16×16.
+
+        Args:
+            normalise: By the statistics of other data, where it is for other data.
+        """
+        return cls((RandomCrop(4), Flip(), AutoAugment(), normalise or Normalise.cifar10(), Cutout(16)))
 
     @classmethod
-    def cifar100(cls) -> "Augmentation":
+    def cifar100(cls, normalise: Normalise | None = None) -> "Augmentation":
         """The paper's recipe for CIFAR-100: as for CIFAR-10, with its own statistics, and cut out 8×8."""
-        return cls((RandomCrop(4), Flip(), AutoAugment(), Normalise.cifar100(), Cutout(8)))
+        return cls((RandomCrop(4), Flip(), AutoAugment(), normalise or Normalise.cifar100(), Cutout(8)))
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Augment a batch (B, C, H, W) with a generator on the same device."""

@@ -4,7 +4,6 @@ A transform is called with the images and a generator on the same device. None l
 waits for an accelerator. Shape letters: B batch, C channels, H height, W width, A actions.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -147,13 +146,13 @@ class Normalise:
                 f"expected uint8 images of shape (B, {len(self.mean)}, H, W), got {images.dtype} of shape "
                 f"{tuple(images.shape)}"
             )
-        scale_C11, shift_C11 = _tabulate_statistics(self.mean, self.std, images.device)
+        scale_C11, shift_C11 = _tabulate_statistics(tuple(self.mean), tuple(self.std), images.device)
         return (images * scale_C11).sub_(shift_C11)
 
 
 @lru_cache(maxsize=16)
 def _tabulate_statistics(
-    mean: Sequence[float], std: Sequence[float], device: torch.device
+    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
 ) -> tuple[Tensor, Tensor]:
     scale = [1 / (255 * s) for s in std]
     shift = [m / s for m, s in zip(mean, std, strict=True)]

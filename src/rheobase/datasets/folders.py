@@ -118,6 +118,7 @@ class Folder(data.Dataset[tuple[Tensor, int]]):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        index = range(len(self))[index]  # from the end too, as sequences are indexed
         picture = self._pictures.decode(index)
         if self.augment:
             rng = random.Random(f"{self.seed}/{self._epoch.item()}/{index}")

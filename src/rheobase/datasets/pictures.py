@@ -49,7 +49,7 @@ def require_pillow() -> ModuleType:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError("reading pictures needs Pillow: pip install 'rheobase[images]'") from error
+        raise ImportError("reading pictures needs Pillow: pip install pillow") from error
     return Image
 
 
@@ -66,7 +66,7 @@ def decode(picture: str | bytes, keep_grey: bool = False, name: str | None = Non
         with pillow.open(io.BytesIO(picture) if isinstance(picture, bytes) else picture) as found:
             if found.mode.startswith(("I", "F")):
                 raise ValueError(f"it has more than 8 bits per channel (mode {found.mode})")
-            if "transparency" in found.info:
+            if found.mode == "P" and "transparency" in found.info:
                 found = found.convert("RGBA")
             plain: Image = found.convert("L" if keep_grey and found.mode in _GREY else "RGB")
             return plain

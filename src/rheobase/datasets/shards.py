@@ -103,7 +103,7 @@ def _require_pyarrow() -> ModuleType:
     try:
         from pyarrow import parquet
     except ImportError as error:
-        raise ImportError("reading Parquet shards needs pyarrow: pip install 'rheobase[parquet]'") from error
+        raise ImportError("reading Parquet shards needs pyarrow: pip install pyarrow") from error
     found: ModuleType = parquet
     return found
 

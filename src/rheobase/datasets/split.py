@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -44,10 +45,16 @@ class Split:
                 f"labels must be int64 ({len(self.images)},), one per image, "
                 f"got {self.labels.dtype} {tuple(self.labels.shape)}"
             )
-        channels = self.images.shape[1]
-        if not len(self.mean) == len(self.std) == channels or not all(s > 0 for s in self.std):
+        if self.labels.device != self.images.device:
             raise ValueError(
-                f"{channels} channels need as many means and positive stds, got {self.mean} and {self.std}"
+                f"images and labels must lie on one device, got {self.images.device} and {self.labels.device}"
+            )
+        channels = self.images.shape[1]
+        finite = all(isfinite(number) for number in (*self.mean, *self.std))
+        if not len(self.mean) == len(self.std) == channels or not finite or not all(s > 0 for s in self.std):
+            raise ValueError(
+                f"{channels} channels need as many finite means and positive stds, "
+                f"got {self.mean} and {self.std}"
             )
 
     def __len__(self) -> int:

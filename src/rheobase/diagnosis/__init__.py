@@ -88,6 +88,8 @@ def diagnose(
         progress: Whether to show a progress bar while they are tried.
     """
     expect_snn(snn)
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
     given = [(x.to(snn.device), y) for x, y in batches(data, batch_size, what="data to diagnose on")]
     network = capture_original(ann, snn, given[0][0])
     accounts = {site: Account(site, snn.neuron(site), steps) for site in snn.sites}

@@ -5,6 +5,7 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,10 @@ from rheobase.operations import SYNAPTIC, along_channels
 from rheobase.schedule import schedule
 from rheobase.simulation import simulate
 from rheobase.snn import SNN
+
+Watcher: TypeAlias = Callable[[str, Tensor, int, slice], None]
+"""Called with a node's name, its signal (T, B, ...), how many steps went before, and which rows of the whole
+batch these are. The signal is overwritten afterwards: take what is needed at once."""
 
 
 def capture_original(ann: nn.Module, snn: SNN, example: Tensor) -> Network:
@@ -132,33 +137,36 @@ def _total_over_time(
     fired = {site: torch.zeros_like(mask) for site, mask in active.items()}
     waiting = {site: torch.zeros(steps, dtype=torch.int64, device=x.device) for site in active}
 
-    def probe(name: str, signal_TB: Tensor, before: int) -> None:
-        total = sums.setdefault(name, torch.zeros_like(signal_TB[0], dtype=torch.float64))
+    def see(name: str, signal_TB: Tensor, before: int, rows: slice) -> None:
+        if name not in sums:
+            sums[name] = signal_TB.new_zeros((len(x), *signal_TB.shape[2:]), dtype=torch.float64)
         for t, signal in enumerate(signal_TB, start=before):
-            total += signal
+            sums[name][rows] += signal
             if name in fired:
-                fired[name] |= signal != 0
-                waiting[name][t] += (active[name] & ~fired[name]).sum()
+                fired[name][rows] |= signal != 0
+                waiting[name][t] += (active[name][rows] & ~fired[name][rows]).sum()
 
-    watch_sites(snn, x, steps, first_sample, probe)
+    watch_sites(snn, x, steps, first_sample, see)
     mean = {name: total / steps for name, total in sums.items()}
     return _Totals({**mean, **still_currents(snn, x, steps, first_sample)}, waiting)
 
 
-def watch_sites(
-    snn: SNN, x: Tensor, steps: int, first_sample: int, probe: Callable[[str, Tensor, int], None]
-) -> None:
-    """Simulate, and show a probe every site and every current that changes over time."""
+def watch_sites(snn: SNN, x: Tensor, steps: int, first_sample: int, see: Watcher) -> None:
+    """Simulate, and show every site and every current that changes over time.
+
+    A batch that does not fit into memory at once is run in parts, one after the other.
+    """
+    rows: dict[str, slice] = {}
+
+    def probe(name: str, signal_TB: Tensor, before: int) -> None:
+        if before == 0:
+            first = rows[name].stop if name in rows else 0
+            rows[name] = slice(first, first + signal_TB.shape[1])
+        see(name, signal_TB, before, rows[name])
+
     sources = {snn.source(site) for site in snn.sites}
-    simulate(
-        snn,
-        x,
-        steps,
-        at=[steps],
-        first_sample=first_sample,
-        probe=probe,
-        watch=[*snn.sites, *sorted(sources)],
-    )
+    watch = [*snn.sites, *sorted(sources)]
+    simulate(snn, x, steps, at=[steps], first_sample=first_sample, probe=probe, watch=watch)
 
 
 def still_currents(snn: SNN, x: Tensor, steps: int, first_sample: int) -> dict[str, Tensor]:

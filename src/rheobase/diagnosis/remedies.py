@@ -1,8 +1,9 @@
 """What can be done about a conversion error, tried on the data at hand."""
 
 import copy
+import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 
 from torch import Tensor, nn
@@ -10,9 +11,8 @@ from torch import Tensor, nn
 from rheobase import methods
 from rheobase.conversion import convert
 from rheobase.evaluation import evaluate
-from rheobase.membrane import Half, Initial, parse
+from rheobase.membrane import Corrected, Half, Initial, Searched
 from rheobase.methods import Method
-from rheobase.neurons import IntegrateFire
 from rheobase.progress import display
 from rheobase.snn import SNN
 
@@ -118,37 +118,47 @@ def _starts(snn: SNN, steps: int) -> Iterator[_Change]:
             changed.neuron(site).initial = initial
         return changed
 
-    old = str(snn.neuron(snn.sites[0]).initial)
+    starts = {str(neuron.initial) for neuron in snn.neurons.values()}
+    old = starts.pop() if len(starts) == 1 else snn.provenance.initial
     yield _Change(f"start half instead of {old}", ("quantisation", "waiting", "bias"), build, steps)
 
 
 def _settings(ann: nn.Module, snn: SNN, data: Batches, steps: int) -> Iterator[_Change]:
-    """Other settings of the method, or of one that has a percentile."""
-    inputs = [x for x, _ in data]
-    initial, neuron = start_of(snn), snn.neuron(snn.sites[0])
-    strict = neuron.strict if isinstance(neuron, IntegrateFire) else None
+    """Conversions by other settings of the method, or by one that has a percentile."""
+    inputs, own, start = [x for x, _ in data], method_of(snn), start_of(snn)
+    strict = getattr(snn.neuron(snn.sites[0]), "strict", None)
+    # A start that is the method's own may depend on its settings.
+    usual = own.name if own is not None and own.initial == start else None
 
     def again(method: Method) -> Callable[[], SNN]:
+        initial = None if method.name == usual else start
         return lambda: convert(ann, method, inputs, initial=initial, coding=snn.coding, strict=strict)
 
     cures = ("clipping", "quantisation", "waiting", "bias")
-    own, by_percentile = method_of(snn), find_percentile_method()
+    for what, method in _variants(own, snn.provenance.method, steps):
+        yield _Change(what, cures, again(method), steps)
+
+
+def _variants(own: Method | None, name: str, steps: int) -> Iterator[tuple[str, Method]]:
+    """The methods to convert by instead of a network's own, and what is said of each."""
+    other = find_percentile_method()
     old = getattr(own, "percentile", None)
-    if isinstance(old, float):
-        by_percentile = own
-    if by_percentile is not None:
-        instead = f"{old:g}" if isinstance(old, float) else snn.provenance.method
+    if own is not None and old is not None:
         for percentile in PERCENTILES:
             if percentile != old:
-                changed = _with(by_percentile, percentile=percentile)
-                yield _Change(f"percentile {percentile:g} instead of {instead}", cures, again(changed), steps)
-    single = own if hasattr(own, "per_channel") else by_percentile
-    if single is not None and getattr(single, "per_channel", None) is False:
-        yield _Change("a threshold for each channel", cures, again(_with(single, per_channel=True)), steps)
+                yield f"percentile {percentile:g} instead of {old:g}", _with(own, percentile=percentile)
+    elif other is not None:
+        for percentile in PERCENTILES:
+            what = f"{other.name} with percentile {percentile:g} instead of {name}"
+            yield what, _with(other, percentile=percentile)
+    if own is not None and hasattr(own, "per_channel"):
+        if not own.per_channel:
+            yield "a threshold for each channel", _with(own, per_channel=True)
+    elif other is not None and hasattr(other, "per_channel"):
+        what = f"{other.name} with a threshold for each channel instead of {name}"
+        yield what, _with(other, per_channel=True)
     if own is not None and (meant := getattr(own, "steps", steps)) != steps:
-        yield _Change(
-            f"converted for {steps} steps instead of {meant}", cures, again(_with(own, steps=steps)), steps
-        )
+        yield f"converted for {steps} steps instead of {meant}", _with(own, steps=steps)
 
 
 def _with(method: Method, **settings: object) -> Method:
@@ -156,19 +166,30 @@ def _with(method: Method, **settings: object) -> Method:
 
 
 def method_of(snn: SNN) -> Method | None:
-    """The method a network was converted with, where it is known here with these settings."""
+    """The method a network was converted with, where its settings are known here and give it again."""
     name, settings = snn.provenance.method, snn.provenance.settings
     if name not in methods.names() or settings.keys() != {f.name for f in fields(methods.find(name))}:
         return None
-    return methods.get(name, **settings)
+    return methods.get(name, **settings) if _plain(settings.values()) else None
+
+
+def _plain(values: Iterable[object]) -> bool:
+    """Whether values are what they were: a record among them has become a dictionary."""
+    return all(_plain(v) if isinstance(v, (tuple, list)) else not isinstance(v, dict) for v in values)
 
 
 def start_of(snn: SNN) -> Initial | None:
-    """The start a network was converted with, where its name says it; None stands for its method's own."""
-    try:
-        return parse(snn.provenance.initial)
-    except ValueError:
-        return None
+    """The start a network was converted with; None, its method's own, where that cannot be told any more."""
+    asked = snn.provenance.initial
+    if searched := re.fullmatch(r"searched\((\d+)\)", asked):
+        return Searched(int(searched[1]))
+    starts = [_bottom(neuron.initial) for neuron in snn.neurons.values()]
+    return starts[0] if str(starts[0]) == asked and all(s == starts[0] for s in starts) else None
+
+
+def _bottom(start: Initial) -> Initial:
+    """A start without the corrections that a method has put on top of it."""
+    return _bottom(start.start) if isinstance(start, Corrected) else start
 
 
 def find_percentile_method() -> Method | None:

@@ -144,8 +144,11 @@ def _weigh_levels(runs: _Runs, rule: type[Exit]) -> list[Point]:
 def _levels(scores_TB: Tensor) -> list[float]:
     """Levels to try: scores that occur, evenly by rank."""
     found = torch.unique(scores_TB)
-    places = torch.linspace(0, len(found) - 1, min(len(found), _LEVELS), device=found.device).round().long()
-    return [float(level) for level in found[places]]
+    # Single precision cannot number as many scores as a long run over a large dataset has.
+    ranks = torch.linspace(
+        0, len(found) - 1, min(len(found), _LEVELS), dtype=torch.float64, device=found.device
+    )
+    return [float(level) for level in found[ranks.round().long()]]
 
 
 def _next_exit(hit_TB: Tensor) -> Tensor:

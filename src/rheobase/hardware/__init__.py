@@ -21,7 +21,7 @@ from rheobase.nir.grid import Grid, to_grid
 from rheobase.nir.pooling import fold_pools
 from rheobase.nir.thresholds import unit_thresholds
 from rheobase.operations import Scale
-from rheobase.snn import SNN
+from rheobase.snn import SNN, expect_snn
 
 __all__ = ["TARGETS", "Fit", "Rehearsal", "Violation", "fit"]
 
@@ -98,6 +98,7 @@ def fit(
     Raises:
         ValueError: If there is no such target, or the data has no labels.
     """
+    expect_snn(snn)
     if target not in TARGETS:
         raise ValueError(f"there is no target {target!r}: there are {', '.join(TARGETS)}")
     chosen = TARGETS[target]

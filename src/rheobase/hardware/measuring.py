@@ -1,10 +1,13 @@
-"""The largest numbers that occur while a network runs."""
+"""The largest numbers that occur while a network runs.
+
+Shape letters: T steps, B batch.
+"""
 
 from collections.abc import Iterable
 
-import torch
 from torch import Tensor
 
+from rheobase.diagnosis.observation import still_currents, watch_sites
 from rheobase.simulation import simulate
 from rheobase.snn import SNN
 
@@ -24,9 +27,8 @@ def largest_membranes(snn: SNN, batches: Iterable[Tensor], steps: int) -> dict[s
     largest = dict.fromkeys(snn.sites, 0.0)
     first = 0
     for x in batches:
-        meter = _Meter(snn, x, first)
-        watch = [*dict.fromkeys([snn.source(site) for site in snn.sites] + snn.sites)]
-        simulate(snn, x, steps, at=[steps], first_sample=first, probe=meter.see, watch=watch)
+        meter = _Meter(snn, still_currents(snn, x, steps, first), first)
+        watch_sites(snn, x, steps, first, meter.see)
         largest = {site: max(largest[site], meter.largest[site]) for site in snn.sites}
         first += len(x)
     return largest
@@ -35,33 +37,25 @@ def largest_membranes(snn: SNN, batches: Iterable[Tensor], steps: int) -> dict[s
 class _Meter:
     """Follows the membranes of one run: v(0) + currents − spikes."""
 
-    def __init__(self, snn: SNN, x: Tensor, first: int) -> None:
-        self.snn, self.x, self.first = snn, x, first
-        self.sources = {snn.source(site): site for site in snn.sites}
+    def __init__(self, snn: SNN, still: dict[str, Tensor], first: int) -> None:
+        self.snn, self.still, self.first = snn, still, first
+        self.sources = {site: snn.source(site) for site in snn.sites}
         self.largest = dict.fromkeys(snn.sites, 0.0)
         self.currents: dict[str, Tensor] = {}
         self.rests: dict[str, Tensor] = {}
 
-    def see(self, name: str, signal: Tensor, before: int) -> None:
-        if name in self.sources:
-            self.currents[name] = signal.double()
+    def see(self, name: str, signal_TB: Tensor, before: int, rows: slice) -> None:
+        """Take in a chunk of a site's spikes, or of what is a site's current."""
         if name not in self.largest:
+            self.currents[name] = signal_TB.double()
             return
-        spikes = signal.double()
-        current = self._current(self.snn.source(name), spikes)
-        number = self.snn.sites.index(name)
-        rest = self.rests.get(name)
-        if rest is None:
-            rest = self.snn.neuron(name).start(signal.shape[1:], number, self.first).double()
-        after = rest + (current - spikes).cumsum(0)
-        self.rests[name] = after[-1]
+        spikes_TB, source = signal_TB.double(), self.sources[name]
+        current = self.currents[source] if source in self.currents else self.still[source][rows]
+        if before == 0:
+            number, first = self.snn.sites.index(name), self.first + rows.start
+            self.rests[name] = self.snn.neuron(name).start(signal_TB.shape[1:], number, first).double()
+        after_TB = self.rests[name] + (current - spikes_TB).cumsum(0)
+        self.rests[name] = after_TB[-1]
         self.largest[name] = max(
-            self.largest[name], after.abs().max().item(), (after + spikes).abs().max().item()
+            self.largest[name], after_TB.abs().max().item(), (after_TB + spikes_TB).abs().max().item()
         )
-
-    def _current(self, source: str, spikes: Tensor) -> Tensor:
-        if source not in self.currents:  # the same at every step, so it is computed once and not shown
-            still = simulate(self.snn, self.x, 1, read=source, at=[1]).logits[0]
-            self.currents[source] = still.double()[None]
-        current = self.currents[source]
-        return current if len(current) == len(spikes) else torch.broadcast_to(current, spikes.shape)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RobustNorm(Method):
-    """θ = the 99.9th percentile of the site's activations over the calibration data; soft reset, v(0) = 0.
+    """θ = the 99.9th percentile of the site's activations over the calibration data; v(0) = 0.
 
     B. Rueckauer, I.-A. Lungu, Y. Hu, M. Pfeiffer and S.-C. Liu, "Conversion of continuous-valued deep
     networks to efficient event-driven networks for image classification", Frontiers in Neuroscience 2017.

@@ -24,7 +24,7 @@ def require_nir() -> None:
     try:
         import nir  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("NIR files need the package nir: pip install 'rheobase[nir]'") from error
+        raise ModuleNotFoundError("NIR files need the package nir: pip install nir") from error
 
 
 def read_nir(path: Path | str) -> Any:

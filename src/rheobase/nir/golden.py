@@ -61,17 +61,19 @@ def record(snn: SNN, inputs: Tensor, steps: int, names: dict[str, str]) -> Golde
 
 def run(snn: SNN, inputs: Tensor, steps: int) -> dict[str, Tensor]:
     """Every spike of a run, by site: (samples, steps, ...)."""
-    parts: dict[str, list[Tensor]] = {site: [] for site in snn.sites}
+    parts: dict[str, list[list[Tensor]]] = {site: [] for site in snn.sites}
+
+    def keep(site: str, signal: Tensor, before: int) -> None:
+        if before == 0:  # other samples
+            parts[site].append([])
+        parts[site][-1].append(signal.bool())
+
     for first in range(0, len(inputs), _BATCH):
-        seen: dict[str, list[Tensor]] = {site: [] for site in snn.sites}
-
-        def keep(site: str, signal: Tensor, before: int, seen: dict[str, list[Tensor]] = seen) -> None:
-            seen[site].append(signal.bool())
-
         simulate(snn, inputs[first : first + _BATCH], steps, at=[steps], first_sample=first, probe=keep)
-        for site, chunks in seen.items():
-            parts[site].append(torch.cat(chunks).transpose(0, 1))
-    return {site: torch.cat(batches) for site, batches in parts.items()}
+    return {
+        site: torch.cat([torch.cat(chunks).transpose(0, 1) for chunks in samples])
+        for site, samples in parts.items()
+    }
 
 
 def golden_path(path: Path) -> Path:

@@ -1,12 +1,13 @@
 """Trained networks from ONNX files, as plain PyTorch modules.
 
 A file is only ever read: its weights become tensors, and each node becomes one of the operators written out
-in `operators.py`. Nothing in it is executed. Needs the `onnx` package: `pip install "rheobase[onnx]"`.
+in `operators.py`. Nothing in it is executed. Needs the `onnx` package: `pip install onnx`.
 """
 
 import os
 from pathlib import Path
 
+import torch
 from torch import fx
 
 __all__ = ["load_onnx"]
@@ -22,7 +23,7 @@ def load_onnx(path: str | os.PathLike[str]) -> fx.GraphModule:
         path: The file. Weights kept outside it are looked for beside it.
 
     Returns:
-        The network, in evaluation mode.
+        The network, on the CPU and in evaluation mode.
 
     Raises:
         ImportError: The `onnx` package is not installed.
@@ -33,8 +34,10 @@ def load_onnx(path: str | os.PathLike[str]) -> fx.GraphModule:
     try:
         import onnx  # noqa: F401 - only to say what is missing
     except ImportError:
-        raise ImportError('reading ONNX files needs the onnx package: pip install "rheobase[onnx]"') from None
+        raise ImportError("reading ONNX files needs the onnx package: pip install onnx") from None
     from rheobase.onnx.building import build
     from rheobase.onnx.reading import read
 
-    return build(read(Path(path)))
+    # On a CPU and ready to be trained, whatever the caller is in.
+    with torch.device("cpu"), torch.inference_mode(False):
+        return build(read(Path(path)))

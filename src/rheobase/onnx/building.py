@@ -57,7 +57,8 @@ def build(source: Source) -> fx.GraphModule:
 
 
 def _build_node(builder: "Builder", node: onnx.NodeProto, name: str) -> tuple[Value, ...]:
-    if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS.keys() | FOLDS.keys():
+    known = node.domain in ("", "ai.onnx") and node.op_type in OPERATORS.keys() | FOLDS.keys()
+    if not known and not all(isinstance(builder.values.get(i), Tensor) for i in node.input if i):
         raise refuse_unknown(node.op_type)
     inputs: list[Value] = []
     for i in node.input:
@@ -69,16 +70,23 @@ def _build_node(builder: "Builder", node: onnx.NodeProto, name: str) -> tuple[Va
             return ()
         inputs.append(builder.values[i] if i else None)
     call = Call(builder, node, name, inputs)
-    foldable = node.op_type in FOLDS and (node.op_type == "Shape" or not call.signals)
-    if not foldable and (node.op_type not in OPERATORS or not call.signals):
+    foldable = known and node.op_type in FOLDS and (node.op_type == "Shape" or not call.signals)
+    if not foldable and not call.signals:
         raise Refusal(
-            "it works on constants alone" if not call.signals else "it works on the signal, not on its shape",
-            "write the model without it, with slices for parts of a signal, and export it again",
+            "it computes a constant in a way that is not known here",
+            "take off parametrizations such as weight norm, or export with do_constant_folding=True",
+        )
+    if not foldable and node.op_type not in OPERATORS:
+        raise Refusal(
+            "it works on the signal, not on its shape",
+            "write the model with slices for parts of a signal, and export it again",
         )
     try:
         result = FOLDS[node.op_type](call) if foldable else OPERATORS[node.op_type](call)
     except (RuntimeError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        reason = f"it could not be built on inputs of shapes {call.shapes} ({str(error).splitlines()[0]})"
+        reason = (
+            f"it could not be built on inputs of shapes {call.shapes} ({str(error).partition(chr(10))[0]})"
+        )
         raise Refusal(reason, "check the file with onnx.checker, or export it again") from error
     return result if isinstance(result, tuple) else (result,)
 
@@ -97,12 +105,13 @@ class Builder:
 
     def add(self, name: str, module: nn.Module, signals: tuple[Signal, ...]) -> Signal:
         """Put a module under a free name and call it."""
+        # One precision throughout, as casts of the signal are passed over.
+        module.eval().to(self.source.dtype)
         for tensor in [*module.parameters(), *module.buffers()]:
             if tensor.is_floating_point() and not tensor.isfinite().all():
                 raise Refusal(
                     "its weights hold NaN or infinite values", "train the network again or take another file"
                 )
-        module.eval()
         free, number = _identifier(name), 1
         while hasattr(self.root, free) or free in RESERVED or keyword.iskeyword(free):
             number += 1

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rheobase.lowering import Refusal
+from rheobase.onnx.reading import FLOATS, widen
 
 if TYPE_CHECKING:
     from rheobase.onnx.building import Call
@@ -42,8 +43,10 @@ def _filled(call: "Call") -> Tensor:
 
 
 def _cast(call: "Call") -> Tensor:
-    empty = np.zeros(0, onnx.helper.tensor_dtype_to_np_dtype(call.attribute("to")))
-    return call.weight(0, "value").to(torch.from_numpy(empty).dtype)
+    value, to = call.weight(0, "value"), call.attribute("to")
+    if to in FLOATS:
+        return widen(value.to(FLOATS[to]))
+    return value.to(torch.from_numpy(np.zeros(0, onnx.helper.tensor_dtype_to_np_dtype(to))).dtype)
 
 
 def _gather(call: "Call") -> Tensor:

@@ -97,7 +97,8 @@ def _linear(call: "Call", weight: Tensor, bias: Tensor | None) -> "Signal":
 
 
 def _batch_norm(call: "Call") -> "Signal":
-    if call.attribute("training_mode", 0):
+    # Before opset 14 it is only the further outputs, of new statistics, that tell.
+    if call.attribute("training_mode", 0) or any(call.node.output[1:]):
         raise Refusal("it is in training mode, without a fixed scale", "export the model in evaluation mode")
     scale, shift, mean, variance = (call.weight(i, "statistics") for i in range(1, 5))
     if any(values.shape != call.x.shape[1:2] for values in (scale, shift, mean, variance)):
@@ -132,6 +133,14 @@ def _clip(call: "Call") -> "Signal":
         )
     unbounded = high is None or high >= torch.finfo(torch.float32).max
     return call.emit(nn.ReLU() if unbounded else nn.Hardtanh(0.0, high))
+
+
+def _maximum(call: "Call") -> "Signal":
+    """As exporters write a clamp without an upper bound."""
+    bound = call.constant(1, "bound")
+    if len(call.inputs) != 2 or bound is None or bound.shape not in ((), (1,)) or bound != 0:
+        raise Refusal("it is not the larger of a signal and zero", "use ReLU, or Max(x, 0)")
+    return call.emit(nn.ReLU())
 
 
 def _softmax(kind: Any) -> Operator:
@@ -275,6 +284,7 @@ OPERATORS: dict[str, Operator] = {
     "GlobalMaxPool": _global_pool(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
     "LogSoftmax": _softmax(nn.LogSoftmax),
     "MatMul": _matmul,
+    "Max": _maximum,
     "MaxPool": _max_pool,
     "Mul": _arithmetic(operator.mul),
     "ReduceMean": _mean,

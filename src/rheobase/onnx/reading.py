@@ -13,6 +13,14 @@ from torch import Tensor
 ANY_BATCH = 1_000_003
 """Stands for a batch size that the file leaves open: a prime, so that no other dimension is taken for it."""
 
+FLOATS: dict[int, torch.dtype] = {
+    onnx.TensorProto.DOUBLE: torch.float64,
+    onnx.TensorProto.FLOAT: torch.float32,
+    onnx.TensorProto.FLOAT16: torch.float16,
+    onnx.TensorProto.BFLOAT16: torch.bfloat16,
+}
+"""The types of floating point that are read."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -64,6 +72,11 @@ def to_tensor(stored: onnx.TensorProto) -> Tensor:
             f"the constant {stored.name!r} cannot be read ({error}): the file, or that of weights beside it, "
             "is damaged or cut short; copy or export it again"
         ) from error
+    return widen(tensor)
+
+
+def widen(tensor: Tensor) -> Tensor:
+    """The tensor, in single precision where it was in half."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
@@ -91,7 +104,7 @@ def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
             f"weights of {path} are kept in another file that cannot be read: {error}. "
             "Put that file beside it, or export into one file (external_data=False)"
         ) from error
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(
             f"weights of {path} are kept in another file, which is damaged: {error}. Copy or export it again"
         ) from error
@@ -118,20 +131,15 @@ def _needed(nodes: "list[onnx.NodeProto]", output: str) -> list[onnx.NodeProto]:
 
 def _shape_and_type(value: onnx.ValueInfoProto, path: Path) -> tuple[tuple[int, ...], torch.dtype]:
     tensor = value.type.tensor_type
-    dtypes: dict[int, torch.dtype] = {
-        onnx.TensorProto.DOUBLE: torch.float64,
-        onnx.TensorProto.FLOAT: torch.float32,
-        onnx.TensorProto.FLOAT16: torch.float32,
-        onnx.TensorProto.BFLOAT16: torch.float32,
-    }
-    if tensor.elem_type not in dtypes:
+    if tensor.elem_type not in FLOATS:
         found = onnx.TensorProto.DataType.Name(tensor.elem_type)
         raise ValueError(f"the input {value.name!r} of {path} is of type {found}, expected floating point")
     sizes = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
     if len(sizes) < 2 or min(sizes[1:]) < 1:
-        shown = ", ".join(d.dim_param or str(d.dim_value or "?") for d in tensor.shape.dim)
+        shown = ", ".join(str(d.dim_param or d.dim_value or "?") for d in tensor.shape.dim)
         raise ValueError(
             f"the input {value.name!r} of {path} has the shape ({shown}); all but the batch, which comes "
             "first, must be fixed: export again, or fix the sizes with onnx.tools.update_model_dims"
         )
-    return (sizes[0] or ANY_BATCH, *sizes[1:]), dtypes[tensor.elem_type]
+    dtype = torch.promote_types(FLOATS[tensor.elem_type], torch.float32)
+    return (sizes[0] or ANY_BATCH, *sizes[1:]), dtype

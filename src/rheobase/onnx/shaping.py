@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from rheobase.lowering import Refusal
 from rheobase.onnx.constants import slices
+from rheobase.onnx.reading import FLOATS
 from rheobase.operations import Concat, Pad, Permute, Reshape
 
 if TYPE_CHECKING:
@@ -86,9 +87,12 @@ def _slice(call: "Call") -> "Signal":
         first, last, _ = slice(start, end, step).indices(x.shape[axis])
         if step == 1 and (first, last) == (0, x.shape[axis]):
             continue
-        if axis == 0 or step != 1:
+        if axis == 0:
+            raise Refusal("it takes a part of the batch", "slice later dimensions")
+        if step != 1:
             raise Refusal(
-                "it takes a part of the batch, or leaves gaps", "slice later dimensions with step 1"
+                f"it leaves gaps, by a step of {step}",
+                "slice with step 1; for every second pixel use a convolution of 1×1 with stride 2",
             )
         x = call.emit(Part(axis, first, last), x)
     return x
@@ -151,7 +155,7 @@ def _dropout(call: "Call") -> "Signal":
 
 
 def _cast(call: "Call") -> "Signal":
-    if call.attribute("to") not in (1, 10, 11, 16):  # FLOAT, FLOAT16, DOUBLE, BFLOAT16
+    if call.attribute("to") not in FLOATS:
         raise Refusal("it turns the signal into whole numbers", "keep the signal of floating point")
     return call.x
 
