@@ -92,6 +92,20 @@ def test_gradients_are_the_surrogates_equations() -> None:
     assert gradients[1] - gradients[0] == pytest.approx(0.3 * math.exp(-0.5) * 1.6, rel=1e-4)
 
 
+def test_a_reset_to_zero_forgets() -> None:
+    """As above, but after the spike at the third step nothing is left of what was before."""
+    snn = one_neuron(1.0)
+    first, _ = learning(snn)
+    for neuron in snn.neurons.values():
+        neuron.reset = "zero"
+    for chunk in (4, 3, 1):
+        total = unroll(snn, torch.tensor([[0.4]]), 4, Triangle(), chunk=chunk).sum() * 4
+        (gradient,) = torch.autograd.grad(total, [first])
+        age = (1, 2, 3, 1)
+        expected = sum(0.3 * max(0, 1 - abs(0.4 * t - 1)) * 0.4 * t for t in age)
+        assert gradient.item() == pytest.approx(expected, rel=1e-4)
+
+
 def test_memory_grows_with_the_chunk_and_not_with_the_run(trained, digits) -> None:
     x = images(digits, 4)
     snn = convert(trained, "max-norm", x)
