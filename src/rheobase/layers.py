@@ -29,9 +29,6 @@ _PIECE, _OWN_PIECE = 1 << 25, 1 << 22
 # Neurons up to which whole-number currents may go there: more keep a GPU busy as it is.
 _FEW = 1 << 18
 
-# Pixels up to which single-precision currents do, whatever the batch.
-_SMALL_IMAGE = 64
-
 
 @dataclass(frozen=True)
 class Beside:
@@ -177,17 +174,15 @@ class Layer(nn.Module):
         way(spikes_TB, added, membrane, out_TB, totals_TB)
 
     def _find_ways(self, membrane: Tensor) -> dict[str, Callable[..., None]]:
-        """The ways to fire that the profile leaves open: one whose results depend on the way has just one."""
+        """The ways to fire that the profile leaves open: just one where sums would be rounded otherwise."""
         ways: dict[str, Callable[..., None]] = {"fused": self._advance_fused}
         if not membrane.is_cuda:
             return ways
         if self.profile.splits:
-            return ways | {"currents first": self._advance_unfused}
-        if membrane.is_floating_point():
-            small = membrane[0, 0].numel() <= _SMALL_IMAGE
-            return {"side by side": self._advance_side_by_side} if small else ways
-        few = membrane.numel() <= _FEW
-        return ways | ({"side by side": self._advance_side_by_side} if few else {})
+            ways["currents first"] = self._advance_unfused
+        elif not membrane.is_floating_point() and membrane.numel() <= _FEW:
+            ways["side by side"] = self._advance_side_by_side
+        return ways
 
     def _advance_fused(
         self,
@@ -250,16 +245,13 @@ class Layer(nn.Module):
         out_TB: Tensor,
         totals_TB: Tensor | None,
     ) -> None:
-        """As fused, but steps do not wait for each other: a few samples alone leave a GPU idle.
+        """As fused, bit for bit, but all steps side by side: a few samples alone leave a GPU idle.
 
-        The fused kernel computes the currents, as potentials of neurons that never fire; a scan then does
-        the firing. Whole numbers are scanned as doubles, which hold them exactly: the spikes are the same bit
-        for bit. In single precision the potential is added last instead of first, which rounds otherwise.
+        The fused kernel computes the currents, as potentials of neurons that never fire; a scan of doubles,
+        which hold them exactly, then does the firing.
         """
-        whole = not membrane.is_floating_point()
-        potential = membrane.double() if whole else membrane
-        info = torch.iinfo(self.threshold.dtype) if whole else torch.finfo(self.threshold.dtype)
-        never = torch.full_like(self.threshold, info.max)
+        potential = membrane.double()
+        never = torch.full_like(self.threshold, torch.iinfo(self.threshold.dtype).max)
         constant = added is not None and added.dim() == membrane.dim()
         piece = max(1, _OWN_PIECE // membrane.numel())
         for begin in range(0, len(out_TB), piece):
@@ -275,10 +267,9 @@ class Layer(nn.Module):
                 memory_format=memory_format(membrane),
             ).zero_()
             self._fire_fused(_side_by_side(spikes_TB[steps]), more, current, _side_by_side(out), never)
-            current_TB = current.view(out.shape).to(potential.dtype)
+            current_TB = current.view(out.shape).double()
             self._scan(current_TB, potential, out, None if totals_TB is None else totals_TB[steps])
-        if whole:
-            membrane.copy_(potential)
+        membrane.copy_(potential)
 
     def _scan(self, current_TB: Tensor, membrane: Tensor, out_TB: Tensor, totals_TB: Tensor | None) -> None:
         """Fill the spikes for currents that went to memory, and move the membrane on."""
