@@ -1,6 +1,7 @@
 """The command line, as a user types it."""
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -18,9 +19,10 @@ import torch
 from torch import nn
 
 import rheobase.contest
+import rheobase.terminal
 from rheobase import datasets, models, papers, records
 from rheobase import methods as registry
-from rheobase.cli import COMMANDS, main
+from rheobase.cli import COMMANDS, main, networks
 from rheobase.datasets import Dataset, Split
 from rheobase.recipes import RECIPES
 from rheobase.selection import Candidate
@@ -127,11 +129,14 @@ def test_train_convert_evaluate(cli: Cli, tmp_path: Path) -> None:
     assert "weights in w.safetensors" in cli("train", "small", "--epochs", "4", "--out", "w.safetensors")
     said = cli("convert", "small", "--weights", "w.safetensors", "--initial", "half")
     assert "3 sites, method opi, start half" in said
-    cli(
+    said = cli(
         "evaluate", "snn.safetensors", "--steps", "8", "--limit", "100", "--record", "r.json",
         "--ann", "small", "--weights", "w.safetensors",
     )  # fmt: skip
     result = json.loads((tmp_path / "r.json").read_text())
+    # Of 100 images a whole number is right, of all 360 it would not be.
+    assert result["ann_accuracy"] == round(result["ann_accuracy"])
+    assert f"The network before conversion: {result['ann_accuracy']:.2f} %." in said
     assert len(result["evaluation"]["accuracy"]) == 8
     assert result["evaluation"]["samples"] == 100
     assert result["evaluation"]["accuracy"][-1] > 60
@@ -143,6 +148,22 @@ def test_train_convert_evaluate(cli: Cli, tmp_path: Path) -> None:
     part = json.loads((tmp_path / "part.json").read_text())
     assert part["evaluation"]["samples"] == 200
     assert "stopped after 200 of 360" in part["title"]
+    with interrupted_after(2):
+        cli(
+            "evaluate",
+            "snn.safetensors",
+            "--steps",
+            "2",
+            "--exit",
+            "margin",
+            "--lose",
+            "50",
+            "--record",
+            "part.json",
+            code=130,
+        )
+    part = json.loads((tmp_path / "part.json").read_text())
+    assert (part["evaluation"]["samples"], part["exit"]) == (200, "")  # nobody left early yet
     with interrupted_after(0):
         assert "percent right" not in cli("evaluate", "snn.safetensors", "--steps", "2", code=130)
     said = cli(
@@ -153,7 +174,96 @@ def test_train_convert_evaluate(cli: Cli, tmp_path: Path) -> None:
     assert [(r["method"], r["initial"]) for r in rows][:2] == [("opi", "zero"), ("opi", "half")]
     assert all(set(r["accuracy"]) == ({"16"} if r["method"] == "few-spikes" else {"4", "16"}) for r in rows)
     assert "few-spikes: answers once, after 10 steps" in said
+    assert "energy are those of one image over its whole run" in said  # few-spikes ran for 10 steps, not 16
     assert "<svg" in (tmp_path / "c.html").read_text()
+
+
+def test_images_of_ones_own_from_end_to_end(cli: Cli, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for place in ("train", "test"):
+        for name, colour in (("dark", 40), ("bright", 200)):
+            folder = tmp_path / "my images" / place / name
+            folder.mkdir(parents=True)
+            for i in range(40):
+                image.new("RGB", (12, 12), (colour + i, colour, colour - i)).save(folder / f"{i}.png")
+    train = ("train", "small", "--data", "my images", "--epochs", "2", "--out", "w.safetensors")
+    assert "there is no recipe for small on my images: name one by --recipe" in cli(*train, ok=False)
+    assert "weights in w.safetensors" in cli(*train, "--recipe", "digits")
+    given = ("--data", "my images", "--weights", "w.safetensors")
+    assert "3 sites" in cli("convert", "small", *given)
+    cli("evaluate", "snn.safetensors", "--data", "my images", "--steps", "2")
+    fresh = cli("diagnose", "small", "--data", "my images", ok=False)
+    assert "there is no quick training on my images: pass --weights" in fresh
+    advice = ("advise", "small", *given, "--steps", "4", "--samples", "40", "--out", "best.safetensors")
+    said = re.search(r"`(rheobase evaluate .*?)`", cli(*advice))
+    assert said is not None
+    cli(*shlex.split(said[1])[1:])
+    assert "converted for inputs of (3, 12, 12)" in cli("evaluate", "snn.safetensors", ok=False)
+
+
+def test_what_was_measured_is_written_before_it_is_shown(
+    trained: nn.Module, digits: Dataset, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rheobase.convert(trained, "max-norm", digits.train.take(50)).save("snn.safetensors")
+
+    def break_off(*_: object) -> None:
+        raise BrokenPipeError(32, "nobody listens")
+
+    monkeypatch.setattr(rheobase.terminal, "show", break_off)
+    cli("evaluate", "snn.safetensors", "--steps", "2", "--limit", "20", "--record", "r.json", ok=False)
+    assert json.loads((tmp_path / "r.json").read_text())["evaluation"]["samples"] == 20
+
+
+@pytest.mark.parametrize("closed", ["", ">&- 2>&-"])
+def test_a_command_works_without_a_terminal_and_its_letters(
+    trained: nn.Module, digits: Dataset, tmp_path: Path, closed: str
+) -> None:
+    rheobase.convert(trained, "max-norm", digits.train.take(50)).save(tmp_path / "snn.safetensors")
+    command = shlex.join([sys.executable, "-m", "rheobase", "evaluate", "snn.safetensors"])
+    options = "--steps 2 --limit 20 --record é.json"
+    done = subprocess.run(
+        f"{command} {options} {closed}",
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "é.json").exists()
+    assert (b" ?J" in done.stdout) == (closed != ">&- 2>&-")
+
+
+def test_numbers_are_not_cut_on_a_narrow_terminal(
+    trained: nn.Module, digits: Dataset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # which makes it a terminal
+    monkeypatch.setenv("TERM", "xterm")
+    snn = rheobase.convert(trained, "max-norm", digits.train.take(50))
+    found = rheobase.evaluate(snn, digits.test.take(20), 4, progress=False)
+    rheobase.terminal.show({"half": found})
+    assert f"{found.accuracy[-1]:.1f}" in (shown := capsys.readouterr().out)
+    assert "…" not in shown
+
+
+def test_a_built_in_network_is_made_for_the_shape(cli: Cli) -> None:
+    assert "3 sites" in cli("inspect", "small", "--shape", "2,16,16")
+    assert "multiple of 32, got 40" in cli("inspect", "vgg16", "--shape", "3,40,40", ok=False)
+
+
+def test_warnings_are_said_in_words(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rheobase import reproduction
+
+    def reproduce(*_: object, **__: object) -> list[records.Record]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            warnings.warn("rnl is left out", stacklevel=1)
+        return []
+
+    monkeypatch.setattr(reproduction, "reproduce", reproduce)
+    assert "warning: rnl is left out" in (said := cli("reproduce", "opi2022", "vgg16-cifar10"))
+    assert "UserWarning" not in said
 
 
 def test_inspect_says_what_refuses(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +308,26 @@ def test_methods_are_listed(cli: Cli) -> None:
         (("train", "small", "--method", "max-nrom"), "Did you mean 'max-norm'"),
         (("evaluate", "nowhere.safetensors"), "nowhere.safetensors"),
         (("inspect", "resnet20", "--shape", "3,x"), "is not a shape"),
-        (("inspect", "small"), "the shape is that of --shape 3,32,32"),
+        (("inspect", "resnet20", "--shape", "1,8,8"), "the shape is that of --shape 1,8,8"),
+        (
+            ("train", "resnet20", "--data", "digits"),
+            "resnet20 does not take the images of digits, which are 1×8×8",
+        ),
+        (("evaluate", "s.safetensors", "--weights", "w.safetensors"), "name it by --ann"),
+        (("diagnose", "small", "--network", "s.safetensors", "--initial", "half"), "leave --initial out"),
+        (("diagnose", "small", "--page", "d.html", "--record", "./d.html"), "give each a file of its own"),
+        (("advise", "small", "--steps", "4", "--out", "x", "--record", "x"), "give each a file of its own"),
+        (
+            ("convert", "small", "--weights", "w.safetensors", "--out", "w.safetensors"),
+            "named for two things",
+        ),
+        (("fit", "s.safetensors", "--target", "loihi", "--no-quantise", "--out", "q"), "leave it out"),
+        (("reproduce", "opi2022", "vgg16-cifar10", "--tuning", "a=1", "--tuning", "a=2"), "a is set twice"),
+        (("compare", "small", "--methods", "opi,,tcl"), "is no list of names"),
+        (("report", ".", "--readme", "nowhere.md"), "there is no file nowhere.md"),
+        (("report", ".", "--out", __file__), "is a file: give a folder"),
+        (("demo", "--out", __file__), "is a file: give a folder"),
+        (("report", "run.json", "--out", "."), "is a folder: give the name of a file"),
         (("bench", "resnet20", "--shape", "1,8,8", "--batch", "2"), "the shape is that of --shape 1,8,8"),
         (("train", "small", "--out", "w.checkpoint"), "give the weights another name, as w.safetensors"),
         (("compare", "small", "--methods", "opi,robust"), "Did you mean 'robust-norm'"),
@@ -293,7 +422,7 @@ def test_the_package_is_a_command() -> None:
 
 
 def test_an_interrupted_comparison_keeps_its_rows(
-    trained: nn.Module, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+    trained: nn.Module, digits: Dataset, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate, count = rheobase.contest.evaluate, 0
 
@@ -308,10 +437,14 @@ def test_an_interrupted_comparison_keeps_its_rows(
     data = digits.train.take(40)
     found = rheobase.compare(trained, data, data, names=["max-norm"], steps=[2], progress=False)
     assert [row.steps for row in found.rows] == [2, 0]
-    assert found.rows[1].note == "stopped before it was measured"
+    assert found.rows[1].note == rheobase.contest.STOPPED
     count = 1
     with pytest.raises(KeyboardInterrupt):
         rheobase.compare(trained, data, data, names=["max-norm"], steps=[2], progress=False)
+    monkeypatch.setattr(networks, "load_or_train", lambda *_: trained)
+    count = 0
+    said = cli("compare", "small", "--methods", "max-norm", "--steps", "2", code=130)
+    assert f"max-norm: {rheobase.contest.STOPPED}" in said
 
 
 def test_an_onnx_file_from_end_to_end(trained: nn.Module, digits: Dataset, cli: Cli, tmp_path: Path) -> None:

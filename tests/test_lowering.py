@@ -127,6 +127,36 @@ def test_refusals_say_what_to_do(function, reason: str, remedy: str) -> None:
     assert remedy in line.remedy
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: F.avg_pool1d(r, r.shape[2:]),
+        lambda r: F.interpolate(r, size=r.shape[2:]),
+        lambda r: r * r.size(1),
+        lambda r: r.reshape(r.shape),
+        lambda r: r.view(-1),
+    ],
+)
+def test_sizes_without_an_example_are_asked_for(function) -> None:
+    with pytest.raises(CaptureError, match="pass an example input"):
+        capture(Applied(function))
+
+
+def test_what_is_computed_of_sizes_is_no_signal() -> None:
+    model = Applied(lambda r: r / (r.shape[1] ** 0.5 + r.dim())).eval()
+    x = torch.randn(4, 12)
+    assert torch.allclose(prepare(model, "max-norm").eval()(x), model(x))
+    with pytest.raises(CaptureError, match="pow has no spiking form"):
+        prepare(Applied(lambda r: r**2), "max-norm")
+
+
+def test_a_functional_threshold_at_zero_is_a_site() -> None:
+    model, x = Applied(lambda r: F.threshold(r - 0.2, 0, 0)).eval(), torch.randn(4, 12)
+    network = capture(model, x)
+    assert len(network.sites) == 2
+    assert torch.allclose(network.module(x), model(x), atol=1e-6)
+
+
 def test_the_last_call_and_an_unknown_argument() -> None:
     class Named(nn.Module):
         def forward(self, x: Tensor) -> dict[str, Tensor]:

@@ -46,6 +46,17 @@ def test_a_bar_inside_a_table_is_drawn_below_it_and_goes_when_it_is_done(monkeyp
     assert terminal.lines == ["said", "method", "first", "second"]
 
 
+def test_without_standard_error_nothing_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with display("working", 1) as bar, live_table("trying", ["what"], 1) as add:
+        bar.say("a line")
+        bar.advance()
+        add("a row", ["a row"], "")
+    assert capsys.readouterr().out == ""
+
+
 def test_the_first_interrupt_asks_and_the_second_stops(capsys: pytest.CaptureFixture[str]) -> None:
     usual = signal.getsignal(signal.SIGINT)
     with interruptible() as asked:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -98,6 +99,25 @@ def test_a_file_is_named_after_what_was_measured_and_replaced_by_a_second_run(tm
     assert path.name.startswith("table-2-vgg16-cifar100-opi-half-seed0-")
     assert records.write(replace(record, date="2027-01-01", seconds=1.0, commit="def"), tmp_path) == path
     assert [r.commit for r in records.load_all(tmp_path)] == ["def"]
+
+
+def test_a_shorter_run_does_not_replace_a_longer_one(tmp_path, record):
+    path = records.write(record, tmp_path)
+    with pytest.warns(UserWarning, match="it has 16 steps, and what was measured now 8"):
+        records.write(replace(record, accuracy={8: 50.0}, commit="later"), tmp_path)
+    assert records.read(path) == record
+    fired = {"first_spike": [1.0], "fired": [[0.1] * 64]}
+    path = records.write(replace(record, table="figure 1", accuracy={}, extra=fired), tmp_path)
+    with pytest.warns(UserWarning, match="it has 64 steps"):
+        records.write(replace(records.read(path), extra=fired | {"fired": [[0.1] * 8]}), tmp_path)
+    path.write_text("damaged")
+    assert records.read(records.write(records.read(records.write(record, tmp_path)), tmp_path)) == record
+
+
+def test_that_the_source_was_changed_is_told_with_the_short_commit(record):
+    assert replace(record, commit="0123456789abcdef-modified").source == "0123456789ab-modified"
+    assert replace(record, commit="0123456789abcdef").source == "0123456789ab"
+    assert replace(record, commit="unknown").source == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +238,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, recor
         raise OSError("pulled the plug")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="pulled the plug"):
+    with pytest.raises(OSError, match=re.escape(f"{path} cannot be written (pulled the plug)")):
         records.write(replace(record, commit="other"), tmp_path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
@@ -234,6 +254,17 @@ def test_a_place_that_cannot_be_written_to_is_found_out_before_the_work(tmp_path
         records.ensure_writable(tmp_path / "file" / "results")
     records.ensure_writable(tmp_path / "new" / "results")
     assert list((tmp_path / "new" / "results").iterdir()) == []
+
+
+def test_a_trial_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    def fill(path, _):
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fill)
+    with pytest.raises(OSError, match="No space left on device"):
+        records.ensure_writable(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_processes_that_try_and_write_at_once_do_not_hinder_each_other(tmp_path):

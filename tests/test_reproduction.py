@@ -371,6 +371,9 @@ def test_settings_are_chosen_on_held_out_images_and_then_trained_on_all(runs, tm
     best = max(found, key=lambda r: sum(r.accuracy[t] for t in (8, 16, 32)))
     assert choose(found, CELL) == Candidate(**best.extra["candidate"])
 
+    trial = replace(found[0], images=10, accuracy=dict.fromkeys(range(1, 33), 100.0))
+    assert choose([*found, trial], CELL) == choose(found, CELL)
+
     worse = [replace(found[0], accuracy=dict.fromkeys(range(1, 33), 1.0)), found[1]]
     for record in worse:
         records.write(record, tmp_path)
@@ -379,6 +382,12 @@ def test_settings_are_chosen_on_held_out_images_and_then_trained_on_all(runs, tm
     assert record.images == 360
     assert record.settings["recipe"]["batch_size"] == 32
     assert record.command.endswith("--chosen --steps 2")
+
+
+def test_a_trial_holds_a_tenth_of_its_images_out(runs, tmp_path):
+    quick = {"folder": tmp_path, "runs": runs, "epochs": 1, "limit": 80, "commit": "abc", "progress": False}
+    (found,) = select(PAPER, "small-digits", candidates=[Candidate()], **quick)
+    assert found.images == 8
 
 
 @pytest.mark.parametrize("candidate", [*CANDIDATES, Candidate(clip_decay=1 / 3, batch_size=1)])

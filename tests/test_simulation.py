@@ -361,6 +361,66 @@ def test_reading_out_late_when_everybody_has_left(at: list[int]) -> None:
     assert torch.equal(some.logits, every.logits[[t - 1 for t in at]])
 
 
+class Beside(nn.Module):
+    """The read-out reads a current beside the spikes that it makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        current = self.second(self.first(x).relu())
+        return self.last(torch.cat([current.relu(), current], 1))
+
+
+def test_spikes_are_not_written_over_what_the_read_out_needs() -> None:
+    torch.manual_seed(0)
+    model, x = Beside().double().eval(), torch.randn(16, 6, dtype=torch.float64)
+    snn = convert(model, "max-norm", x, initial="half")
+    assert (simulate(snn, x, 1024, at=[1024]).logits[0] - model(x)).abs().max() < 0.01
+
+
+class Sliced(nn.Module):
+    """Two sites read one current, and the read-out a part of the spikes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        current = self.second(self.first(x).relu())
+        return self.last((self.third(current.relu()) + current).relu()[:, :4])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_chunks_of_one_step_change_nothing_in_any_precision(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    snn = convert(Sliced().eval(), "max-norm", torch.randn(16, 6), initial="half").to(dtype)
+    x = torch.randn(4, 6, dtype=dtype)
+    whole, single = (simulate(snn, x, 9, chunk=chunk) for chunk in (9, 1))
+    assert whole.logits.dtype == dtype
+    assert torch.equal(single.logits, whole.logits)
+    for site in snn.sites:
+        assert torch.equal(single.spikes[site], whole.spikes[site])
+
+
+def test_a_site_of_one_neuron_without_dimensions_is_counted() -> None:
+    class Single(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 1), nn.Linear(1, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.first(x).squeeze(1).relu().unsqueeze(1))
+
+    torch.manual_seed(0)
+    x = torch.randn(16, 6)
+    snn = convert(Single().eval(), "max-norm", x, initial="half")
+    (spikes,) = simulate(snn, x, 8).spikes.values()
+    assert 0 < spikes.sum() <= 16 * 8
+
+
 def test_pooled_units_are_counted_before_their_room_is_used_again() -> None:
     """Who has left is known at the end of a chunk: until then nothing may be written over what will count."""
     torch.manual_seed(0)

@@ -20,6 +20,9 @@ from rheobase.progress import display
 from rheobase.records import environment
 from rheobase.training import accuracy
 
+STOPPED = "stopped before it was measured"
+"""The note of rows that Ctrl-C kept from being measured."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -138,9 +141,7 @@ def compare(
             if not any(row.steps for row in rows):
                 raise
             rest = plan[len(rows) :]
-            rows += [
-                Row(method.name, str(start), note="stopped before it was measured") for method, start in rest
-            ]
+            rows += [Row(method.name, str(start), note=STOPPED) for method, start in rest]
     failed = [row.note for row in rows if row.note.startswith("could not convert")]
     if failed and not any(row.steps for row in rows):
         raise ValueError(failed[0])

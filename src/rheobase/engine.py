@@ -215,7 +215,7 @@ class Passage:
             shape = torch.Size((self.x.shape[0], *step.shape))
             self.membranes[step.node] = layer.start(shape, self.number[site], self.first_sample)
         membrane = self.membranes[step.node]
-        out = self._empty(membrane, T)
+        out = self._empty(membrane, T, self.counts)
         totals_TB = None
         counted = site in self.tally.spikes and site not in self.tally.fan_out
         if counted and not membrane.is_cuda:
@@ -235,32 +235,30 @@ class Passage:
                 memory_format=memory_format(current[0] if source in moving else current)
             )
             self.membranes[step.node] = membrane
-        counted = step.unit is not None
-        out = _unfold(self._empty(membrane, T), T) if counted else self._room(step, membrane, moving, T)
+        if step.unit is None:
+            out = self._room(step, membrane, moving, T)
+        else:
+            out = _unfold(self._empty(membrane, T, self.counts), T)
         if step.binary and isinstance(neuron, IntegrateFire):
             return neuron.fire(current, membrane, T, out).flatten(0, 1)
         return neuron.advance(current, membrane, T, out).flatten(0, 1)
 
-    def _empty(self, membrane: Tensor, T: int) -> Tensor:
-        """Room for the counts of T steps."""
+    @staticmethod
+    def _empty(membrane: Tensor, T: int, dtype: torch.dtype) -> Tensor:
+        """Room for the spikes of T steps."""
         return torch.empty(
             (T * len(membrane), *membrane.shape[1:]),
-            dtype=self.counts,
+            dtype=dtype,
             device=membrane.device,
             memory_format=memory_format(membrane),
         )
 
-    def _room(self, step: Step, membrane: Tensor, moving: dict[fx.Node, Tensor], T: int) -> Tensor | None:
-        """Where spikes can go without new memory: over their currents, if nobody reads these again."""
+    def _room(self, step: Step, membrane: Tensor, moving: dict[fx.Node, Tensor], T: int) -> Tensor:
+        """Where spikes can go: over their currents, if nobody reads these again, else into new memory."""
         source = step.inputs[0]
         if source not in moving:
             if step.node not in self.buffers:
-                self.buffers[step.node] = torch.empty(
-                    (T * len(membrane), *step.shape),
-                    dtype=membrane.dtype,
-                    device=membrane.device,
-                    memory_format=memory_format(membrane),
-                )
+                self.buffers[step.node] = self._empty(membrane, T, membrane.dtype)
             return _unfold(self.buffers[step.node][: T * len(membrane)], T)
         signal = moving[source]
         address = signal.untyped_storage().data_ptr()
@@ -268,7 +266,8 @@ class Passage:
         others += [o for _, o, _ in self.untallied]
         shared = any(o.untyped_storage().data_ptr() == address for o in others)
         alike = signal.is_contiguous(memory_format=memory_format(membrane))
-        return _unfold(signal, T) if source in step.last_reads and alike and not shared else None
+        mine = source in step.last_reads and alike and not shared
+        return _unfold(signal if mine else self._empty(membrane, T, membrane.dtype), T)
 
     def _tally(self, name: str, active_TB: Tensor, before: int, binary: bool) -> None:
         """Count what a source of spikes sent in this chunk, and what that cost."""
@@ -321,7 +320,7 @@ class Passage:
             part_TB = signal_TB[begin - before : end - before]
             # Added one by one and in double where they are not whole, so that chunks change no sum.
             for part in [part_TB.sum(0, dtype=self.snn.dtype)] if whole else part_TB.double():
-                total = part if total is None else total + part
+                total = part.clone() if total is None else total + part
             if end in read:
                 assert total is not None
                 means.append((total / (end - delay)).to(self.snn.dtype) * unit)

@@ -31,10 +31,14 @@ def fold_scales(module: fx.GraphModule) -> None:
             continue
         before = node.args[0]
         after = next(iter(node.users)) if len(node.users) == 1 else None
-        if len(before.users) == 1 and _folds_back(weights := _called(module, before), scale, node):
+        if len(before.users) == 1 and _folds_back(
+            weights := _called(module, before), scale, _dims(module, node)
+        ):
             assert weights is not None
             _scale_outputs(weights, scale.scale, scale.shift)
-        elif after is not None and _folds_forward(weights := _called(module, after), scale, node):
+        elif after is not None and _folds_forward(
+            weights := _called(module, after), scale, _dims(module, node)
+        ):
             assert weights is not None
             _scale_inputs(weights, scale.scale, scale.shift)
         else:
@@ -48,19 +52,34 @@ def _called(module: fx.GraphModule, node: fx.Node) -> nn.Module | None:
     return called if isinstance(called, SYNAPTIC) else None
 
 
-def _folds_back(weights: nn.Module | None, scale: Scale, node: fx.Node) -> bool:
+def _dims(module: fx.GraphModule, node: fx.Node) -> int:
+    """How many dimensions a signal has; where no example has shown it, as the operations before it tell."""
+    if "shape" in node.meta:
+        return len(node.meta["shape"])
+    if node.op != "call_module":
+        return 2
+    operation = module.get_submodule(str(node.target))
+    if isinstance(operation, Reshape):
+        return 1 + len(operation.shape)
+    if isinstance(operation, SYNAPTIC) and not isinstance(operation, nn.Linear):
+        return operation.weight.dim()  # type: ignore[operator]
+    dims = _dims(module, node.all_input_nodes[0])
+    return dims - len(operation.dims) if isinstance(operation, Mean) and not operation.keepdim else dims
+
+
+def _folds_back(weights: nn.Module | None, scale: Scale, dims: int) -> bool:
     if weights is None:
         return False
-    if isinstance(weights, nn.Linear) and len(node.meta.get("shape", (0, 0))) != 2:
+    if isinstance(weights, nn.Linear) and dims != 2:
         return False  # a linear layer's features are the last dimension, a scale's channels the second
     return scale.scale.numel() in (1, _out_channels(weights))
 
 
-def _folds_forward(weights: nn.Module | None, scale: Scale, node: fx.Node) -> bool:
+def _folds_forward(weights: nn.Module | None, scale: Scale, dims: int) -> bool:
     if weights is None or scale.scale.numel() not in (1, _in_channels(weights)):
         return False
     if isinstance(weights, nn.Linear):
-        return len(node.meta.get("shape", (0, 0))) == 2
+        return dims == 2
     if not scale.shift.any():
         return True
     # Zeros padded around a shifted map are not shifted, so the shift folds only where nothing is padded.
@@ -121,7 +140,9 @@ def _assign(weights: nn.Module, w: Tensor, bias: Tensor | None) -> None:
     old: Tensor = weights.weight  # type: ignore[assignment]
     weights.weight = nn.Parameter(w.reshape(old.shape).to(old), requires_grad=False)
     if bias is not None:
-        weights.bias = nn.Parameter(bias.to(old).clone(), requires_grad=False)
+        # A bias of one channel would keep the stride 0 of its expansion, which files refuse.
+        bias = bias.to(old).clone(memory_format=torch.contiguous_format)
+        weights.bias = nn.Parameter(bias, requires_grad=False)
 
 
 def fold_amplitudes(module: fx.GraphModule) -> None:
@@ -158,7 +179,7 @@ def _carry(
         return amplitude
     if isinstance(operation, SYNAPTIC):
         count = _in_channels(operation)
-        across = isinstance(operation, nn.Linear) and len(inputs[0].meta.get("shape", (0, 0))) != 2
+        across = isinstance(operation, nn.Linear) and _dims(module, inputs[0]) != 2
         if first.dim() == 1 and (across or first.numel() != count):
             if across or not isinstance(operation, nn.Linear) or count % first.numel():
                 _settle(module, node, pending)
@@ -173,7 +194,7 @@ def _carry(
     alike = plain and all(_same(w, first) for w in waiting)
     if alike and isinstance(operation, (*_ROUTING, Add, Concat, MaxPool)):
         return first
-    if _keeps_channels(operation) or _flattens_into_linear(module, node, operation, first):
+    if _keeps_channels(operation, node) or _flattens_into_linear(module, node, operation, first):
         return first
     widths = [_channels(module, i) for i in inputs]
     if isinstance(operation, Concat) and operation.dim == 1 and None not in widths:
@@ -209,12 +230,14 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and bool((a == b).all())
 
 
-def _keeps_channels(operation: nn.Module) -> bool:
+def _keeps_channels(operation: nn.Module, node: fx.Node) -> bool:
+    if isinstance(operation, Pad):
+        return len(operation.amounts) // 2 < len(node.meta.get("shape", ())) - 1
     if isinstance(operation, Mean):
         return 1 not in operation.dims
     if isinstance(operation, Slice):
         return operation.dim != 1
-    return isinstance(operation, (*POOLING, MaxPool, Pad, nn.Upsample))
+    return isinstance(operation, (*POOLING, MaxPool, nn.Upsample))
 
 
 def _flattens_into_linear(
@@ -233,12 +256,16 @@ def _channels(module: fx.GraphModule, node: fx.Node) -> int | None:
         return None
     operation = module.get_submodule(str(node.target))
     if isinstance(operation, SYNAPTIC):
-        return _out_channels(operation)
-    if isinstance(operation, Concat) and operation.dim == 1:
-        parts = [_channels(module, i) for i in node.all_input_nodes]
-        return None if None in parts else sum(p or 0 for p in parts)
+        shape = node.meta.get("shape", ())
+        return shape[1] if len(shape) > 2 else _out_channels(operation)
+    parts = [_channels(module, i) for i in node.all_input_nodes]
+    widths = [n for n in parts if n is not None]
     if isinstance(operation, Slice) and operation.dim == 1:
         return operation.length
-    if isinstance(operation, (Neuron, Scale, Add)) or _keeps_channels(operation):
-        return _channels(module, node.all_input_nodes[0])
+    if len(widths) < len(parts):
+        return None
+    if isinstance(operation, Concat) and operation.dim == 1:
+        return sum(widths)
+    if isinstance(operation, (Neuron, Scale, Add, Concat)) or _keeps_channels(operation, node):
+        return max(widths)  # a sum may spread one channel over all of the other's
     return None

@@ -7,6 +7,7 @@ beside the original, and a difference is an error: there is no silent half-conve
 
 import inspect
 import keyword
+import operator
 import os
 import sys
 import traceback
@@ -128,7 +129,23 @@ def trace(model: nn.Module) -> fx.GraphModule:
     return fx.GraphModule(model, graph)
 
 
+def _recorded(function: Callable[..., Any]) -> Callable[[fx.Proxy, Any], fx.Proxy]:
+    return lambda x, other: x.tracer.create_proxy("call_function", function, (x, other), {})
+
+
+class _Proxy(fx.Proxy):
+    """A value while the model is traced; torch's own takes x += y for x = x + y, which leaves x as it was."""
+
+    __iadd__ = _recorded(operator.iadd)
+    __isub__ = _recorded(operator.isub)
+    __imul__ = _recorded(operator.imul)
+    __itruediv__ = _recorded(operator.itruediv)
+
+
 class _Tracer(fx.Tracer):
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
     def create_args_for_root(self, *_: Any, **__: Any) -> tuple[Any, list[Any]]:
         """One input; all others have the values that the model gives them when called with one."""
         root: nn.Module = self.root
@@ -216,7 +233,8 @@ def _assemble(lowering: Lowering) -> Network:
     module = fx.GraphModule(lowering.root, lowering.graph)
     module.graph.eliminate_dead_code()
     fold_scales(module)
-    like = next(lowering.traced.parameters(), torch.empty(()))
+    state = lowering.traced.state_dict().values()
+    like = next((v for v in state if v.is_floating_point()), torch.empty(()))
     for part in module.modules():
         if isinstance(part, Scale):
             part.to(like)

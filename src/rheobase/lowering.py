@@ -4,6 +4,8 @@ The rules say what each kind of call becomes. What has no rule is refused, with 
 would mend it; refusals are collected, so that one look names them all.
 """
 
+import itertools
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.activations import Activation
-from rheobase.operations import Scale
+from rheobase.operations import Permute, Reshape, Scale, Slice
 from rheobase.plain import has_hooks, is_torchs, layer_type
 
 Rule = Callable[..., Any]
@@ -64,6 +66,7 @@ class Lowering:
         self.dropouts: dict[fx.Node, nn.Module] = {}
         self.left_out: nn.Module | None = None
         self._owners: dict[fx.Node, fx.Node] = {}
+        self._wholes: dict[fx.Node, list[fx.Node]] = {}
         called = [_plain(str(n.target)).split(".") for n in traced.graph.nodes if n.op == "call_module"]
         self._folders = {".".join(parts[:end]) for parts in called for end in range(1, len(parts))}
 
@@ -85,11 +88,11 @@ class Lowering:
         if not isinstance(value, fx.Node):
             given = type(node.args[0]).__name__.removeprefix("immutable_")  # as torch.fx names lists, dicts
             found = "not a tensor" if isinstance(node.args[0], fx.Node) else given
-            reason = "the model's output must be one tensor"
             remedy = "wrap the model so that it returns the tensor of logits alone"
+            reason = "the model's output must be one tensor"
             self.rows.append(Row("output", f"return {found}", reason, remedy, refused=True))
-            return
-        self.graph.output(value)
+        else:
+            self.graph.output(value)
 
     def _call(self, node: fx.Node) -> None:
         module = self.traced.get_submodule(str(node.target)) if node.op == "call_module" else None
@@ -109,6 +112,8 @@ class Lowering:
     def _stand_in(self, node: fx.Node) -> Any:
         """Something of the right shape for a refused call, so that one run names everything that refuses."""
         sources = _leaves([self.values[n] for n in node.all_input_nodes])
+        if sources and all(value is None for value in sources):
+            return None  # it is made of sizes that are not known, and is another one
         source = next((v for v in sources if isinstance(v, fx.Node)), next(iter(self.graph.nodes)))
 
         def place(shape: Any) -> fx.Node:
@@ -154,6 +159,17 @@ class Lowering:
         owner = self._owners.get(node, node)
         return [owner, *(other for other, its in self._owners.items() if its is owner)]
 
+    def view(self, node: fx.Node, whole: fx.Node) -> None:
+        """Note that a call of the model gave another shape, order or part of an earlier value's memory."""
+        owner = self._owners.get(whole, whole)
+        self._wholes[node] = [owner, *self._wholes.get(owner, [])]
+
+    def overlapping(self, node: fx.Node) -> list[fx.Node]:
+        """The values that this one is a view of, and its views: written over, they change in part."""
+        owner = self._owners.get(node, node)
+        views = [view for view, wholes in self._wholes.items() if owner in wholes]
+        return [value for other in (*self._wholes.get(owner, ()), *views) for value in self.sharing(other)]
+
 
 @dataclass
 class Call:
@@ -173,8 +189,7 @@ class Call:
     def in_place(self) -> bool:
         """Whether the function writes its result over its first argument."""
         name = self.function
-        operator = name in ("iadd", "isub", "imul", "itruediv")
-        return operator or (name.endswith("_") and not name.startswith("__"))
+        return name in ("iadd", "isub", "imul", "itruediv") or (name[-1:] == "_" and name[:2] != "__")
 
     @property
     def is_last(self) -> bool:
@@ -184,15 +199,13 @@ class Call:
     @property
     def shape(self) -> torch.Size:
         """The shape of the result on the example input."""
-        if not self.lowering.shapes_known:
-            raise NeedsExample(f"the result's shape of {self.row.call} is not known")
-        return torch.Size(self.node.meta["shape"])
+        return self.shape_of(self.node)
 
     def shape_of(self, x: fx.Node) -> torch.Size:
         """The shape of an input on the example input."""
         self._expect_signals(x)
         if not self.lowering.shapes_known:
-            raise NeedsExample(f"the input's shape of {self.row.call} is not known")
+            raise NeedsExample(f"a shape that {self.row.call} depends on is not known")
         return torch.Size(x.meta["shape"])
 
     def emit(self, module: nn.Module, *inputs: fx.Node, becomes: str = "") -> fx.Node:
@@ -202,6 +215,8 @@ class Call:
         if "shape" in self.node.meta:
             node.meta["shape"] = self.node.meta["shape"]
         self.row.nodes.append(node)
+        if isinstance(module, (Permute, Reshape, Slice)):
+            self.lowering.view(self.node, first_argument(self.node))
         self.row.becomes = becomes or self.row.becomes or type(module).__name__
         return node
 
@@ -235,8 +250,15 @@ class Call:
         """After an in-place call, whoever reads its input later reads the result."""
         first = first_argument(self.node)
         if inplace and isinstance(first, fx.Node):
+            self._expect_unread(self.lowering.overlapping(first))
             self.lowering.values.update(dict.fromkeys(self.lowering.sharing(first), result))
             self.lowering.share(self.node, first)
+
+    def _expect_unread(self, values: list[fx.Node]) -> None:
+        later = set(itertools.dropwhile(lambda n: n is not self.node, self.lowering.traced.graph.nodes))
+        readers = {user for value in values for user in value.users} & later - {self.node}
+        if any(reader.target not in ("size", "dim", getattr) for reader in readers):
+            raise Refusal("it writes over a view of what is read later", "use the form that is not in-place")
 
     def drop(self, x: fx.Node, why: str) -> fx.Node:
         """The call has no effect in the converted network."""
@@ -251,10 +273,15 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
     rules = call.lowering.rules
     args = call.lowering._resolve(call.node.args)
     kwargs = call.lowering._resolve(call.node.kwargs)
-    if module is None and _is_constant(call, args, kwargs):
+    unknown = any(call.lowering.values[n] is None for n in call.node.all_input_nodes)
+    if unknown and not call.lowering.shapes_known and call.function not in ("view", "reshape", "getitem"):
+        raise NeedsExample(f"a size that {call.row.call} reads is not known")
+    kinds = {type(v) for v in _leaves((args, kwargs))}
+    fixed = fx.Node not in kinds and any(issubclass(kind, Tensor) for kind in kinds)
+    if module is None and fixed and not unknown and not call.in_place:  # it reads tensors of the model alone
         call.row.becomes = "constant"
         return _evaluate(call.node, args, kwargs)
-    handler = _rule_of_function(call) if module is None else _rule_of(module, rules)
+    handler = rules.get(call.function, rules["anything else"]) if module is None else _rule_of(module, rules)
     kwargs = {{"input": "x", "self": "x", "tensors": "x"}.get(k, k): v for k, v in kwargs.items()}
     try:
         return handler(call, *args, **kwargs, **({} if module is None else {"module": module}))
@@ -263,15 +290,6 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
             f"{call.row.call} is called in a way that is not understood ({error})",
             "call it without that argument, or in a plainer way",
         ) from None
-
-
-def _rule_of_function(call: Call) -> Rule:
-    name, lowering = call.function, call.lowering
-    if name in lowering.rules:
-        return lowering.rules[name]
-    if getattr(call.node.target, "__module__", "") == "_operator" and not lowering.shapes_known:
-        raise NeedsExample(f"what {name} works on is not known")
-    raise refuse(name)
 
 
 def _rule_of(module: nn.Module, rules: Mapping[str, Rule]) -> Rule:
@@ -283,19 +301,7 @@ def _rule_of(module: nn.Module, rules: Mapping[str, Rule]) -> Rule:
     if isinstance(module, Activation):
         return rules.get(type(module).__name__, rules["Activation"])
     kind = layer_type(module)
-    if not is_torchs(kind):
-        raise refuse(f"{kind.__module__}.{kind.__name__}")
-    if kind.__name__ not in rules:
-        raise refuse(kind.__name__)
-    return rules[kind.__name__]
-
-
-def _is_constant(call: Call, args: Any, kwargs: Any) -> bool:
-    """Whether a call reads tensors of the model alone, and changes none of them."""
-    leaves = _leaves((args, kwargs))
-    known = not any(isinstance(v, fx.Node) for v in leaves) and any(isinstance(v, Tensor) for v in leaves)
-    unknown_sizes = any(call.lowering.values[n] is None for n in call.node.all_input_nodes)
-    return known and not unknown_sizes and not call.in_place
+    return rules.get(kind.__name__ if is_torchs(kind) else "", rules["anything else"])
 
 
 def _evaluate(node: fx.Node, args: Any, kwargs: Any) -> Any:
@@ -328,17 +334,6 @@ def refuse_unknown(name: str) -> Refusal:
     )
 
 
-def refuse(name: str) -> Refusal:
-    """Why a call is refused as unknown, but where a method has a neuron for it, that one is named."""
-    from rheobase import methods, rules  # both are built on this module
-
-    refusal = refuse_unknown(name)
-    every = {method: methods.find(method).handles for method in methods.names()}
-    found = [method for method, handles in every.items() if any(name in rules.HANDLED[h] for h in handles)]
-    remedy = f"convert by {' or '.join(found)}, which has a neuron for it; or {refusal.remedy}"
-    return Refusal(refusal.reason, remedy) if found else refusal
-
-
 _REMEDIES = [
     (
         ("attention", "transformer", "bmm", "matmul", "einsum", "scaled_dot"),
@@ -365,9 +360,7 @@ _REMEDIES = [
 
 
 def _attribute(module: nn.Module, path: Any) -> Any:
-    value: Any = module
-    for part in str(path).split("."):
-        value = getattr(value, part)
+    value = operator.attrgetter(str(path))(module)
     return value.detach() if isinstance(value, Tensor) else value
 
 

@@ -36,7 +36,7 @@ def display(title: str, total: int | None, done: int = 0, *, shown: bool = True)
     if not shown:
         yield Display(advance=lambda: None, say=lambda line: None)
         return
-    if not sys.stderr.isatty():
+    if not _on_terminal():
         yield Display(advance=lambda: None, say=_print)
         return
     with _bar() as bar:
@@ -61,7 +61,7 @@ def live_table(title: str, columns: Sequence[str], total: int, *, shown: bool = 
         total: How many rows there will be at most.
         shown: False to show nothing at all.
     """
-    if not shown or not sys.stderr.isatty():
+    if not shown or not _on_terminal():
         yield lambda line, cells, style: _print(line) if shown else None
         return
     from rich.console import Group
@@ -109,8 +109,13 @@ def interruptible() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, usual)
 
 
+def _on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def _print(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # it was closed, and print would take standard output
+        print(line, file=sys.stderr, flush=True)
 
 
 @cache

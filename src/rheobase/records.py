@@ -12,6 +12,7 @@ import platform
 import re
 import shutil
 import subprocess
+import warnings
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -118,6 +119,18 @@ class Record:
         return {name: getattr(self, name) for name in _IDENTITY} | later
 
     @property
+    def source(self) -> str:
+        """The commit, shortened; that the working tree had changes stays with it."""
+        commit, modified, _ = self.commit.partition("-modified")
+        return commit[:12] + modified
+
+    @property
+    def steps(self) -> int:
+        """The last step that something is known of."""
+        fired = (len(shares) for shares in self.extra.get("fired", []))
+        return max([*self.accuracy, *self.spikes_per_image, *fired], default=0)
+
+    @property
     def label(self) -> str:
         """In words how the network was trained, where it was not as the paper trains it."""
         return str(self.settings.get("label", ""))
@@ -136,8 +149,18 @@ class Record:
 
 
 def write(record: Record, folder: Path | str) -> Path:
-    """Write a record to `<folder>/<paper>/`, in one step, and give the file's path."""
+    """Write a record to `<folder>/<paper>/`, in one step, and give the file's path.
+
+    It replaces an earlier one of the same, unless that ran for more steps: then a warning says so.
+    """
     path = Path(folder) / _slug(record.paper) / record.file_name
+    if (longer := _steps_in(path)) > record.steps:
+        warnings.warn(
+            f"{path} stays as it is: it has {longer} steps, and what was measured now {record.steps}; write "
+            "shorter runs to another folder",
+            stacklevel=2,
+        )
+        return path
     lines = []
     for name, value in sorted(asdict(record).items()):
         # Steps sort as numbers: text would put 16 before 2.
@@ -171,6 +194,14 @@ def read(path: Path | str) -> Record:
         return Record(**{name: _from_json(name, content[name]) for name in known})
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _steps_in(path: Path) -> int:
+    """The steps of the record at a path; none where there is no record."""
+    try:
+        return read(path).steps
+    except (OSError, TypeError, ValueError):
+        return 0
 
 
 def load_all(folder: Path | str) -> list[Record]:
@@ -220,8 +251,10 @@ def ensure_writable(folder: Path | str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         trial = folder / ".trial"
-        trial.write_bytes(b"\0")
-        trial.unlink(missing_ok=True)  # processes that work together all try at once
+        try:
+            trial.write_bytes(b"\0")
+        finally:
+            trial.unlink(missing_ok=True)  # processes that work together all try at once
     except OSError as error:
         raise type(error)(
             error.errno, f"results cannot be written to {folder} ({error.strerror}); choose another folder"
@@ -251,6 +284,12 @@ def replace_file(path: Path | str, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise type(error)(
+            error.errno,
+            f"{path} cannot be written ({error.strerror or error}); one that was there before still is",
+        ) from error
     except BaseException:
         part.unlink(missing_ok=True)
         raise

@@ -26,6 +26,7 @@ from rheobase.study import Study
 from rheobase.training import accuracy, train
 
 _CALIBRATION_IMAGES = 1024
+_HELD_OUT = 5000  # a tenth of CIFAR
 
 
 class _Data(NamedTuple):
@@ -99,7 +100,7 @@ def select(
     data_root: Path | str | None = None,
     *,
     candidates: Sequence[Candidate] = CANDIDATES,
-    held_out: int = 5000,
+    held_out: int | None = None,
     profile: str = "exact",
     **training: Any,
 ) -> list[Record]:
@@ -112,13 +113,17 @@ def select(
         cell: The name of one of its cells.
         data_root: As for `reproduce`.
         candidates: The settings to try; those that come to the same training are tried once.
-        held_out: How many training images to hold out, the same ones for all.
+        held_out: How many training images to hold out, the same ones for all; unless given 5,000, and at most
+            a tenth of `limit` where there is one.
         profile: As for `reproduce`.
         **training: How to train, as for `train_cell`.
     """
     paper = papers.get(paper)
     chosen = paper.cell(cell)
     find_profile(profile, torch.device("cpu"))
+    if held_out is None:
+        limit = training.get("limit")
+        held_out = _HELD_OUT if limit is None else max(1, min(_HELD_OUT, limit // 10))
     measured = []
     with joined():
         for candidate in distinct(candidates, find_recipe(chosen.recipe), methods.get(paper.method)):

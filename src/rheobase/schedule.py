@@ -176,8 +176,9 @@ def build(plan: Schedule, count_size: int = 1) -> Schedule:
         count_size: Bytes of a count.
     """
     last = {node: i for i, step in enumerate(plan.steps) if not step.tail for node in step.inputs}
+    kept = {plan.result, *plan.summed}  # to the end of each chunk, so that nobody may write over them
     steps = tuple(
-        replace(step, last_reads=tuple(n for n in step.inputs if last.get(n) == i and n is not plan.result))
+        replace(step, last_reads=tuple(n for n in step.inputs if last.get(n) == i and n not in kept))
         for i, step in enumerate(plan.steps)
     )
     fixed, moving, spikes = _bytes(replace(plan, steps=steps), count_size)

@@ -125,8 +125,8 @@ def choose(measured: Iterable[Record], cell: Cell) -> Candidate:
     found = [r for r in measured if (r.table, r.model, r.dataset) == wanted]
     if not found:
         raise ValueError(
-            f"no settings of {cell.name} have been measured on held-out images yet: "
-            f"call rheobase.reproduction.select for {cell.name} first"
+            f"no settings of {cell.name} have been measured on held-out images yet: let `rheobase reproduce "
+            f"PAPER {cell.name} --study` or rheobase.reproduction.select do so first"
         )
     scores: dict[Candidate, list[float]] = {}
     fullest = max(map(_fullness, found))
@@ -139,6 +139,6 @@ def choose(measured: Iterable[Record], cell: Cell) -> Candidate:
     return max(ordered, key=lambda candidate: fmean(scores[candidate]))
 
 
-def _fullness(record: Record) -> tuple[int, int]:
-    """How near a training came to the full one: its epochs, and how little else was cut."""
-    return record.epochs, -len(record.shortened)
+def _fullness(record: Record) -> tuple[int, int, int]:
+    """How near a training came to the full one: its epochs, how little else was cut, and its images."""
+    return record.epochs, -len(record.shortened), record.images

@@ -83,7 +83,7 @@ def show_timings(timings: Mapping[str, Timing], batch: int, title: str) -> None:
         speed, slow, fast = (batch / seconds for seconds in (t.median, t.slowest, t.fastest))
         memory = f"{t.peak_bytes / 2**20:,.0f}" if t.peak_bytes else "not known"
         table.add_row(name, f"{speed:,.1f}", f"{slow:,.1f} to {fast:,.1f}", f"{t.first:.2f}", memory)
-    Console().print(table)
+    _print_whole(table)
 
 
 def show_comparison(comparison: Comparison) -> None:
@@ -93,7 +93,8 @@ def show_comparison(comparison: Comparison) -> None:
         if row.steps:
             values = [f"{row.accuracy[t]:.1f}" if t in row.accuracy else "–" for t in comparison.steps]
             table.add_row(row.method, row.initial, *values, *_costs(row.spikes, row.sop, row.joules))
-    _print(table, comparison.steps[-1], comparison.ann_accuracy)
+    lengths = {row.steps for row in comparison.rows if row.steps}
+    _print(table, lengths.pop() if len(lengths) == 1 else None, comparison.ann_accuracy)
     for note in dict.fromkeys(row.note for row in comparison.rows if row.note):
         names = dict.fromkeys(row.method for row in comparison.rows if row.note == note)
         Console(highlight=False).print(f"{', '.join(names)}: {note}.")
@@ -112,15 +113,21 @@ def _costs(spikes: float, sop: float, joules: float) -> tuple[str, str, str]:
     return _short(spikes), _short(sop), f"{joules * 1e6:.3g} µJ"
 
 
-def _print(table: Table, longest: int, ann: float | None) -> None:
+def _print_whole(table: Table) -> None:
+    """Print a table in full width: a number that is cut would be another."""
     console = Console(highlight=False)
-    if not console.is_terminal:  # a file has room for every column
-        wide = console.options.update(width=1000)
-        console.width = max(console.width, console.measure(table, options=wide).maximum)
+    wide = console.options.update(width=1000)
+    console.width = max(console.width, console.measure(table, options=wide).maximum)
     console.print(table)
+
+
+def _print(table: Table, steps: int | None, ann: float | None) -> None:
+    """Print a table of costs over so many steps, or each over its own run."""
+    _print_whole(table)
+    console = Console(highlight=False)
+    run = "its whole run" if steps is None else f"{steps} steps"
     console.print(
-        f"Spikes, synaptic operations (SOP) and energy are those of one image over {longest} steps.",
-        soft_wrap=True,
+        f"Spikes, synaptic operations (SOP) and energy are those of one image over {run}.", soft_wrap=True
     )
     if ann is not None:
         console.print(f"The network before conversion: {ann:.2f} %.")

@@ -3,7 +3,9 @@
 torch is imported inside the commands, so that help is there at once.
 """
 
+import io
 import sys
+import warnings
 from collections.abc import Callable
 
 import typer
@@ -33,14 +35,24 @@ for _heading, _commands in COMMANDS.items():
         app.command(rich_help_panel=_heading)(_command)
 
 
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning in words, without the line of source it came from."""
+    typer.echo(f"warning: {message}", err=True)
+
+
 def main() -> None:
     """Run the command line; what a user can mend is said in words, without a traceback."""
-    try:
-        app()
-    except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
-        from rich.console import Console
-        from rich.markup import escape
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without µ must not cost a measurement
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            app()
+        except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
+            from rich.console import Console
+            from rich.markup import escape
 
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print(f"[bold red]error:[/] {escape(str(error))}")
-        sys.exit(1)
+            console = Console(stderr=True, highlight=False, soft_wrap=True)
+            console.print(f"[bold red]error:[/] {escape(str(error))}")
+            sys.exit(1)

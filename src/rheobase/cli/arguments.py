@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rheobase.runs import RunRecord
 
@@ -75,6 +75,21 @@ def check_output(path: Path | None) -> Path | None:
     return path
 
 
+def check_folder(path: Path | None) -> Path | None:
+    """A folder that files can be put into, there or not yet; asked before the work begins."""
+    if path is not None and path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file: give a folder")
+    check_output(path and path / "index.html")
+    return path
+
+
+def ensure_apart(*paths: Path | None) -> None:
+    """Refuse one file for two things, of which one would be written over the other."""
+    given = [path.absolute() for path in paths if path is not None]
+    if twice := [path for path in given if given.count(path) > 1]:
+        raise ValueError(f"{twice[0].name} is named for two things: give each a file of its own")
+
+
 Ann = Annotated[str | None, typer.Option(help="The model that was converted, named as for `convert`.")]
 Page = Annotated[
     Path | None, typer.Option(help="Write a page with figures to this .html file.", callback=check_output)
@@ -83,6 +98,9 @@ RecordFile = Annotated[
     Path | None,
     typer.Option("--record", help="Write what was measured here as JSON.", callback=check_output),
 ]
+
+LARGEST_SEED = 2**32 - 1
+"""Generators of random numbers all take seeds up to here."""
 
 INTERRUPTED = 130
 """What a command that was stopped by Ctrl-C ends with."""
@@ -107,7 +125,7 @@ def explained_shape(shape: str) -> "Iterator[None]":
         yield
     except CaptureError as error:
         if "could not run on an example input" in str(error):
-            told = f"{error}\n  -> the shape is that of --shape {shape}, such as 1,8,8 for the digits"
+            told = f"{error}\n  -> the shape is that of --shape {shape}: give that of the model's images"
             raise ValueError(told) from error
         raise
 
@@ -115,6 +133,14 @@ def explained_shape(shape: str) -> "Iterator[None]":
 def parse_steps(text: str) -> list[int]:
     """Numbers of steps, with commas between."""
     return _numbers(text, "a number of steps", "8,16,32")
+
+
+def parse_names(text: str) -> list[str]:
+    """Names with commas between, each once."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ValueError(f"{text!r} is no list of names: give them with commas between, none of them empty")
+    return list(dict.fromkeys(names))
 
 
 def _numbers(text: str, what: str, example: str) -> list[int]:
@@ -134,7 +160,12 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
     """Settings of a method by name, each as name=value."""
-    return {name: _value(value) for name, value in map(parse_pair, pairs or [])}
+    found: dict[str, Any] = {}
+    for name, value in map(parse_pair, pairs or []):
+        if name in found:
+            raise ValueError(f"{name} is set twice, to {found[name]} and {value}: leave one out")
+        found[name] = _value(value)
+    return found
 
 
 def _value(text: str) -> Any:
@@ -149,13 +180,24 @@ def _value(text: str) -> Any:
     return text
 
 
-def write_run(run: "RunRecord", page: Path | None, record: Path | None) -> None:
-    """Write what was measured where it was asked for: as a record, as a page, or both."""
+def write_run(run: "RunRecord", page: Path | None, record: Path | None) -> list[str]:
+    """Write what was measured where it was asked for, as a record or as a page; gives lines that tell so.
+
+    That comes before anything is printed, which may fail when nobody listens any more.
+    """
     from rheobase import reports
 
+    written = []
     if record is not None:
         run.write(record)
-        typer.echo(f"record: {record}")
+        written.append(f"record: {record}")
     if page is not None:
         draw = reports.evaluation_page if run.diagnosis is None else reports.diagnosis_page
-        typer.echo(f"page: {draw(run, page)}")
+        written.append(f"page: {draw(run, page)}")
+    return written
+
+
+def say(lines: "Iterable[str]") -> None:
+    """Print lines."""
+    for line in lines:
+        typer.echo(line)

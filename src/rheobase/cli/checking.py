@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rheobase.cli import networks
-from rheobase.cli.arguments import Ann, Data, Network, Root, Steps, Weights, check_output
+from rheobase.cli.arguments import Ann, Data, Network, Root, Steps, Weights, check_output, ensure_apart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,6 +88,9 @@ def fit(
     from rheobase import datasets
     from rheobase.terminal import show_fit
 
+    ensure_apart(network, out)
+    if out is not None and not quantise:
+        raise ValueError("--out is for the network in whole numbers: leave it out, or --no-quantise")
     split = networks.take(datasets.load(data, root).test, samples)
     result = rheobase.fit(
         networks.load_spiking(network),

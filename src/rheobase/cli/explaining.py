@@ -1,5 +1,6 @@
 """Commands that explain: where accuracy is lost, and which conversion to take."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 from rheobase.cli import networks
 from rheobase.cli.arguments import (
     INTERRUPTED,
+    LARGEST_SEED,
     Data,
     MethodName,
     Model,
@@ -20,7 +22,9 @@ from rheobase.cli.arguments import (
     Weights,
     check_output,
     command_line,
+    ensure_apart,
     parse_settings,
+    say,
     write_run,
 )
 
@@ -53,6 +57,10 @@ def diagnose(
     import rheobase
     from rheobase import datasets
 
+    ensure_apart(network, weights, page, record)
+    given = {"--method": method, "--initial": initial, "--setting": setting}
+    if network is not None and (unfit := [name for name, value in given.items() if value]):
+        raise ValueError(f"{network} is converted already: leave {unfit[0]} out, or --network")
     dataset = datasets.load(data, root)
     calibration = networks.take(dataset.train, samples)
     ann = networks.load_or_train(model, weights, dataset)
@@ -86,8 +94,8 @@ def diagnose(
         classes=dataset.classes,
         remedies=remedies,
     )
-    typer.echo(kept.diagnosis)
-    write_run(kept, page, record)
+    written = write_run(kept, page, record)
+    say([str(kept.diagnosis), *written])
     if kept.diagnosis is not None and kept.diagnosis.untried:
         raise typer.Exit(INTERRUPTED)
 
@@ -100,7 +108,9 @@ def advise(
     steps: Annotated[int | None, typer.Option(help="At most so many time steps.", min=1)] = None,
     microjoules: Annotated[float | None, typer.Option(help="At most so much energy for an image.")] = None,
     samples: Annotated[int, typer.Option(help="Training images to fit to and choose by.", min=2)] = 512,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same advice.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="The same seed gives the same advice.", min=0, max=LARGEST_SEED)
+    ] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Write the spiking network to this file.", callback=check_output)
     ] = None,
@@ -118,6 +128,7 @@ def advise(
     import rheobase
     from rheobase import datasets
 
+    ensure_apart(weights, out, record)
     if lose is None and steps is None and microjoules is None:
         raise ValueError("say what it may cost: --lose POINTS of accuracy, --steps or --microjoules")
     joules = None if microjoules is None else microjoules * 1e-6
@@ -125,13 +136,17 @@ def advise(
     dataset = datasets.load(data, root)
     ann = networks.load_or_train(model, weights, dataset)
     advice = rheobase.advise(ann, networks.take(dataset.train, samples), budget, seed=seed)
-    typer.echo(f"ordinary network: {advice.ann:.2f} % on the held-out half\n{advice.verdict}")
+    said = [f"ordinary network: {advice.ann:.2f} % on the held-out half", advice.verdict]
     if record is not None:
         advice.write(record)
-        typer.echo(f"record: {record}")
+        said.append(f"record: {record}")
     if out is not None:
         advice.snn.save(out)
-        typer.echo(f"written to {out}: `rheobase evaluate {out} --steps {advice.chosen.steps}` measures it")
+        where = ["--data", data] if data != "digits" else []
+        where += ["--root", str(root)] if root is not None else []
+        measure = ["rheobase", "evaluate", str(out), *where, "--steps", str(advice.chosen.steps)]
+        said.append(f"written to {out}: `{shlex.join(measure)}` measures it")
+    say(said)
     if advice.interrupted:
         raise typer.Exit(INTERRUPTED)
     if not advice.met:

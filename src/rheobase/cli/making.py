@@ -7,6 +7,7 @@ import typer
 
 from rheobase.cli import networks
 from rheobase.cli.arguments import (
+    LARGEST_SEED,
     Data,
     Device,
     MethodName,
@@ -18,6 +19,7 @@ from rheobase.cli.arguments import (
     Start,
     Weights,
     check_output,
+    ensure_apart,
     parse_settings,
 )
 
@@ -33,7 +35,9 @@ def train(
         Path | None, typer.Option(help="Where to write the weights.", callback=check_output)
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's.", min=1)] = None,
-    seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.", min=0)] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Instead of the recipe's.", min=0, max=LARGEST_SEED)
+    ] = None,
     root: Root = None,
     device: Device = "cpu",
 ) -> None:
@@ -57,8 +61,12 @@ def train(
             f"the checkpoint goes to {out}: give the weights another name, as {out.stem}.safetensors"
         )
     dataset = datasets.load(data, root)
-    default = f"{model}-{data}" if f"{model}-{data}" in RECIPES else data
-    chosen = find_recipe(recipe or default)
+    if (recipe := recipe or next((n for n in (f"{model}-{data}", data) if n in RECIPES), None)) is None:
+        raise ValueError(
+            f"there is no recipe for {model} on {dataset.name}: name one by --recipe; digits trains small "
+            f"networks in seconds, the others are {', '.join(name for name in RECIPES if name != 'digits')}"
+        )
+    chosen = find_recipe(recipe)
     epochs = epochs or chosen.epochs
     warmup = min(chosen.warmup_epochs, epochs - 1)
     seed = chosen.seed if seed is None else seed
@@ -66,7 +74,7 @@ def train(
     if device == "cpu":
         chosen = replace(chosen, precision="float32", compile=False)
     torch.manual_seed(chosen.seed)
-    prepared = rheobase.prepare(networks.build(model, len(dataset.classes)), method).to(device)
+    prepared = rheobase.prepare(networks.build_for(model, dataset), method).to(device)
     out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}.safetensors"
     trained = fit(prepared, dataset.train, chosen, checkpoint=out.with_suffix(".checkpoint"))
     share = accuracy(trained.model, dataset.test.to(device))
@@ -101,6 +109,7 @@ def convert(
     import rheobase
     from rheobase import datasets
 
+    ensure_apart(weights, out)
     dataset = datasets.load(data, root)
     network = networks.load(model, weights, dataset)
     snn = rheobase.convert(
@@ -139,6 +148,7 @@ def export(
     from rheobase import datasets
     from rheobase.nir import golden_path, to_nir
 
+    ensure_apart(network, out)
     split = networks.take(datasets.load(data, root).train, samples)
     written = to_nir(
         networks.load_spiking(network),

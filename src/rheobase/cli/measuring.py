@@ -25,10 +25,13 @@ from rheobase.cli.arguments import (
     Weights,
     check_output,
     command_line,
+    ensure_apart,
     explained_shape,
+    parse_names,
     parse_pair,
     parse_shape,
     parse_steps,
+    say,
     write_run,
 )
 
@@ -41,7 +44,6 @@ if TYPE_CHECKING:
     from rheobase.datasets import Dataset, Split
     from rheobase.evaluation import Evaluation
     from rheobase.exit import Exit
-    from rheobase.runs import RunRecord
     from rheobase.snn import SNN
 
 _CALIBRATION = 2000  # training images to fit an exit on, where there are as many
@@ -81,27 +83,43 @@ def evaluate(
     `rheobase evaluate snn.safetensors --exit margin --lose 0.5 --page evaluate.html --record evaluate.json`
     """
     from rheobase import datasets
+    from rheobase.runs import record_evaluation
     from rheobase.terminal import show, show_exit
 
+    ensure_apart(network, weights, page, record)
+    if weights is not None and ann is None:
+        raise ValueError(
+            "--weights are those of the model that was converted: name it by --ann, or leave them out"
+        )
     snn = networks.load_spiking(network).to(device)
     dataset = datasets.load(data, root)
     original = None if ann is None else networks.load(ann, weights, dataset)
     split = networks.take(dataset.test, limit)
     rule = None if exit is None else _fit(snn, dataset, exit, steps, lose)
     found = _measure(snn, split, steps, batch_size, profile)
-    show({str(snn.provenance.initial): found})
+    early = None
     if rule is not None and found.samples == len(split):
         early = _measure(snn, split, steps, batch_size, profile, rule)
-        if early.samples == found.samples:
-            show_exit(found, early, rule)
-        found = early
+    kept = early or found
+    beside = _describe(original, split, kept.samples)
     title = f"{network.name} on {dataset.name}"
-    partial = found.samples < len(split)
+    partial = kept.samples < len(split)
     if partial:
-        title = f"{title}, stopped after {found.samples:,} of {len(split):,} images"
-        typer.echo(title)
+        title = f"{title}, stopped after {kept.samples:,} of {len(split):,} images"
+    written: list[str] = []
     if page is not None or record is not None:
-        write_run(_record(snn, found, title, dataset, rule, original), page, record)
+        left = None if early is None else rule
+        run = record_evaluation(
+            snn, kept, title=title, dataset=dataset.name, command=command_line(), exit=left, **beside
+        )
+        written = write_run(run, page, record)
+    show(
+        {str(snn.provenance.initial): found},
+        beside.get("ann_accuracy") if kept.samples == found.samples else None,
+    )
+    if rule is not None and early is not None and not partial:
+        show_exit(found, early, rule)
+    say([*([title] if partial else []), *written])
     if partial:
         raise typer.Exit(INTERRUPTED)
 
@@ -128,14 +146,16 @@ def bench(
     from rheobase.records import replace_file
     from rheobase.terminal import show_timings
 
-    network = networks.build(model, 10).eval()
-    x = torch.randn(batch, *parse_shape(shape), generator=torch.Generator().manual_seed(0))
+    size = parse_shape(shape)
+    network = networks.build(model, 10, size).eval()
+    x = torch.randn(batch, *size, generator=torch.Generator().manual_seed(0))
     with explained_shape(shape):
         snn = rheobase.convert(network, "max-norm", x, initial=rheobase.Half()).to(device)
     found = measure(network, snn, x.to(device), steps, repeats=repeats)
-    show_timings(found, batch, f"{model}, batch {batch}, T = {steps}, {device}")
     if record is not None:
         replace_file(record, json.dumps({n: asdict(t) for n, t in found.items()}, indent=1) + "\n")
+    show_timings(found, batch, f"{model}, batch {batch}, T = {steps}, {device}")
+    say([] if record is None else [f"record: {record}"])
 
 
 def _fit(snn: "SNN", dataset: "Dataset", rule: Rule, steps: int, lose: float) -> "Exit":
@@ -175,31 +195,21 @@ class _UntilAsked:
             yield batch
 
 
-def _record(
-    snn: "SNN",
-    found: "Evaluation",
-    title: str,
-    dataset: "Dataset",
-    rule: "Exit | None",
-    ann: "nn.Module | None",
-) -> "RunRecord":
-    """What was measured; beside it the ordinary network, where it is known."""
+def _describe(ann: "nn.Module | None", split: "Split", samples: int) -> dict[str, Any]:
+    """What a record has of the ordinary network, on the images that the spiking one was measured on."""
     from rheobase import inspect
     from rheobase.energy import ann_joules, count_operations
-    from rheobase.runs import record_evaluation
     from rheobase.training import accuracy
 
-    beside: dict[str, Any] = {}
-    if ann is not None:
-        x = dataset.test.normalise(dataset.test.images[:1])
-        beside = {
-            "ann_accuracy": 100 * accuracy(ann, dataset.test),
-            "ann_joules": ann_joules(count_operations(ann, x).flop),
-            "coverage": inspect(ann, x, show=False),
-        }
-    return record_evaluation(
-        snn, found, title=title, dataset=dataset.name, command=command_line(), exit=rule, **beside
-    )
+    if ann is None:
+        return {}
+    seen = replace(split, images=split.images[:samples], labels=split.labels[:samples])
+    x = split.normalise(split.images[:1])
+    return {
+        "ann_accuracy": 100 * accuracy(ann, seen),
+        "ann_joules": ann_joules(count_operations(ann, x).flop),
+        "coverage": inspect(ann, x, show=False),
+    }
 
 
 def compare(
@@ -230,6 +240,7 @@ def compare(
     """
     from rheobase import datasets, membrane
     from rheobase import methods as registry
+    from rheobase.contest import STOPPED
     from rheobase.contest import compare as contest
     from rheobase.reports import comparison_page
     from rheobase.terminal import show_comparison
@@ -238,8 +249,8 @@ def compare(
         raise ValueError(f"the record goes to {out}: give the page another name, such as {out.stem}.html")
     dataset = datasets.load(data, root)
     columns = parse_steps(steps)
-    starts = [membrane.parse(name) for name in initial.split(",")]
-    names = None if methods == "all" else methods.split(",")
+    starts = [membrane.parse(name) for name in parse_names(initial)]
+    names = None if methods == "all" else parse_names(methods)
     own = {name: networks.load(model, Path(file), dataset) for name, file in map(parse_pair, trained or [])}
     for name in (*(names or []), *own):
         registry.find(name)
@@ -256,6 +267,9 @@ def compare(
         title=f"{model} on {dataset.name}",
     )
     result = replace(result, command=command_line())
-    show_comparison(result)
     result.write(out.with_suffix(".json"))
-    typer.echo(f"record: {out.with_suffix('.json')}\npage: {comparison_page(result, out)}")
+    page = comparison_page(result, out)
+    show_comparison(result)
+    say([f"record: {out.with_suffix('.json')}", f"page: {page}"])
+    if any(row.note == STOPPED for row in result.rows):
+        raise typer.Exit(INTERRUPTED)

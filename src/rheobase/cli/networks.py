@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
     from rheobase.datasets import Dataset, Split
@@ -15,8 +17,8 @@ UNTRAINED_METHOD = "robust-norm"
 """Of networks that were trained for no method."""
 
 
-def build(model: str, classes: int) -> "nn.Module":
-    """A network: built in, trained already, a user's own, or read from an ONNX file."""
+def build(model: str, classes: int, shape: "Sequence[int]") -> "nn.Module":
+    """A network: built in, for images of this shape; trained already, a user's own, or from an ONNX file."""
     from rheobase import models
 
     if model.endswith(".onnx"):
@@ -25,7 +27,31 @@ def build(model: str, classes: int) -> "nn.Module":
         return load_onnx(model)
     if model in models.catalogue():
         return models.pretrained(model)
-    return models.build(model, classes)
+    return models.build(model, classes, **_fitting(model, shape))
+
+
+def build_for(model: str, dataset: "Dataset") -> "nn.Module":
+    """A network for a dataset's classes and images.
+
+    Raises:
+        ValueError: It does not take such images.
+    """
+    import torch
+
+    image = dataset.train.normalise(dataset.train.images[:1])
+    network = build(model, len(dataset.classes), image.shape[1:])
+    mode = network.training
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            network.eval()(image)
+    except Exception as error:
+        size = "×".join(map(str, image.shape[1:]))
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(
+            f"{model} does not take the images of {dataset.name}, which are {size} (channels, height, "
+            f"width): {reason}"
+        ) from error
+    return network.train(mode)
 
 
 def load(model: str, weights: Path | None, dataset: "Dataset") -> "nn.Module":
@@ -33,7 +59,7 @@ def load(model: str, weights: Path | None, dataset: "Dataset") -> "nn.Module":
     import rheobase
     from rheobase import checkpoints
 
-    network = build(model, len(dataset.classes))
+    network = build_for(model, dataset)
     if weights is None:
         if _is_fresh(model):
             raise ValueError(
@@ -51,12 +77,17 @@ def load_or_train(model: str, weights: Path | None, dataset: "Dataset") -> "nn.M
     """A trained network; where nobody gave weights, one trained as it is, by the recipe of its dataset."""
     import torch
 
-    from rheobase.recipes import find_recipe
+    from rheobase.recipes import RECIPES
     from rheobase.training import train
 
     if weights is not None or not _is_fresh(model):
         return load(model, weights, dataset)
-    network, recipe = build(model, len(dataset.classes)), find_recipe(dataset.name)
+    network = build_for(model, dataset)
+    if (recipe := RECIPES.get(dataset.name)) is None:
+        raise ValueError(
+            f"{model} has fresh weights, and there is no quick training on {dataset.name}: pass --weights, "
+            f"as `rheobase train {model}` writes them"
+        )
     typer.echo(f"no --weights: training {model} on {dataset.name} first, {recipe.epochs} epochs", err=True)
     torch.manual_seed(recipe.seed)
     return train(network, dataset.train, recipe).model
@@ -81,6 +112,20 @@ def load_spiking(path: Path) -> "SNN":
 def take(split: "Split", count: int | None) -> "Split":
     """At most so many images of a split, the same ones each time."""
     return split if count is None or count >= len(split) else split.take(count)
+
+
+def _fitting(model: str, shape: "Sequence[int]") -> dict[str, int]:
+    """What a built-in network's builder can be told about its images."""
+    import inspect
+
+    from rheobase import models
+
+    if model not in models.BUILDERS or len(shape) != 3:
+        return {}
+    channels, height, width = shape
+    known = {"channels": channels} | ({"size": height} if height == width else {})
+    taken = inspect.signature(models.BUILDERS[model]).parameters
+    return {name: value for name, value in known.items() if name in taken}
 
 
 def _is_fresh(model: str) -> bool:

@@ -5,7 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
-from rheobase.cli.arguments import Root, check_device, parse_settings
+from rheobase.cli.arguments import (
+    LARGEST_SEED,
+    Root,
+    check_device,
+    check_folder,
+    check_output,
+    parse_names,
+    parse_settings,
+)
 
 
 def reproduce(
@@ -39,7 +47,7 @@ def reproduce(
         list[str] | None, typer.Option(help="A setting of the part `tuned`, as name=value; repeatable.")
     ] = None,
     profile: Annotated[str, typer.Option(help="The arithmetic: exact, fast or int8.")] = "exact",
-    seed: Annotated[int, typer.Option(help="Of the training.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of the training.", min=0, max=LARGEST_SEED)] = 0,
     epochs: Annotated[int | None, typer.Option(help="Fewer than the paper's, for a trial.", min=1)] = None,
     limit: Annotated[int | None, typer.Option(help="At most so many images, for a trial.", min=1)] = None,
     steps: Annotated[int | None, typer.Option(help="At most so many time steps.", min=1)] = None,
@@ -93,10 +101,10 @@ def reproduce(
             paper,
             cell,
             root,
-            parts=parts.split(","),
+            parts=parse_names(parts),
             steps=steps,
             profile=profile,
-            names=None if methods is None else methods.split(","),
+            names=None if methods is None else parse_names(methods),
             tuning=parse_settings(tuning),
             trained_for=trained_for,
             chosen=chosen,
@@ -142,7 +150,8 @@ def report(
     if any(path.suffix == ".json" for path in given):
         if readme is not None:
             raise ValueError("--readme is made from a folder of records, not from single runs")
-        typer.echo(f"page: {reports.page_of(given, out or Path('report.html'))}")
+        page = check_output(out) or Path("report.html")
+        typer.echo(f"page: {reports.page_of(given, page)}")
         return
     if len(given) > 1:
         raise ValueError(f"give one folder of records, or files ending in .json; got {len(given)} folders")
@@ -150,6 +159,9 @@ def report(
         raise FileNotFoundError(
             f"there is no folder {given[0]}: give one with records, as `rheobase reproduce` writes them"
         )
+    check_folder(out)
+    if readme is not None and not readme.is_file():
+        raise FileNotFoundError(f"there is no file {readme}: a README is made anew between its own markers")
     page, text = reports.report(records.load_all(given[0]), out or Path("report"))
     typer.echo(f"written: {page} and {text}")
     if readme is not None:

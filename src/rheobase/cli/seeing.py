@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from rheobase.cli import networks
-from rheobase.cli.arguments import Model, Root, Shape, explained_shape, parse_shape
+from rheobase.cli.arguments import Model, Root, Shape, check_folder, explained_shape, parse_shape
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Where to write the page.", callback=check_folder)] = Path("demo"),
     dataset: Annotated[str, typer.Option(help="`digits`, or `cifar10` where the data is.")] = "digits",
     root: Root = None,
 ) -> None:
@@ -36,7 +36,8 @@ def inspect(
 
     import rheobase
 
-    network, x = networks.build(model, classes), torch.randn(2, *parse_shape(shape))
+    size = parse_shape(shape)
+    network, x = networks.build(model, classes, size), torch.randn(2, *size)
     with explained_shape(shape):
         coverage = rheobase.inspect(network, x)
     if not coverage.convertible:

@@ -85,7 +85,7 @@ def _tune(neuron: Neuron, site: Site, threshold: Tensor) -> None:
 
 def match_network(conversion: "Conversion") -> None:
     """Bring neurons that were made without data to the device and precision of the network."""
-    like = next(conversion.ann.module.parameters(), torch.empty(()))
+    like = next(iter(conversion.ann.module.state_dict().values()), torch.empty(()))
     conversion.snn.to(like.device, like.dtype)
 
 

@@ -137,11 +137,11 @@ def _tell_sources(shown: Sequence[Group]) -> str:
     """What stands behind the measured lines of a table, taken together."""
     records = [r for g in shown for r in g.records]
     errors = [tables.two_errors(g) for g in shown]
-    least_to_most = " to ".join(sorted({f"{min(errors):.2f}", f"{max(errors):.2f}"}))
+    least_to_most = " to ".join(dict.fromkeys((f"{min(errors):.2f}", f"{max(errors):.2f}")))
     epochs, images, profiles, devices, commits, dates = (
         " and ".join(sorted(set(found)))
         for found in zip(
-            *((str(r.epochs), f"{r.images:,}", r.profile, r.device, r.commit[:12], r.date) for r in records),
+            *((str(r.epochs), f"{r.images:,}", r.profile, r.device, r.source, r.date) for r in records),
             strict=True,
         )
     )

@@ -181,7 +181,7 @@ def describe(g: Group) -> str:
     seeds = f"seed {r.seed}" if n == 1 else f"mean of {n} seeds"
     parts = [
         f"Measured{f', {r.label}' if r.label else ''}: {seeds}, {r.epochs} epochs, {r.images:,} test images, "
-        f"profile {r.profile}, {_all(g, 'device')}, commit {_all(g, 'commit', 12)}, {_all(g, 'date')}."
+        f"profile {r.profile}, {_all(g, 'device')}, commit {_all(g, 'source')}, {_all(g, 'date')}."
     ]
     if n > 1:
         parts.append(f"Standard deviation over seeds at most {max(g.deviations.values()):.2f} points.")
@@ -232,7 +232,7 @@ def runs_table(records: Sequence[Record]) -> Table:
         what = (r.table, r.model, r.dataset, r.initial, r.label or "as the paper", str(r.seed))
         size = (str(r.epochs), steps, r.profile, seconds)
         versions = ", ".join(f"{name} {version}" for name, version in r.versions.items())
-        lines.append(Line(r.method, (*what, *size, r.device, versions, r.commit[:12], r.date, r.command)))
+        lines.append(Line(r.method, (*what, *size, r.device, versions, r.source, r.date, r.command)))
     header = (
         "Method", "For", "Model", "Dataset", "Start", "Trained", "Seed", "Epochs", "Steps", "Profile",
         "Seconds", "Device", "Versions", "Commit", "Date", "Command",
@@ -240,9 +240,9 @@ def runs_table(records: Sequence[Record]) -> Table:
     return Table("Records", header, tuple(lines))
 
 
-def _all(g: Group, name: str, most: int | None = None) -> str:
-    """What the records of a group have in a field, each once, at most so many letters of it."""
-    return " and ".join(sorted({getattr(r, name)[:most] for r in g.records}))
+def _all(g: Group, name: str) -> str:
+    """What the records of a group have in a field, each once."""
+    return " and ".join(sorted({getattr(r, name) for r in g.records}))
 
 
 def _printed_energy(e: Energy) -> tuple[str, ...]:

@@ -1,12 +1,12 @@
-"""Rules for what does nothing in a converted network."""
+"""Rules for what does nothing in a converted network, and for what has no place in one."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import fx, nn
 
-from rheobase.lowering import Call, Refusal, refuse
-from rheobase.plain import layer_type
+from rheobase.lowering import Call, Refusal, refuse_unknown
+from rheobase.plain import is_torchs, layer_type
 from rheobase.rules.registry import rule
 
 
@@ -45,12 +45,12 @@ def _assertion(call: Call, *_: Any, **__: Any) -> None:
 
 @rule("Sigmoid", "sigmoid", "Tanh", "tanh")
 def _squashing(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) -> None:
-    name = call.function if module is None else layer_type(module).__name__
     if call.is_last:
         raise Refusal(
-            f"{name} is not a ReLU", "leave it out of the model, and apply it to the read-out if needed"
+            f"{_name(call, module)} is not a ReLU",
+            "leave it out of the model, and apply it to the read-out if needed",
         )
-    raise refuse(name)
+    _refuse(call, module=module)
 
 
 @rule("Softmax", "LogSoftmax", "softmax", "log_softmax")
@@ -62,3 +62,23 @@ def _softmax(call: Call, x: fx.Node, dim: Any = None, module: nn.Module | None =
     kind = nn.LogSoftmax if "log" in call.row.call.lower() else nn.Softmax
     call.lowering.left_out = module or kind(dim)
     return call.drop(x, "removed: the read-out gives logits, in the same order")
+
+
+@rule("anything else")
+def _refuse(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) -> NoReturn:
+    """Where a method has a neuron for it, that one is named."""
+    from rheobase import methods, rules  # both are built on the rules
+
+    name = _name(call, module)
+    refusal = refuse_unknown(name)
+    every = {method: methods.find(method).handles for method in methods.names()}
+    found = [method for method, handles in every.items() if any(name in rules.HANDLED[h] for h in handles)]
+    remedy = f"convert by {' or '.join(found)}, which has a neuron for it; or {refusal.remedy}"
+    raise Refusal(refusal.reason, remedy) if found else refusal
+
+
+def _name(call: Call, module: nn.Module | None) -> str:
+    if module is None:
+        return call.function
+    kind = layer_type(module)
+    return kind.__name__ if is_torchs(kind) else f"{kind.__module__}.{kind.__name__}"

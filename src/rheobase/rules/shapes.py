@@ -34,12 +34,12 @@ def _reshape(call: Call, x: fx.Node, *sizes: Any, module: nn.Module | None = Non
     shape = sizes[0] if sizes and isinstance(sizes[0], (tuple, list, torch.Size)) else sizes
     named = call.row.call in ("x.view()", "x.reshape()", "reshape()")
     rest = [s for s in shape[1:] if isinstance(s, int)]
-    if not named or len(rest) != len(shape) - 1 or (shape[0] == -1 and -1 in rest):
+    if not named or not rest or len(rest) != len(shape) - 1 or (shape[0] == -1 and -1 in rest):
         raise NeedsExample(f"the shape of {call.row.call} cannot be told from the call alone")
     return call.emit(Reshape(rest), x, becomes="reshape")
 
 
-@rule("size", "getattr")
+@rule("size", "dim", "getattr")
 def _size(call: Call, x: fx.Node, *which: Any) -> Any:
     if call.lowering.shapes_known:
         raise Refusal(f"the attribute {which[0]} of a signal has no rule", "use permute or reshape")
@@ -54,6 +54,7 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
         return None
     if isinstance(x, tuple):
         call.row.becomes = "slice"
+        call.lowering.view(call.node, call.node.all_input_nodes[0])
         return x[index]
     if not isinstance(index, tuple) and not call.lowering.shapes_known:
         raise NeedsExample("what is indexed is not known")

@@ -55,7 +55,7 @@ def _hardtanh(
     return _clamp(call, x, min_val, max_val, inplace)
 
 
-@rule("threshold", "threshold_")
+@rule("threshold", "threshold_", "_threshold")  # as F.threshold calls itself
 def _threshold(call: Call, x: fx.Node, threshold: float, value: float, inplace: bool = False) -> fx.Node:
     if threshold != 0 or value != 0:
         raise Refusal(

@@ -15,7 +15,7 @@ def run(signal: Tensor, fan_out: Tensor | None, binary: bool) -> tuple[Tensor, T
     if signal.dim() == 5 and signal.flatten(0, 1).is_contiguous(memory_format=torch.channels_last):
         signal = signal.movedim(2, -1)
         fan_out = None if fan_out is None else fan_out.movedim(0, -1)
-    active_TBN = signal.flatten(2) if binary else (signal != 0).flatten(2)
+    active_TBN = (signal if binary else signal != 0).reshape(*signal.shape[:2], -1)
     if active_TBN.dtype == torch.bool:
         active_TBN = active_TBN.view(torch.uint8)
     # Sums over the batch are whole numbers below 2^24, and so exact in single precision.
