@@ -482,7 +482,9 @@ def test_features_are_not_taken_for_channels_without_an_example() -> None:
     torch.manual_seed(0)
     behind = nn.Sequential(nn.Conv1d(3, 5, 1), nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU())
     before = nn.Sequential(nn.Conv1d(3, 5, 1), nn.ReLU(), nn.BatchNorm1d(5), nn.Linear(5, 2))
-    for model, x in ((behind, torch.randn(8, 3, 6)), (before, torch.randn(8, 3, 5))):
+    first = nn.Sequential(nn.Linear(6, 3), nn.Identity(), nn.BatchNorm2d(3), nn.ReLU())
+    given = [torch.randn(shape) for shape in ((8, 3, 6), (8, 3, 5), (8, 3, 4, 6))]
+    for model, x in zip((behind, before, first), given, strict=True):
         model.train()(x)  # so that the channels have statistics of their own
         nn.init.uniform_(model[2].weight)
         model.eval()

@@ -56,6 +56,8 @@ def _dims(module: fx.GraphModule, node: fx.Node) -> int:
     """How many dimensions a signal has; where no example has shown it, as the operations before it tell."""
     if "shape" in node.meta:
         return len(node.meta["shape"])
+    if "dims" in node.meta:
+        return int(node.meta["dims"])
     if node.op != "call_module":
         return 2
     operation = module.get_submodule(str(node.target))

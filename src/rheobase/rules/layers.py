@@ -107,7 +107,11 @@ def _batch_norm(call: Call, x: fx.Node, module: nn.BatchNorm2d) -> fx.Node:
     shift = -module.running_mean.double() * scale
     if module.bias is not None:
         shift = shift + module.bias.double()
-    return call.emit(Scale(scale.detach(), shift.detach()), x, becomes="scale and shift")
+    node = call.emit(Scale(scale.detach(), shift.detach()), x, becomes="scale and shift")
+    # A signal whose shape no example has shown has as many dimensions as these take.
+    if isinstance(module, nn.BatchNorm2d | nn.BatchNorm3d):
+        node.meta["dims"] = 4 if isinstance(module, nn.BatchNorm2d) else 5
+    return node
 
 
 # Pooling
