@@ -20,6 +20,7 @@ from rheobase.graph import Network, capture, replace_sites
 from rheobase.membrane import Initial
 from rheobase.methods import Method, Observer
 from rheobase.neurons import FewSpikes, IntegrateFire
+from rheobase.plain import find_like
 from rheobase.snn import SNN, Provenance
 from rheobase.weights import full_precision, run
 
@@ -56,7 +57,7 @@ def prepare(model: nn.Module, method: str | Method = "opi", **settings: Any) -> 
         ValueError: If there is nothing to train, or a max-pooling has no average form.
     """
     chosen = methods.get(method, **settings)
-    like = next(model.parameters(), torch.empty(()))
+    like = find_like(model)
     prepared = replace_sites(model, lambda site: chosen.activation(site).to(like), _average, chosen.handles)
     if not any(True for _ in prepared.parameters()):
         raise ValueError("the model has no parameters to train")

@@ -24,7 +24,7 @@ from rheobase.activations import Activation
 from rheobase.folding import fold_scales
 from rheobase.lowering import Lowering, NeedsExample, Row, first_argument
 from rheobase.operations import RESERVED, Scale
-from rheobase.plain import copy_model, has_hooks, is_torchs, layer_type
+from rheobase.plain import copy_model, find_like, has_hooks, is_torchs, layer_type
 from rheobase.rules import rules_with
 from rheobase.weights import full_precision
 
@@ -233,8 +233,7 @@ def _assemble(lowering: Lowering) -> Network:
     module = fx.GraphModule(lowering.root, lowering.graph)
     module.graph.eliminate_dead_code()
     fold_scales(module)
-    state = lowering.traced.state_dict().values()
-    like = next((v for v in state if v.is_floating_point()), torch.empty(()))
+    like = find_like(lowering.traced)
     for part in module.modules():
         if isinstance(part, Scale):
             part.to(like)

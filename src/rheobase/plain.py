@@ -6,8 +6,10 @@ now. A class that inherits all it does from one of torch's is that one.
 """
 
 import copy
+import itertools
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.prune import BasePruningMethod
@@ -23,6 +25,12 @@ _HARMLESS = {
     "__firstlineno__",
     "__static_attributes__",
 }
+
+
+def find_like(model: nn.Module) -> Tensor:
+    """A tensor with a model's device and precision: one of its own of floating point, if it has any."""
+    tensors = itertools.chain(model.parameters(), model.buffers())
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(()))
 
 
 def copy_model(model: nn.Module) -> nn.Module:

@@ -20,6 +20,7 @@ from rheobase.methods.base import Maximum, Observer
 from rheobase.methods.observers import Quantile
 from rheobase.methods.settling import Fire, Settle, StandIn, settle_at_once
 from rheobase.neurons import Neuron
+from rheobase.plain import find_like
 from rheobase.progress import display
 from rheobase.simulation import simulate
 
@@ -85,8 +86,7 @@ def _tune(neuron: Neuron, site: Site, threshold: Tensor) -> None:
 
 def match_network(conversion: "Conversion") -> None:
     """Bring neurons that were made without data to the device and precision of the network."""
-    like = next(iter(conversion.ann.module.state_dict().values()), torch.empty(()))
-    conversion.snn.to(like.device, like.dtype)
+    conversion.snn.to(find_like(conversion.ann.module))
 
 
 def _observe_currents(conversion: "Conversion", site: Site, steps: int, observer: Observer) -> None:
