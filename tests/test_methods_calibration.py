@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import families
 from rheobase import Half, convert, datasets, evaluate, methods, models, simulate
-from rheobase.comparison import ExactSum, activations, currents, shortfall
+from rheobase.comparison import ExactSum, activations, currents, fold, shortfall
 from rheobase.conversion import Conversion
 from rheobase.graph import capture
 from rheobase.membrane import Corrected, Searched
@@ -101,6 +101,18 @@ def test_all_layers_in_one_run_or_each_in_its_own(
         assert str(one.initial) == str(other.initial)
         if pipeline == "potential":
             torch.testing.assert_close(one.initial.values, other.initial.values, rtol=1e-4, atol=1e-5)
+
+
+def test_a_folded_copy_fires_ones_and_leaves_the_network_alone(trained, digits) -> None:
+    x = images(digits, 8)
+    snn = under_way(trained, x, per_channel=True).snn
+    amplitudes = {site: snn.neuron(site).amplitude.clone() for site in snn.sites}
+    assert all((amplitude != 1).all() for amplitude in amplitudes.values())
+    folded = fold(snn)
+    for site, amplitude in amplitudes.items():
+        assert torch.equal(folded.neuron(site).amplitude, torch.ones(()))
+        assert torch.equal(snn.neuron(site).amplitude, amplitude)
+    torch.testing.assert_close(simulate(folded, x, 8).logits, simulate(snn, x, 8).logits)
 
 
 def test_an_exact_sum_has_no_order() -> None:

@@ -5,6 +5,7 @@ Sums over data are kept in whole numbers, so that neither the size nor the order
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from rheobase.folding import fold_amplitudes
 from rheobase.graph import Network
 from rheobase.neurons import Neuron
-from rheobase.simulation import simulate
+from rheobase.operations import along_channels
+from rheobase.simulation import Simulator, simulate
 from rheobase.snn import SNN
 from rheobase.weights import full_precision, run
 
@@ -153,10 +156,20 @@ def shortfall(conversion: "Conversion", site: str, steps: int) -> Tensor:
     Returns:
         One number for each neuron, in double, in the shape of a sample.
     """
-    total, count = ExactSum(unit_of(conversion.snn.neuron(site))), 0
+    neuron, folded = conversion.snn.neuron(site), fold(conversion.snn)
+    total, count, simulator = ExactSum(unit_of(neuron)), 0, None
     for x in conversion.calibration():
         a = activations(conversion.ann, x, [site])[site]
-        run = simulate(conversion.snn, x, steps, at=[steps], read=site, first_sample=count)
-        total.add(a - run.logits[0], [0])
+        simulator = simulator or Simulator(folded, x, steps, at=[steps], read=site, count=False)
+        rate = simulator.run(x, count).logits[0]
+        total.add(a - rate * along_channels(neuron.amplitude, a.dim()), [0])
         count += len(x)
     return total.value / count
+
+
+def fold(snn: SNN) -> SNN:
+    """Copy a network such that its spikes are 0 or 1: kernels know no other ones."""
+    folded = copy.deepcopy(snn)
+    with torch.no_grad():
+        fold_amplitudes(folded.module)
+    return folded
