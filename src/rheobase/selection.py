@@ -6,7 +6,7 @@ then trained on all training images, and reported beside the paper's own setting
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from statistics import fmean
 from typing import Any
 
@@ -30,11 +30,15 @@ class Candidate:
         clip_decay: L2 penalty on the trained thresholds.
         start: The trained thresholds before training.
         batch_size: Images per step.
+        learning_rate: The largest learning rate.
+        weight_decay: L2 penalty on the weights.
     """
 
     clip_decay: float | None = None
     start: float | None = None
     batch_size: int | None = None
+    learning_rate: float | None = None
+    weight_decay: float | None = None
 
     def __post_init__(self) -> None:
         if self.start is not None and not 0 < self.start < math.inf:
@@ -50,7 +54,7 @@ class Candidate:
         Raises:
             ValueError: There is no such setting, it is there twice, or its value is not a number.
         """
-        kinds = {"clip_decay": float, "start": float, "batch_size": int}
+        kinds = {field.name: int if field.name == "batch_size" else float for field in fields(cls)}
         values: dict[str, Any] = {}
         for pair in [] if text == "own" else text.split(","):
             name, _, value = pair.partition("=")
@@ -94,8 +98,10 @@ CANDIDATES = (
     Candidate(clip_decay=2e-3, start=2.0),
     Candidate(clip_decay=2e-3, start=8.0),
     Candidate(start=2.0, batch_size=64),
+    Candidate(learning_rate=0.1),
+    Candidate(learning_rate=0.1, weight_decay=1e-4),
 )
-"""What is tried unless told otherwise: each setting on its own, and three pairs."""
+"""What is tried unless told otherwise: most settings on their own, and four pairs."""
 
 
 def distinct(candidates: Sequence[Candidate], recipe: Recipe, method: Method) -> list[Candidate]:
