@@ -12,7 +12,7 @@ from rheobase import records
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
 GPU, GRID, CPU = "simulation-h200.json", "simulation-grid-h200.json", "simulation-cpu.json"
-LARGE, SINGLE = "simulation-resnet18-h200.json", "simulation-one-image-h200.json"
+LARGE, SINGLE = "simulation-grid-resnet18-h200.json", "simulation-one-image-h200.json"
 TITLES = {"vgg16": "VGG-16", "resnet20": "ResNet-20", "resnet18": "ResNet-18"}
 NETWORKS = tuple(TITLES)
 CONTENDERS = {
