@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import rheobase.advice
-from rheobase import convert, datasets, evaluate, methods
+from rheobase import convert, datasets, evaluate, methods, progress
 from rheobase.advice import Advice, Budget, advise
 from rheobase.energy import CMOS_45NM
 
@@ -175,13 +176,21 @@ def test_an_interrupted_search_gives_the_best_until_then(
         ask(trained, data, Budget(steps=2))
 
 
-@pytest.mark.usefixtures("few")
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A console of its own, as one keeps the width that it was made with."""
+    for name, value in {"COLUMNS": "120", "LINES": "8", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    progress._console.cache_clear()
+    yield
+    progress._console.cache_clear()
+
+
+@pytest.mark.usefixtures("few", "wide")
 def test_the_table_grows_on_a_terminal(
     trained: nn.Module, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = Terminal()
-    for name, value in {"COLUMNS": "120", "LINES": "8", "TERM": "xterm"}.items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "stderr", terminal)
     advice = advise(trained, digits.train.take(60), Budget(steps=2))
     written = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())

@@ -250,6 +250,16 @@ class TestReplacing:
             save_weights(network(), saved)
         assert saved.read_bytes() == old
 
+    def test_a_link_stays_and_what_it_leads_to_is_replaced(self, saved: Path, tmp_path: Path) -> None:
+        old = saved.read_bytes()
+        link = tmp_path / "elsewhere" / "latest"
+        link.parent.mkdir()
+        link.symlink_to(saved)
+        save_weights(nn.Linear(2, 3), link)
+        assert link.is_symlink()
+        assert link.read_bytes() == saved.read_bytes() != old
+        assert [path.name for path in link.parent.iterdir()] == ["latest"]
+
     def test_others_may_read_it_as_the_umask_allows(self, tmp_path: Path) -> None:
         before = os.umask(0o022)
         try:

@@ -269,9 +269,9 @@ def test_a_trial_that_fails_leaves_nothing(tmp_path, monkeypatch):
 
 def test_processes_that_try_and_write_at_once_do_not_hinder_each_other(tmp_path):
     script = (
-        "import sys; from rheobase import records\n"
+        "import sys; from rheobase import files, records\n"
         "for _ in range(100): records.ensure_writable(sys.argv[1]); "
-        "records.replace_file(sys.argv[1] + '/one.txt', 'x' * 100_000)"
+        "files.replace_file(sys.argv[1] + '/one.txt', 'x' * 100_000)"
     )
     both = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(2)]
     assert [process.wait(timeout=60) for process in both] == [0, 0]

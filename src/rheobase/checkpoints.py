@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from rheobase.files import part_of, replace_file
 
 _METADATA = "rheobase"  # the format's header maps strings to strings: ours is JSON under this one key
 _PICKLE_STARTS = (b"PK\x03\x04", b"\x80")  # the archive torch.save writes, and a bare pickle
@@ -68,34 +69,7 @@ def write(path: Path | str, tensors: Mapping[str, Tensor], metadata: Mapping[str
         for name, tensor in tensors.items()
     }
     content = save(copies, {_METADATA: json.dumps(dict(metadata), allow_nan=False)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = _part(path)
-    try:
-        part.write_bytes(content)
-        put_in_place(part, path)
-    except FileNotFoundError as error:
-        raise OSError(
-            errno.EBUSY,
-            f"{part} was taken away while it was written; if another process is writing {path} too, stop one "
-            "of them or give each its own file",
-        ) from error
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OSError(  # of the same kind, as its number says
-            error.errno,
-            f"{path} cannot be written ({error.strerror or error}); one that was there before still is",
-        ) from error
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def put_in_place(part: Path, path: Path) -> None:
-    """Give a whole file another's name in one step; not even a power cut leaves less than one of both."""
-    with part.open("rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(part, path)
-    _sync_folder(path.parent)
+    replace_file(path, content, exclusive=True)
 
 
 def read(path: Path | str, *, allow_pickle: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -154,7 +128,7 @@ def require_room(path: Path | str, size: int) -> None:
         raise IsADirectoryError(f"{path} is a folder; name a file in it, such as {path / 'last.safetensors'}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = _part(path)
+        part = part_of(path, exclusive=True)
         part.touch()
         part.unlink(missing_ok=True)
     except OSError as error:
@@ -244,18 +218,3 @@ def _describe(tensor: Tensor) -> str:
 def _some(names: Sequence[str]) -> str:
     rest = len(names) - _NAMES_SHOWN
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _part(path: Path) -> Path:
-    # One fixed name: what a killed process leaves behind is overwritten by the next, not added to.
-    return path.with_name(f".{path.name}.part")
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":  # elsewhere a folder cannot be opened, and its entry is synced with the file
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

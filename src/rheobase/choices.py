@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
+from rheobase.files import replace_file
 from rheobase.recording import record
-from rheobase.records import replace_file
 
 _REPEATS = 5
 

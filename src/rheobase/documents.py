@@ -8,7 +8,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from rheobase.records import replace_file
+from rheobase.files import replace_file
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from rheobase.files import replace_file
+
 _DIGITS = 8  # significant ones; more than any measurement here has
 _ROOM = 16 * 2**20
 _IDENTITY = (
@@ -271,28 +273,6 @@ def ensure_percent(name: str, value: float) -> None:
     """Refuse what cannot be a share of images, by the name of its field."""
     if not 0 <= value <= 100:
         raise ValueError(f"{name} must be in percent, 0 to 100, got {value!r}")
-
-
-def replace_file(path: Path | str, text: str) -> None:
-    """Write a text file so that a reader, or a crash, finds the old one or the new one and never a part."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # several processes may write the same file
-    try:
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise type(error)(
-            error.errno,
-            f"{path} cannot be written ({error.strerror or error}); one that was there before still is",
-        ) from error
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def plain(name: str, value: Any) -> Any:

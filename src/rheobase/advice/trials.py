@@ -7,9 +7,10 @@ from textwrap import shorten
 from types import NoneType
 from typing import Any
 
+from rheobase.files import replace_file
 from rheobase.membrane import Initial
 from rheobase.methods import Method
-from rheobase.records import environment, replace_file
+from rheobase.records import environment
 from rheobase.snn import SNN
 
 TRIED = ("tried", "accuracy", "T", "energy", "")

@@ -143,7 +143,7 @@ def bench(
 
     import rheobase
     from rheobase.benchmark import bench as measure
-    from rheobase.records import replace_file
+    from rheobase.files import replace_file
     from rheobase.terminal import show_timings
 
     size = parse_shape(shape)

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from rheobase.checkpoints import put_in_place
+from rheobase.files import part_of, put_in_place
 from rheobase.nir.canonical import NirError, canonicalise
 from rheobase.nir.draft import Draft, plain_defaults
 from rheobase.nir.files import read_nir, require_nir, seal
@@ -132,7 +132,7 @@ def _write(path: Path, graph: Any, golden: Golden | None) -> None:
     import nir
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    parts = {path: path.with_name(f".{path.name}.part")}
+    parts = {path: part_of(path, exclusive=True)}
     try:
         nir.write(parts[path], graph)
         with h5py.File(parts[path], "r+") as file:
@@ -141,7 +141,7 @@ def _write(path: Path, graph: Any, golden: Golden | None) -> None:
                 if "v_reset" in node:
                     del node["v_reset"]
         if golden is not None:
-            parts[golden_path(path)] = path.with_name(f".{golden_path(path).name}.part")
+            parts[golden_path(path)] = part_of(golden_path(path), exclusive=True)
             nir.write_data(parts[golden_path(path)], to_data(golden))
         for place, part in reversed(parts.items()):
             seal(part)

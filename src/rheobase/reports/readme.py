@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rheobase import methods, papers
 from rheobase.contest import Comparison
-from rheobase.records import Record, load_all, replace_file
+from rheobase.files import replace_file
+from rheobase.records import Record, load_all
 from rheobase.reports import tables
 from rheobase.reports.comparison import gains_table
 from rheobase.reports.demonstration import Demonstration, accuracy_figure
