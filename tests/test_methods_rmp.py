@@ -73,6 +73,7 @@ def test_a_searched_factor_agrees_best_with_the_ordinary_network(trained: nn.Mod
     }
     best = max(scores, key=lambda f: scores[f])
     chosen = convert(trained, "rmp", x, factor=best, **settings)
+    assert (found.provenance.found, chosen.provenance.found) == ({"factor": best}, {})
     for site in found.sites:
         assert torch.equal(found.neuron(site).threshold, chosen.neuron(site).threshold)
     assert len(set(scores.values())) > 1

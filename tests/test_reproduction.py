@@ -211,6 +211,15 @@ def test_a_method_that_is_told_the_steps_is_converted_for_each_and_read_out_ther
     assert found == [("zero", 2, 2), ("half", 2, 2), ("zero", 4, 4), ("half", 4, 4)]
 
 
+def test_a_record_tells_what_a_method_chose_for_itself(study, monkeypatch):
+    monkeypatch.setattr(measurements.methods, "names", lambda: ["rmp", "tcl"])
+    study.longest = 2
+    found = {r.method: r for r in measurements.measure_methods(study)}
+    assert 0.3 <= found["rmp"].extra["found"]["factor"] <= 1
+    assert found["rmp"].settings["method"]["factor"] is None
+    assert "found" not in found["tcl"].extra
+
+
 def test_delays_are_those_of_the_spikes_themselves(study, monkeypatch):
     monkeypatch.setattr(type(study), "batch_size", 100)
     monkeypatch.setattr(type(study), "memory", 2**20)

@@ -150,6 +150,8 @@ class TestRoundTrip:
         assert round_trip(snn, tmp_path).provenance.settings == {
             **snn.provenance.settings, "widths": [1, 2], "place": "somewhere",
         }  # fmt: skip
+        snn.provenance.found["factor"] = 0.4
+        assert round_trip(snn, tmp_path).provenance.found == {"factor": 0.4}
         snn.provenance.settings["limit"] = math.inf
         assert round_trip(snn, tmp_path).provenance.settings["limit"] == "inf"
 
@@ -409,6 +411,10 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "huge input": (network(input_shape=[2**24] * 3), "overflow"),
     "nested starts": (nest, "nested too deeply"),
     "provenance": (network(provenance=[]), "provenance"),
+    "found": (
+        network(provenance={"method": "x", "settings": {}, "initial": "half", "found": 1}),
+        "provenance",
+    ),
     "description": (top(network=["a"]), "the network is described by"),
     "another format": (top(format="other"), "of format 'other'"),
     "version": (top(version="1; import os"), "format version"),

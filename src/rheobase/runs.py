@@ -140,7 +140,7 @@ def record_evaluation(
         traces: What `trace` gave.
         starts: What `sweep_starts` gave.
     """
-    told = {**snn.provenance.settings, **(settings or {})}
+    told = {**snn.provenance.settings, **snn.provenance.found, **(settings or {})}
     return RunRecord(
         title=title,
         dataset=dataset,

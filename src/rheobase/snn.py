@@ -1,6 +1,6 @@
 """The converted network."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -12,11 +12,19 @@ from rheobase.neurons import Neuron
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a converted network comes from: the method's name, its settings, and how membranes start."""
+    """Where a converted network comes from.
+
+    Attributes:
+        method: The method's name.
+        settings: Its settings.
+        initial: How membranes start.
+        found: What the method chose by itself where a setting left it open, by the setting's name.
+    """
 
     method: str
     settings: dict[str, object]
     initial: str
+    found: dict[str, object] = field(default_factory=dict)
 
 
 def expect_snn(network: object) -> None:

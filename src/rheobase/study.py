@@ -175,7 +175,7 @@ class Study:
             date=datetime.now(UTC).date().isoformat(),
             settings=self._settings(snn.provenance.settings),
             shortened=self.shortened,
-            extra=extra,
+            extra=extra | ({"found": found} if (found := snn.provenance.found) else {}),
             profile=result.profile if result else self.profile,
         )
         if present_ranks().first:

@@ -121,7 +121,8 @@ def convert(
         **parse_settings(setting),
     )
     snn.save(out)
-    made = f"method {snn.provenance.method}, start {snn.provenance.initial}"
+    found = "".join(f", {name} {value}" for name, value in snn.provenance.found.items())
+    made = f"method {snn.provenance.method}{found}, start {snn.provenance.initial}"
     typer.echo(f"{len(snn.sites)} sites, {made}: written to {out}")
 
 

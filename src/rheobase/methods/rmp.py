@@ -55,7 +55,10 @@ class ResidualMembrane(Method):
         return IntegrateFire(torch.ones(()))  # until it is measured
 
     def finish(self, conversion: "Conversion") -> None:
-        factor = self._search(conversion) if self.factor is None else self.factor
+        factor = self.factor
+        if factor is None:
+            factor = self._search(conversion)
+            conversion.snn.provenance.found["factor"] = factor
         self._balance(conversion, factor)
 
     def _balance(self, conversion: "Conversion", factor: float) -> None:

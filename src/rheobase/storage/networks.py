@@ -59,6 +59,7 @@ def describe_network(snn: SNN) -> tuple[dict[str, Any], dict[str, Tensor]]:
             "method": snn.provenance.method,
             "settings": _plain(snn.provenance.settings),
             "initial": snn.provenance.initial,
+            **({"found": _plain(found)} if (found := snn.provenance.found) else {}),
         },
     }
     return document, tensors
@@ -205,12 +206,12 @@ def _check_sites(sites: Any, module: fx.GraphModule) -> list[str]:
 
 
 def _provenance(found: Any) -> Provenance:
-    known = isinstance(found, dict) and found.keys() == {"method", "settings", "initial"}
-    if not known or not isinstance(found["settings"], dict):
+    known = isinstance(found, dict) and found.keys() - {"found"} == {"method", "settings", "initial"}
+    if not known or not all(isinstance(found.get(key, {}), dict) for key in ("settings", "found")):
         raise FormatError("the provenance must have a method, settings and an initial potential")
     if not isinstance(found["method"], str) or not isinstance(found["initial"], str):
         raise FormatError("the provenance's method and initial potential must be texts")
-    return Provenance(found["method"], found["settings"], found["initial"])
+    return Provenance(found["method"], found["settings"], found["initial"], found.get("found", {}))
 
 
 def _check_shapes(snn: SNN, input_shape: tuple[int, ...]) -> None:
