@@ -159,6 +159,19 @@ def test_nothing_is_measured_twice_by_one_commit(runs, tmp_path, monkeypatch):
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("part", ["delays", "energy"])
+def test_neither_are_delays_and_energy(runs, tmp_path, monkeypatch, part):
+    measure = measurements.PARTS[part]
+    # Records that have accuracies, and not what is asked for.
+    list(measurements.measure_starts(make_study(runs, tmp_path)))
+    first = list(measure(make_study(runs, tmp_path)))
+    assert {record.table for record in first} == {{"delays": "figure 1", "energy": "energy"}[part]}
+    monkeypatch.setattr(measurements, "convert", lambda *_, **__: pytest.fail("measured again"))
+    assert list(measure(make_study(runs, tmp_path))) == first
+    with pytest.raises(pytest.fail.Exception, match="measured again"):
+        list(measure(make_study(runs, tmp_path, commit="def")))
+
+
 @pytest.mark.parametrize("change", ["longer", "modified", "another network"])
 def test_a_record_that_may_not_be_the_same_is_measured_anew(runs, tmp_path, monkeypatch, change):
     commit = "abc-modified" if change == "modified" else "abc"

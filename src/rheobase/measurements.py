@@ -63,15 +63,21 @@ def measure_delays(study: Study) -> Iterator[Record]:
     """
     steps = study.cap(_DELAYS_STEPS)
     for initial in (Zero(), Half()):
+        if found := study.find(study.method, initial, study.method.coding, steps, "figure 1"):
+            yield found
+            continue
         snn = convert(study.ann, study.method, study.calibration, initial=initial)
         yield _measure_delay(study, snn, steps)
 
 
 def measure_energy(study: Study) -> Iterator[Record]:
     """Operations and joules of both networks, with synaptic operations counted in both ways."""
-    steps = study.cap(_ENERGY_STEPS)
+    steps, method = study.cap(_ENERGY_STEPS), study.method
+    if found := study.find(method, method.initial, method.coding, steps, "energy"):
+        yield found
+        return
     operations = count_operations(study.ann, next(study.calibration.batches(1))[0])
-    snn = convert(study.ann, study.method, study.calibration)
+    snn = convert(study.ann, method, study.calibration)
     by_spikes, by_pooled = (study.evaluate(snn, steps, pooled_units=pooled) for pooled in (False, True))
     extra = {
         "steps": steps,

@@ -101,8 +101,14 @@ class Study:
         """So many steps, or fewer where the study is capped."""
         return steps if self.longest is None else min(steps, self.longest)
 
-    def find(self, method: Method, initial: Initial, coding: Coding, steps: int) -> Record | None:
-        """A record of this very network, converted this way and run that long, if there is one."""
+    def find(
+        self, method: Method, initial: Initial, coding: Coding, steps: int, table: str | None = None
+    ) -> Record | None:
+        """A record of this very network, converted this way and run that long, if there is one.
+
+        Accuracies may be taken from whatever they were measured for; what else a record holds belongs to
+        the table or figure that it was measured for.
+        """
         # A modified working tree has no name that could tell one modification from another.
         if self.commit == "unknown" or self.commit.endswith("-modified"):
             return None
@@ -113,7 +119,8 @@ class Study:
             same_network = (r.model, r.dataset, r.shortened, r.commit, r.profile) == network
             same_training = r.settings == settings and abs(r.ann_accuracy - self.ann_accuracy) < 1e-5
             same_way = (r.method, r.initial, r.coding) == way
-            if same_network and same_training and same_way and max(r.accuracy, default=0) >= steps:
+            known = max(r.accuracy, default=0) if table is None else r.steps if r.table == table else 0
+            if same_network and same_training and same_way and known >= steps:
                 return r
         return None
 
