@@ -1,6 +1,7 @@
-"""Shared set-up: one thread for each worker, Triton's interpreter where there is no GPU."""
+"""Shared set-up: one thread for each worker, Triton's interpreter where there is no GPU, Ctrl-C anywhere."""
 
 import os
+import signal
 
 import torch
 
@@ -13,6 +14,9 @@ from torch import nn
 from rheobase import datasets, models, prepare
 
 torch.set_num_threads(1)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; some tests press Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def fit(model: nn.Module, split: datasets.Split, epochs: int = 6) -> nn.Module:
