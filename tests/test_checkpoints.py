@@ -255,6 +255,7 @@ class TestReplacing:
         link = tmp_path / "elsewhere" / "latest"
         link.parent.mkdir()
         link.symlink_to(saved)
+        checkpoints.require_room(link, 100)
         save_weights(nn.Linear(2, 3), link)
         assert link.is_symlink()
         assert link.read_bytes() == saved.read_bytes() != old

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rheobase.files import part_of, replace_file
+from rheobase.files import follow, part_of, replace_file
 
 _METADATA = "rheobase"  # the format's header maps strings to strings: ours is JSON under this one key
 _PICKLE_STARTS = (b"PK\x03\x04", b"\x80")  # the archive torch.save writes, and a bare pickle
@@ -123,7 +123,7 @@ def require_room(path: Path | str, size: int) -> None:
     Raises:
         OSError: The folder cannot be made or written to, or has too little room.
     """
-    path = Path(path)
+    path = follow(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file in it, such as {path / 'last.safetensors'}")
     try:

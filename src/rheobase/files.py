@@ -16,7 +16,7 @@ def replace_file(path: Path | str, content: str | bytes, *, exclusive: bool = Fa
     Raises:
         OSError: It cannot be written, of the kind that says why.
     """
-    place = Path(os.path.realpath(path))
+    place = follow(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     part = part_of(place, exclusive=exclusive)
     try:
@@ -37,6 +37,11 @@ def replace_file(path: Path | str, content: str | bytes, *, exclusive: bool = Fa
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def follow(path: Path | str) -> Path:
+    """Where a file really lies, or will, behind any links."""
+    return Path(os.path.realpath(path))
 
 
 def part_of(path: Path, *, exclusive: bool = False) -> Path:

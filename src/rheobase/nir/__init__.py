@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from rheobase.files import part_of, put_in_place
+from rheobase.files import follow, part_of, put_in_place
 from rheobase.nir.canonical import NirError, canonicalise
 from rheobase.nir.draft import Draft, plain_defaults
 from rheobase.nir.files import read_nir, require_nir, seal
@@ -131,6 +131,7 @@ def _write(path: Path, graph: Any, golden: Golden | None) -> None:
     import h5py  # type: ignore[import-untyped]
     import nir
 
+    path, beside = follow(path), follow(golden_path(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = {path: part_of(path, exclusive=True)}
     try:
@@ -141,8 +142,8 @@ def _write(path: Path, graph: Any, golden: Golden | None) -> None:
                 if "v_reset" in node:
                     del node["v_reset"]
         if golden is not None:
-            parts[golden_path(path)] = part_of(golden_path(path), exclusive=True)
-            nir.write_data(parts[golden_path(path)], to_data(golden))
+            parts[beside] = part_of(beside, exclusive=True)
+            nir.write_data(parts[beside], to_data(golden))
         for place, part in reversed(parts.items()):
             seal(part)
             put_in_place(part, place)
