@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PACKAGE := $(VENV)/.installed-package
 STAMP := $(VENV)/.installed
 INTEROP := .venv-interop
 LAVA := .venv-lava
@@ -9,7 +10,7 @@ PYTHON310 ?= python3.10
 
 .PHONY: demo test test-interop docs lint format clean
 
-demo: $(STAMP)
+demo: $(PACKAGE)
 	$(BIN)/rheobase demo
 
 test: lint
@@ -24,8 +25,12 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(STAMP): pyproject.toml constraints.txt
+$(PACKAGE): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e .
+	touch $@
+
+$(STAMP): $(PACKAGE)
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test]'
 	touch $@
 
