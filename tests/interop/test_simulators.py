@@ -301,7 +301,7 @@ def test_an_older_nir_reads_the_file_as_reset_by_subtraction(exported: dict[tupl
     """Up to 1.0.5 a neuron has no other reset than by subtraction, and no field for another."""
     older = Path(sys.prefix) / "nir-1.0.4"
     if not older.is_dir():
-        pytest.skip(f"nir 1.0.4 is not in {older}")
+        pytest.skip(f"nir 1.0.4 is not in {older}, where `make test-interop` puts it")
     program = (
         "import sys, nir; g = nir.read(sys.argv[1]); "
         "print(nir.__file__, [hasattr(n, 'v_reset') for n in g.nodes.values() if isinstance(n, nir.IF)])"
