@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rheobase import records
+from rheobase import files, records
 from rheobase.records import Record
 
 NUMBERS = st.floats(0, 1e12)
@@ -265,6 +266,17 @@ def test_a_trial_that_fails_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left on device"):
         records.ensure_writable(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        heard = pool.submit(pipe.read_text)
+        files.replace_file(pipe, "told")
+        assert heard.result(timeout=10) == "told"
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_processes_that_try_and_write_at_once_do_not_hinder_each_other(tmp_path):

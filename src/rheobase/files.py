@@ -9,18 +9,23 @@ def replace_file(path: Path | str, content: str | bytes, *, exclusive: bool = Fa
     """Write a file so that a reader, or a crash, finds the old one or the new one and never a part.
 
     Args:
-        path: The file; its folder is made if need be. Where it is a link, what it leads to is replaced.
+        path: The file; its folder is made if need be. Where it is a link, what it leads to is replaced; a
+            pipe or a device, such as /dev/stdout, is written to.
         content: What to write, text as UTF-8.
         exclusive: Whether two processes that write it at a time are an error; else the last one wins.
 
     Raises:
         OSError: It cannot be written, of the kind that says why.
     """
+    data = content.encode() if isinstance(content, str) else content
+    if is_stream(path):
+        Path(path).write_bytes(data)
+        return
     place = follow(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     part = part_of(place, exclusive=exclusive)
     try:
-        part.write_bytes(content.encode() if isinstance(content, str) else content)
+        part.write_bytes(data)
         put_in_place(part, place)
     except FileNotFoundError as error:
         raise OSError(
@@ -37,6 +42,11 @@ def replace_file(path: Path | str, content: str | bytes, *, exclusive: bool = Fa
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def is_stream(path: Path | str) -> bool:
+    """Whether it is a pipe or a device, which has no content to keep and must not be replaced."""
+    return Path(path).is_fifo() or Path(path).is_char_device()
 
 
 def follow(path: Path | str) -> Path:
