@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import families
 from rheobase import Half, convert, datasets, evaluate, methods, models, simulate
-from rheobase.comparison import ExactSum, activations, currents, fold, shortfall
+from rheobase.comparison import ExactSum, activations, copy_folded, currents, shortfall
 from rheobase.conversion import Conversion
 from rheobase.graph import capture
 from rheobase.membrane import Corrected, Searched
@@ -108,7 +108,7 @@ def test_a_folded_copy_fires_ones_and_leaves_the_network_alone(trained, digits) 
     snn = under_way(trained, x, per_channel=True).snn
     amplitudes = {site: snn.neuron(site).amplitude.clone() for site in snn.sites}
     assert all((amplitude != 1).all() for amplitude in amplitudes.values())
-    folded = fold(snn)
+    folded = copy_folded(snn)
     for site, amplitude in amplitudes.items():
         assert torch.equal(folded.neuron(site).amplitude, torch.ones(()))
         assert torch.equal(snn.neuron(site).amplitude, amplitude)

@@ -156,7 +156,7 @@ def shortfall(conversion: "Conversion", site: str, steps: int) -> Tensor:
     Returns:
         One number for each neuron, in double, in the shape of a sample.
     """
-    neuron, folded = conversion.snn.neuron(site), fold(conversion.snn)
+    neuron, folded = conversion.snn.neuron(site), copy_folded(conversion.snn)
     total, count, simulator = ExactSum(unit_of(neuron)), 0, None
     for x in conversion.calibration():
         a = activations(conversion.ann, x, [site])[site]
@@ -167,7 +167,7 @@ def shortfall(conversion: "Conversion", site: str, steps: int) -> Tensor:
     return total.value / count
 
 
-def fold(snn: SNN) -> SNN:
+def copy_folded(snn: SNN) -> SNN:
     """Copy a network such that its spikes are 0 or 1: kernels know no other ones."""
     folded = copy.deepcopy(snn)
     with torch.no_grad():
