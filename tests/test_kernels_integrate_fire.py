@@ -1,5 +1,6 @@
 """The fast integrate-and-fire kernels equal the reference, and the reference equals arithmetic on paper."""
 
+import importlib
 import os
 
 import pytest
@@ -117,6 +118,26 @@ def test_current_dtypes(backend, dtype, wide):
             run(backend, current, membrane, threshold, steps=6)
     else:
         assert_same(backend, current, membrane, threshold, steps=6)
+
+
+@pytest.mark.parametrize("backend", FAST)
+def test_whole_numbers_of_32_bits_are_exact(backend):
+    torch.manual_seed(0)
+    current = torch.randint(-(2**31), 2**31 - 1, (6, 3, 1500), dtype=torch.int32)
+    membrane = torch.randint(-(2**31), 2**31, (3, 1500)).double()
+    assert_same(backend, current, membrane, torch.randint(1, 2**31, (1500,)).double(), steps=6)
+    with pytest.raises(TypeError, match=r"current is torch\.int32: expected"):
+        run(backend, current, membrane.float(), torch.rand(1500), steps=6)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 8, 9, 40])
+@pytest.mark.parametrize("many", [1, 1 << 20])
+def test_loading_steps_ahead_changes_nothing(steps, many, monkeypatch):
+    module = importlib.import_module("rheobase.kernels.integrate_fire.triton")
+    monkeypatch.setattr(module, "_MANY", many)
+    torch.manual_seed(0)
+    current, membrane = torch.randn(steps, 3, 1500), torch.rand(3, 1500)
+    assert_same("triton", current, membrane, torch.rand(1500) + 0.1, steps=steps)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 50001), (1, 1, 262145), (40, 2, 3000)])

@@ -267,8 +267,8 @@ class Layer(nn.Module):
                 memory_format=memory_format(membrane),
             ).zero_()
             self._fire_fused(_side_by_side(spikes_TB[steps]), more, current, _side_by_side(out), never)
-            current_TB = current.view(out.shape).double()
-            self._scan(current_TB, potential, out, None if totals_TB is None else totals_TB[steps])
+            totals = None if totals_TB is None else totals_TB[steps]
+            self._scan(current.view(out.shape), potential, out, totals)
         membrane.copy_(potential)
 
     def _scan(self, current_TB: Tensor, membrane: Tensor, out_TB: Tensor, totals_TB: Tensor | None) -> None:

@@ -36,7 +36,7 @@ def integrate_fire(
 
     Args:
         current: (T, B, ...), one slice a step; or (B, ...), the same current every step, which is never
-            repeated in memory. Floating point, no wider than the membrane.
+            repeated in memory. Floating point, no wider than the membrane, or int32 for a float64 one.
         membrane: (B, ...) float32 or float64, dense in any memory format. Updated in place to the potential
             after the last step, so that calls over consecutive chunks of time chain.
         threshold: Broadcastable to a sample's shape: `()`, `(C, 1, 1)`, `(C, H, W)`, `(N,)`. The largest
@@ -96,7 +96,7 @@ def _check(
         raise ValueError("membrane has no batch dimension: expected (B, ...)")
     check_dtype("membrane", membrane, (torch.float32, torch.float64))
     floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    check_dtype("current", current, floats[: 3 if membrane.dtype == torch.float32 else 4])
+    check_dtype("current", current, floats[:3] if membrane.dtype == torch.float32 else (*floats, torch.int32))
     check_dtype("threshold", threshold, floats)
     check_shape("current", current, (steps, *membrane.shape), tuple(membrane.shape))
     check_threshold(threshold, tuple(membrane.shape[1:]))

@@ -9,7 +9,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 1024
+# From so many neurons on a GPU is busy enough to wait for its memory; with fewer, programs load steps ahead.
+_MANY = 1 << 20
+_STEPS_AHEAD = 8
 
 
 @triton.jit(do_not_specialize=["steps"])
@@ -29,6 +31,7 @@ def _integrate_fire(
     SUBTRACT: tl.constexpr,
     COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = n < neurons
@@ -37,7 +40,7 @@ def _integrate_fire(
     total = tl.zeros((BLOCK,), tl.int32)
     current += n
     spikes += n
-    for _ in range(steps):
+    for _ in tl.range(steps, num_stages=STAGES):
         potential += tl.load(current, mask=inside, other=0.0).to(potential.dtype)
         fired = potential > theta if STRICT else potential >= theta
         # By way of float32: the interpreter knows no other way to bfloat16.
@@ -63,10 +66,10 @@ def run(
     *,
     strict: bool,
     reset: str,
-    block: int = BLOCK,
 ) -> None:
     """Fill `spikes_TN` in one launch, updating `membrane_N` and `counts_N` in place."""
     neurons = membrane_N.numel()
+    block, stages = (1024, 1) if neurons >= _MANY else (256, _STEPS_AHEAD)
     with torch.cuda.device_of(membrane_N):
         _integrate_fire[(triton.cdiv(neurons, block),)](
             current_TN,
@@ -84,4 +87,5 @@ def run(
             SUBTRACT=reset == "subtract",
             COUNT=counts_N is not None,
             BLOCK=block,
+            STAGES=stages,
         )
