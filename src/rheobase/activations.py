@@ -44,7 +44,9 @@ class Clip(Activation):
         return self.threshold.item()
 
     def forward(self, z: Tensor) -> Tensor:
-        return torch.minimum(torch.relu(z), self.threshold)
+        # One θ for each channel, so that a compiler sums its gradient along with those of a batch norm.
+        thresholds = self.threshold.expand(z.shape[1:2] + (1,) * (z.ndim - 2))
+        return torch.minimum(torch.relu(z), thresholds)
 
     def extra_repr(self) -> str:
         return f"threshold={self.bound:.4g}"
