@@ -44,9 +44,11 @@ class Clip(Activation):
         return self.threshold.item()
 
     def forward(self, z: Tensor) -> Tensor:
-        # One θ for each channel, so that a compiler sums its gradient along with those of a batch norm.
-        thresholds = self.threshold.expand(z.shape[1:2] + (1,) * (z.ndim - 2))
-        return torch.minimum(torch.relu(z), thresholds)
+        threshold = self.threshold
+        if torch.compiler.is_compiling():
+            # A gradient by channels, which the compiler sums along with those of a batch norm.
+            threshold = threshold.expand(z.shape[1:2] + (1,) * (z.ndim - 2))
+        return torch.minimum(torch.relu(z), threshold)
 
     def extra_repr(self) -> str:
         return f"threshold={self.bound:.4g}"
