@@ -44,7 +44,7 @@ class Clip(Activation):
         return self.threshold.item()
 
     def forward(self, z: Tensor) -> Tensor:
-        threshold = self.threshold
+        threshold: Tensor = self.threshold
         if torch.compiler.is_compiling():
             # A gradient by channels, which the compiler sums along with those of a batch norm.
             threshold = threshold.expand(z.shape[1:2] + (1,) * (z.ndim - 2))
