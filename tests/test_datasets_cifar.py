@@ -77,7 +77,7 @@ def test_the_root_is_found_in_the_environment(fake10: Path, monkeypatch: pytest.
     monkeypatch.setenv("RHEOBASE_DATA", "")
     monkeypatch.setenv("HOME", str(fake10 / "nobody"))
     with pytest.raises(
-        FileNotFoundError, match=r"nobody/\.cache/rheobase/cifar-10-batches-py: pass download=True"
+        FileNotFoundError, match=r"nobody/\.cache/rheobase/cifar-10-batches-py: fetch https://.*--root"
     ):
         load("cifar10")
 

@@ -80,6 +80,13 @@ def test_shards_are_found_where_they_are_usually_put(tmp_path: Path, layout: str
     assert Folder(tmp_path, size=8, train=False).labels == [1, 2]
 
 
+def test_a_test_split_without_labels_gives_way_to_the_validation_split(collection: Path) -> None:
+    write(collection / "data" / "test-00000-of-00001.parquet", range(30, 33), label=[-1, -1, -1])
+    assert Folder(collection, size=8, train=False).labels == [2, 0, 1, 2, 0]
+    write(collection / "data" / "test-00000-of-00001.parquet", range(30, 33))
+    assert Folder(collection, size=8, train=False).labels == [0, 1, 2]
+
+
 def test_batches_are_in_order_with_the_last_one_smaller(collection: Path) -> None:
     found = list(batches(Folder(collection, size=8, train=False), 3))
     assert [len(images) for images, _ in found] == [3, 2]

@@ -124,7 +124,20 @@ def test_the_callers_model_is_untouched(training):
     assert all(p.grad is None for p in model.parameters())
 
 
+def test_a_model_that_writes_into_its_input_does_not_reach_the_callers():
+    class Writing(nn.Module):
+        def forward(self, x):
+            return x.sub_(0.5)
+
+    x = torch.rand(2, 3)
+    before = x.clone()
+    count_operations(Writing(), x)
+    assert torch.equal(x, before)
+
+
 def test_an_input_without_a_batch_is_refused():
+    with pytest.raises(TypeError, match="must be one tensor, got tuple"):
+        count_operations(nn.Linear(3, 2), (1, 3))
     with pytest.raises(ValueError, match="at least one image, got shape"):
         count_operations(nn.Linear(3, 2), torch.rand(3))
     with pytest.raises(ValueError, match="at least one image, got shape"):

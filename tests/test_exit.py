@@ -188,13 +188,14 @@ def test_a_fitted_rule_keeps_the_accuracy(
         assert early.latency[-1] <= 0.6 * 12
 
 
-def test_the_trade_off_is_what_an_evaluation_measures() -> None:
+@pytest.mark.parametrize("profile", ["exact", "int8"])
+def test_the_trade_off_is_what_an_evaluation_measures(profile: str) -> None:
     x, snn = inputs(24), network("SharedReLU")
     y = torch.arange(24) % 5
-    points = trade_off(snn, (x, y), Margin, steps=T)
+    points = trade_off(snn, (x, y), Margin, steps=T, profile=profile)
     assert points[0].latency == T
-    for point in points[:: len(points) // 7]:
-        measured = evaluate(snn, (x, y), T, exit=point.rule, progress=False)
+    for point in points[:: len(points) // 30]:
+        measured = evaluate(snn, (x, y), T, exit=point.rule, profile=profile, progress=False)
         assert measured.accuracy[-1] == pytest.approx(point.accuracy)
         assert measured.latency[-1] == pytest.approx(point.latency)
     unlabelled = trade_off(snn, x, Margin, steps=T)

@@ -148,6 +148,7 @@ def own_module(tmp_path, monkeypatch):
         "def fixed(): return nn.Linear(2, 3)\n"
         "def wrong(): return 'a network'\n"
         "number = 3\n"
+        "built = nn.Linear(3, 3)\n"
     )
     (tmp_path / "broken_networks.py").write_text("import no_such_module_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -173,6 +174,7 @@ def test_networks_of_your_own():
         ("own_networks.deeper:named", ValueError, "no module 'own_networks.deeper' on the Python path"),
         ("own_networks:nmaed", ValueError, "has no 'nmaed'; did you mean 'named'"),
         ("own_networks:number", TypeError, "is a int, not a callable"),
+        ("own_networks:built", TypeError, "is a Linear, not a callable .* name a function or a class"),
         ("own_networks:wrong", TypeError, "returned a str; a builder must return a torch.nn.Module"),
         ("broken_networks:named", ModuleNotFoundError, "no_such_module_at_all"),
     ],

@@ -130,3 +130,9 @@ def test_the_energy_table_follows_from_its_own_constants():
         assert energy.mflop * 12.5e-3 == pytest.approx(energy.ann_millijoules, abs=6e-4)
         assert energy.msop * 77e-6 == pytest.approx(energy.snn_millijoules, abs=6e-5)
         assert round(energy.ann_millijoules / energy.snn_millijoules) == energy.ratio
+
+
+def test_tcl_is_the_papers_method_from_zero_as_its_note_says() -> None:
+    tcl, opi = methods.find("tcl"), methods.find("opi")
+    assert (tcl.activation, tcl.neuron, str(tcl.example().initial)) == (opi.activation, opi.neuron, "zero")
+    assert any(note.startswith("TCL trains the same clips") for note in papers.get("opi2022").warnings)

@@ -33,5 +33,5 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert len(code[1].strip().splitlines()) <= 16
     monkeypatch.chdir(tmp_path)
     exec(compile(code[1], "README.md", "exec"), {})
-    assert "1 sites" in capsys.readouterr().out
+    assert "\n1 site, " in capsys.readouterr().out
     assert (tmp_path / "network.safetensors").exists()

@@ -122,6 +122,9 @@ def test_profiles_stand_side_by_side_with_the_largest_difference(off):
     assert (("within 0.1 point" in table.notes[0]), len(table.notes)) == (off < 0.1, 1)
     assert ("off by 0.30 points at T=3" in table.notes[0]) == (off > 0.1)
     assert profiles_table(Evidence(PAPER, [fast, int8]).views(CELL)) is None
+    rounded = [replace(r, extra={"weights": "rounded"}) for r in (exact, fast)]
+    (table,) = section("Profiles", rounded).tables
+    assert "opi, half, exact: weights rounded." in table.notes
 
 
 def test_the_delay_is_within_its_panel():

@@ -30,6 +30,7 @@ from rheobase.papers import Cell, Paper, Row
 from rheobase.recipes import RECIPES
 from rheobase.reproduction import reproduce, select, train_cell
 from rheobase.selection import CANDIDATES, Candidate, choose, distinct
+from rheobase.training import CollapseError
 
 STEPS = (2, 4, 8)
 CELL = Cell(
@@ -305,6 +306,9 @@ def test_mistakes_are_found_before_anything_is_done(tmp_path, monkeypatch):
         ValueError, match=r"training of rnl .* argument 'epoch'; choose of epochs, batch_size"
     ):
         reproduce(PAPER, "small-digits", folder=tmp_path / "r", **tuning)
+    for unused in ({"names": ["rmp"]}, {"tuning": {"epochs": 1}}):
+        with pytest.raises(ValueError, match=r"(rmp|epochs) goes with the part (methods|tuned): add it"):
+            reproduce(PAPER, "small-digits", folder=tmp_path / "r", **unused)
     assert not (tmp_path / "r").exists()
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="results cannot be written"):
@@ -313,8 +317,9 @@ def test_mistakes_are_found_before_anything_is_done(tmp_path, monkeypatch):
         reproduce("opi2022", "vgg16-cifar10", tmp_path / "nowhere", folder=tmp_path / "r")
     with pytest.raises(FileNotFoundError, match="imagenet"):
         reproduce("opi2022", "vgg16-imagenet", tmp_path / "nowhere", folder=tmp_path / "r")
-    with pytest.raises(ValueError, match="limit= and held_out= are for datasets in memory"):
+    with pytest.raises(ValueError, match="neither limited nor held out: leave the limit"):
         reproduce("opi2022", "vgg16-imagenet", tmp_path / "nowhere", folder=tmp_path / "r", limit=8)
+    assert not (tmp_path / "r").exists()
 
 
 def own(runs, folder, method, **options):
@@ -410,6 +415,21 @@ def test_a_trial_holds_a_tenth_of_its_images_out(runs, tmp_path):
     quick = {"folder": tmp_path, "runs": runs, "epochs": 1, "limit": 80, "commit": "abc", "progress": False}
     (found,) = select(PAPER, "small-digits", candidates=[Candidate()], **quick)
     assert found.images == 8
+
+
+def test_a_batch_that_the_images_do_not_fill_is_told_as_a_cut(runs, tmp_path):
+    study = make_study(runs, tmp_path, limit=40, epochs=1, candidate=Candidate(batch_size=1000))
+    assert study.shortened[-1] == "batches of 40 images instead of 1000"
+
+
+def test_a_candidate_that_collapses_is_left_out_and_the_others_are_measured(runs, tmp_path):
+    quick = {"folder": tmp_path, "runs": runs, "epochs": 1, "limit": 80, "commit": "abc", "progress": False}
+    wild = Candidate(learning_rate=1e20)
+    with pytest.warns(UserWarning, match=r"learning_rate 1e\+20 is left out: in epoch 1"):
+        (found,) = select(PAPER, "small-digits", candidates=[wild, Candidate()], **quick)
+    assert found.label == ""
+    with pytest.warns(UserWarning, match="is left out"), pytest.raises(CollapseError, match="in epoch 1"):
+        select(PAPER, "small-digits", candidates=[wild], **quick)
 
 
 @pytest.mark.parametrize("candidate", [*CANDIDATES, Candidate(clip_decay=1 / 3, batch_size=1)])
@@ -513,6 +533,8 @@ def test_a_network_that_comes_with_the_package_needs_no_training(tmp_path, monke
         ValueError, match="no trained network comes with the package for small-digits, seed 1"
     ):
         reproduce(PAPER, "small-digits", seed=1, **quick)
+    (record,) = reproduce(PAPER, "small-digits", steps=2, limit=40, **quick)
+    assert record.shortened == ("40 training and 40 test images instead of 1437 and 360",)
     (record,) = reproduce(PAPER, "small-digits", steps=2, **quick)
     assert record.shortened == ()
     assert record.settings["recipe"] == asdict(RECIPES["digits"])
@@ -592,8 +614,12 @@ def test_a_folder_of_pictures_too_large_for_memory_is_trained_and_measured(tmp_p
     quick = {"folder": tmp_path / "results", "runs": tmp_path / "runs", "commit": "abc", "progress": False}
     big = replace(CELL, name="small-imagenet", dataset="imagenet", recipe="digits", size=8)
     paper = replace(PAPER, cells=(big,))
-    (record,) = reproduce(paper, "small-imagenet", tmp_path, epochs=2, steps=2, device="cpu", **quick)
+    monkeypatch.setenv("RHEOBASE_DATA", str(tmp_path))
+    (record,) = reproduce(paper, "small-imagenet", epochs=2, steps=2, seed=3, device="cpu", **quick)
     assert (record.dataset, record.images, sorted(record.accuracy)) == ("imagenet", 5, [1, 2])
+    assert "12 training and 5 test images instead of 1281167 and 50000" in record.shortened
+    (checkpoint,) = (tmp_path / "runs").rglob("*.safetensors")
+    assert checkpoints.read(checkpoint)[1]["dataset"]["seed"] == 3
 
 
 def with_colours(model):

@@ -421,6 +421,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "version zero": (top(version=0), "format version"),
     "missing part": (lambda document, tensors: document.pop("rheobase"), "has the parts"),
     "no description": (lambda document, tensors: document.clear(), "not written by snn.save"),
+    "weights of a model": (lambda document, tensors: document.pop("format"), "convert the model first"),
 }
 
 
@@ -464,10 +465,15 @@ class TestLoading:
             load(file)
 
     def test_missing_files(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(FileNotFoundError, match=r"there is nothing at .* a spiking network's file"):
             load(tmp_path / "nothing")
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(FileNotFoundError, match=r"there is a folder at .* a spiking network's file"):
             load(tmp_path)
+
+    def test_a_nir_file_is_sent_to_its_reader(self, tmp_path: Path) -> None:
+        (tmp_path / "net.nir").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+        with pytest.raises(FormatError, match=r"read it by rheobase\.from_nir"):
+            load(tmp_path / "net.nir")
 
     def test_pickles_are_refused(self, tmp_path: Path) -> None:
         torch.save({"a": torch.zeros(1)}, tmp_path / "net.pt")

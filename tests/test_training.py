@@ -463,6 +463,12 @@ class TestResuming:
         again = quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
         assert again.notes == ("finished before",)
 
+    def test_a_finished_one_needs_no_room(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
+        monkeypatch.setattr(checkpoints, "require_room", lambda *_: pytest.fail("asked for room"))
+        again = quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
+        assert again.notes == ("finished before",)
+
     def test_another_architecture_is_refused_by_name(self, tmp_path: Path) -> None:
         quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
         other = network()
@@ -475,7 +481,7 @@ class TestResuming:
         with pytest.raises(ValueError, match="not the checkpoint of a training"):
             quietly(network(), textures(), QUICK, checkpoint=tmp_path / "weights")
         (tmp_path / "torn").write_bytes((tmp_path / "weights").read_bytes()[:-9])
-        with pytest.raises(ValueError, match="not a whole safetensors file"):
+        with pytest.raises(ValueError, match=r"not a whole safetensors file: .* or remove it, and"):
             quietly(network(), textures(), QUICK, checkpoint=tmp_path / "torn")
         with pytest.raises(IsADirectoryError, match="name a file in it"):
             quietly(network(), textures(), QUICK, checkpoint=tmp_path)
@@ -587,6 +593,13 @@ class TestAccuracy:
         for model, found in ((network()[:3], r"\(6, 4, 6, 6\)"), (nn.Flatten(0), r"\(216,\)")):
             with pytest.raises(ValueError, match=rf"gives {found} for 6 images; .* \(6, classes\)"):
                 accuracy(model, data)
+
+    def test_a_model_that_writes_into_its_input_leaves_the_data_as_it_was(self) -> None:
+        model = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(36, 3))
+        images = torch.randn(4, 1, 6, 6)
+        before = images.clone()
+        accuracy(model, (images, torch.zeros(4, dtype=torch.int64)))
+        assert torch.equal(images, before)
 
     def test_modes_are_as_they_were_even_after_an_error(self) -> None:
         model = network().train()

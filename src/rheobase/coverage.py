@@ -78,7 +78,8 @@ class Coverage:
             return f"{which}: the model cannot be converted until this is changed."
         if not self.sites:
             return "No activation was found: there is nothing to turn into neurons."
-        return f"{len(self.sites)} sites, {neurons:,} neurons, {operations:,} multiplications: converts."
+        sites = "1 site" if len(self.sites) == 1 else f"{len(self.sites)} sites"
+        return f"{sites}, {neurons:,} neurons, {operations:,} multiplications: converts."
 
 
 def inspect(model: nn.Module, example_input: Tensor, *, show: bool = True) -> Coverage:

@@ -64,7 +64,7 @@ class Operations:
 def count_operations(model: nn.Module, example_input: Tensor) -> Operations:
     """Count the operations of one image on its way through a network.
 
-    The network runs once in evaluation mode, as a copy: yours is not touched.
+    The network runs once in evaluation mode, as a copy and on one: yours is not touched.
 
     Args:
         model: The network; batch norms count as the layers they are, so count before folding them.
@@ -72,6 +72,8 @@ def count_operations(model: nn.Module, example_input: Tensor) -> Operations:
     """
     from torch.utils.flop_counter import FlopCounterMode
 
+    if not isinstance(example_input, Tensor):
+        raise TypeError(f"the example input must be one tensor, got {type(example_input).__name__}")
     if example_input.dim() < 2 or len(example_input) == 0:
         raise ValueError(f"expected a batch of at least one image, got shape {tuple(example_input.shape)}")
     copy = copy_model(model)
@@ -80,7 +82,7 @@ def count_operations(model: nn.Module, example_input: Tensor) -> Operations:
         if isinstance(module, COUNTED):
             module.register_forward_hook(_record_in(layers, name))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        copy(example_input[:1])
+        copy(example_input[:1].clone())  # a model may write into its input
     # torch's counter sees every matrix product, whoever calls it, and takes a MAC for two operations.
     uncounted = counter.get_total_flops() // 2 - sum(layer.mac for layer in layers)
     return Operations(tuple(layers), uncounted)

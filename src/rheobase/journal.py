@@ -88,7 +88,10 @@ class Journal:
         """
         if self._path is None or not self._path.is_file():
             return False
-        tensors, kept = checkpoints.read(self._path)
+        try:
+            tensors, kept = checkpoints.read(self._path)
+        except ValueError as error:
+            raise ValueError(f"{error}; or remove it, and the training begins anew") from error
         if kept.get("kind") != _KIND:
             raise ValueError(f"{self._path} is not the checkpoint of a training; name another file")
         self._require_same("recipe", kept["recipe"], self._recipe)

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +24,12 @@ from rheobase.recipes import Recipe, find_recipe
 from rheobase.records import Record
 from rheobase.selection import CANDIDATES, Candidate, choose, distinct
 from rheobase.study import Study
-from rheobase.training import accuracy, train
+from rheobase.training import CollapseError, accuracy, train
 
 _CALIBRATION_IMAGES = 1024
 _HELD_OUT = 5000  # a tenth of CIFAR
+# Training and test images of what is read from folders, of which nothing else tells whether they are whole.
+_PUBLISHED = {"imagenet": (1_281_167, 50_000)}
 
 
 class _Data(NamedTuple):
@@ -66,7 +69,8 @@ def reproduce(
         **training: How to train, as for `train_cell`.
 
     Raises:
-        ValueError: Paper, cell, part, method, recipe or a setting of the tuning are unknown.
+        ValueError: Paper, cell, part, method, recipe or a setting of the tuning are unknown, or something is
+            told that no part asked for.
         OSError: The records or the checkpoint cannot be written, or there is no such data; found out before
             anything is trained.
     """
@@ -76,6 +80,9 @@ def reproduce(
         raise ValueError(f"unknown part {unknown[0]!r}: choose from {', '.join(PARTS)}")
     for name in names or ():
         methods.find(name)
+    for told, part in ((names, "methods"), (tuning, "tuned")):
+        if told and part not in parts:
+            raise ValueError(f"{', '.join(told)} goes with the part {part}: add it to the parts asked for")
     find_profile(profile, torch.device("cpu"))
     if steps is not None and steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
@@ -117,6 +124,9 @@ def select(
             a tenth of `limit` where there is one.
         profile: As for `reproduce`.
         **training: How to train, as for `train_cell`.
+
+    Raises:
+        CollapseError: None could be trained; where only some could not, they are left out with a warning.
     """
     paper = papers.get(paper)
     chosen = paper.cell(cell)
@@ -125,11 +135,21 @@ def select(
         limit = training.get("limit")
         held_out = _HELD_OUT if limit is None else max(1, min(_HELD_OUT, limit // 10))
     measured = []
+    collapse: CollapseError | None = None
     with joined():
         for candidate in distinct(candidates, find_recipe(chosen.recipe), methods.get(paper.method)):
-            study = train_cell(paper, chosen, data_root, candidate=candidate, held_out=held_out, **training)
+            try:
+                study = train_cell(
+                    paper, chosen, data_root, candidate=candidate, held_out=held_out, **training
+                )
+            except CollapseError as error:
+                collapse = error
+                warnings.warn(f"{candidate} is left out: {error}", stacklevel=2)
+                continue
             study.profile = profile
             measured.append(measure_candidate(study, candidate))
+    if collapse and not measured:
+        raise collapse
     return measured
 
 
@@ -173,14 +193,14 @@ def train_cell(
         commit: Of this package's source, where git cannot tell.
         progress: Whether to show progress on standard error.
     """
-    records.ensure_writable(Path(folder) / paper.name)
     measured = records.load_all(Path(folder) / paper.name)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     candidate = choose(measured, cell) if chosen else candidate or Candidate()
     full, method = candidate.adapt(find_recipe(cell.recipe), methods.get(paper.method))
     method = _find_method(trained_for, method)
     label = _label(paper, method, candidate, chosen)
-    data, cuts = _load(cell, data_root, limit, held_out, device)
+    data, cuts = _load(cell, data_root, limit, held_out, seed, device)
+    records.ensure_writable(Path(folder) / paper.name)
     recipe = _adapt(full, seed, epochs, len(data.train), device)
     if recipe.epochs != full.epochs:
         cuts = (f"trained for {recipe.epochs} epochs instead of {full.epochs}", *cuts)
@@ -196,6 +216,8 @@ def train_cell(
         tags = [label, f"held-out {held_out}" if held_out else "", f"limit {limit}" if limit else ""]
         checkpoint = Path(runs) / paper.name / f"{_name_run(cell, recipe, tags)}.safetensors"
         ann, recipe, training = _train(prepare(model, method), data.train, recipe, checkpoint, progress)
+    if recipe.batch_size != full.batch_size:
+        cuts = (*cuts, f"batches of {recipe.batch_size} images instead of {full.batch_size}")
     options = {
         "seed": seed, "epochs": epochs, "limit": limit, "trained-for": trained_for and method.name,
         "study": bool(held_out), "candidate": candidate.text if held_out else None, "chosen": chosen,
@@ -305,25 +327,28 @@ def _adapt(recipe: Recipe, seed: int, epochs: int | None, images: int, device: t
 
 
 def _load(
-    cell: Cell, root: Path | str | None, limit: int | None, held_out: int, device: torch.device
+    cell: Cell,
+    root: Path | str | None,
+    limit: int | None,
+    held_out: int,
+    seed: int,
+    device: torch.device,
 ) -> tuple[_Data, tuple[str, ...]]:
     """The data on the device, and what was cut from it."""
     if cell.size is not None:
         if limit is not None or held_out:
             raise ValueError(
-                f"limit= and held_out= are for datasets in memory; {cell.dataset} is read on the way"
+                f"{cell.dataset} is read on the way, and its images can be neither limited nor held out: "
+                "leave the limit and the study out"
             )
-        return _open_folder(Path(root or ".") / cell.dataset, cell.size, device), ()
+        opened = _open_folder(datasets.find_root(root) / cell.dataset, cell.size, seed, device)
+        sizes = len(opened.train), len(opened.test)
+        return opened, _tell_cut(*sizes, *_PUBLISHED.get(cell.dataset, sizes))
     data = datasets.load(cell.dataset, root)
     train, test = (
         split if limit is None else split.take(min(limit, len(split))) for split in (data.train, data.test)
     )
-    cuts: tuple[str, ...] = ()
-    if len(train) < len(data.train) or len(test) < len(data.test):
-        cuts = (
-            f"{len(train)} training and {len(test)} test images "
-            f"instead of {len(data.train)} and {len(data.test)}",
-        )
+    cuts = _tell_cut(len(train), len(test), len(data.train), len(data.test))
     if held_out:
         train, test = train.hold_out(held_out)
         cuts = (*cuts, f"{held_out} training images held out and measured on, in place of test images")
@@ -332,9 +357,15 @@ def _load(
     return found, cuts
 
 
-def _open_folder(root: Path, size: int, device: torch.device) -> _Data:
+def _tell_cut(train: int, test: int, all_train: int, all_test: int) -> tuple[str, ...]:
+    if (train, test) == (all_train, all_test):
+        return ()
+    return (f"{train} training and {test} test images instead of {all_train} and {all_test}",)
+
+
+def _open_folder(root: Path, size: int, seed: int, device: torch.device) -> _Data:
     workers = (os.cpu_count() or 1) // present_ranks().count
-    train, test = (Folder(root, size, train=half, workers=workers) for half in (True, False))
+    train, test = (Folder(root, size, train=half, seed=seed, workers=workers) for half in (True, False))
     plain = Folder(root, size, train=True, augment=False)
     order = plain.shuffle(torch.Generator("cpu").manual_seed(0))
     pixels, labels = zip(*(plain[i] for i in order[:_CALIBRATION_IMAGES]), strict=True)

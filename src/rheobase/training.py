@@ -154,7 +154,7 @@ def accuracy(model: nn.Module, data: Data, batch_size: int | None = None) -> flo
             if labels is None:
                 raise ValueError("accuracy needs labels, and the test data has none; pass (images, labels)")
             if number % ranks.count == ranks.rank:
-                logits = model(images.to(device))
+                logits = model(images.to(device, copy=True))  # a model may write into its input
                 _require_classes(logits, images)
                 right = logits.argmax(1) == labels.to(device)
                 counts += torch.stack((right.sum(), torch.ones_like(right).sum()))
@@ -163,17 +163,17 @@ def accuracy(model: nn.Module, data: Data, batch_size: int | None = None) -> flo
 
 
 def _begin(journal: Journal, descent: Descent, ranks: Ranks, resume: bool) -> list[str]:
-    """Go to where the checkpoint left off, and see that all processes are there and it can be written."""
+    """Go to where the checkpoint left off, and see that all processes are there and can go on."""
     resumed = resume and journal.resume()
     joint = ranks.sum(torch.tensor(journal.done, device=descent.device)).item()
     if joint != journal.done * ranks.count:
         raise ValueError(
             "the processes found different checkpoints; keep the checkpoint in a folder that all of them see"
         )
-    if ranks.first:
-        journal.require_room()
-    else:
+    if not ranks.first:
         descent.totals.zero_()  # the checkpoint's are joint ones, which rank 0 holds
+    elif journal.epoch < descent.recipe.epochs:  # else nothing more is written
+        journal.require_room()
     return [f"resumed after epoch {journal.epoch}, step {journal.step} of the next"] if resumed else []
 
 

@@ -152,22 +152,22 @@ def _numbers(text: str, what: str, example: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def parse_pair(text: str) -> tuple[str, str]:
-    """A name and its value, as name=value."""
-    name, found, value = text.partition("=")
-    if not found:
-        raise ValueError(f"{text!r} is not of the form name=value")
-    return name, value
+def parse_pairs(pairs: list[str] | None) -> dict[str, str]:
+    """Values by their names, each pair as name=value."""
+    found: dict[str, str] = {}
+    for pair in pairs or []:
+        name, sign, value = pair.partition("=")
+        if not sign:
+            raise ValueError(f"{pair!r} is not of the form name=value")
+        if name in found:
+            raise ValueError(f"{name} is set twice, to {found[name]} and {value}: leave one out")
+        found[name] = value
+    return found
 
 
 def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
     """Settings of a method by name, each as name=value."""
-    found: dict[str, Any] = {}
-    for name, value in map(parse_pair, pairs or []):
-        if name in found:
-            raise ValueError(f"{name} is set twice, to {found[name]} and {value}: leave one out")
-        found[name] = _value(value)
-    return found
+    return {name: _value(value) for name, value in parse_pairs(pairs).items()}
 
 
 def _value(text: str) -> Any:

@@ -123,7 +123,8 @@ def convert(
     snn.save(out)
     found = "".join(f", {name} {value}" for name, value in snn.provenance.found.items())
     made = f"method {snn.provenance.method}{found}, start {snn.provenance.initial}"
-    typer.echo(f"{len(snn.sites)} sites, {made}: written to {out}")
+    sites = "1 site" if len(snn.sites) == 1 else f"{len(snn.sites)} sites"
+    typer.echo(f"{sites}, {made}: written to {out}")
 
 
 def export(

@@ -28,7 +28,7 @@ from rheobase.cli.arguments import (
     ensure_apart,
     explained_shape,
     parse_names,
-    parse_pair,
+    parse_pairs,
     parse_shape,
     parse_steps,
     say,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rheobase.snn import SNN
 
 _CALIBRATION = 2000  # training images to fit an exit on, where there are as many
+_LOSS = 0.2  # points that an exit may cost, where nobody says
 
 
 Rule = Literal["margin", "confidence", "patience"]
@@ -58,11 +59,12 @@ def evaluate(
     steps: Steps = 32,
     exit: Annotated[Rule | None, typer.Option(help="Let images leave when their answer is safe.")] = None,
     lose: Annotated[
-        float,
+        float | None,
         typer.Option(
-            help="Points of accuracy that leaving early may cost; fitted on training images.", min=0
+            help="Points of accuracy that --exit may cost, 0.2 unless given; fitted on training images.",
+            min=0,
         ),
-    ] = 0.2,
+    ] = None,
     ann: Ann = None,
     weights: Weights = None,
     profile: Annotated[
@@ -91,11 +93,13 @@ def evaluate(
         raise ValueError(
             "--weights are those of the model that was converted: name it by --ann, or leave them out"
         )
+    if lose is not None and exit is None:
+        raise ValueError("--lose is what leaving early may cost: say by --exit when an image leaves")
     snn = networks.load_spiking(network).to(device)
     dataset = datasets.load(data, root)
     original = None if ann is None else networks.load(ann, weights, dataset)
     split = networks.take(dataset.test, limit)
-    rule = None if exit is None else _fit(snn, dataset, exit, steps, lose)
+    rule = None if exit is None else _fit(snn, dataset, exit, steps, profile, lose)
     found = _measure(snn, split, steps, batch_size, profile)
     early = None
     if rule is not None and found.samples == len(split):
@@ -158,11 +162,13 @@ def bench(
     say([] if record is None else [f"record: {record}"])
 
 
-def _fit(snn: "SNN", dataset: "Dataset", rule: Rule, steps: int, lose: float) -> "Exit":
+def _fit(snn: "SNN", dataset: "Dataset", rule: Rule, steps: int, profile: str, lose: float | None) -> "Exit":
     from rheobase import Confidence, Margin, Patience, fit_exit
 
     kinds: dict[Rule, type[Exit]] = {"margin": Margin, "confidence": Confidence, "patience": Patience}
-    return fit_exit(snn, networks.take(dataset.train, _CALIBRATION), kinds[rule], steps=steps, loss=lose)
+    some = networks.take(dataset.train, _CALIBRATION)
+    loss = _LOSS if lose is None else lose
+    return fit_exit(snn, some, kinds[rule], steps=steps, loss=loss, profile=profile)
 
 
 def _measure(
@@ -251,7 +257,8 @@ def compare(
     columns = parse_steps(steps)
     starts = [membrane.parse(name) for name in parse_names(initial)]
     names = None if methods == "all" else parse_names(methods)
-    own = {name: networks.load(model, Path(file), dataset) for name, file in map(parse_pair, trained or [])}
+    files = parse_pairs(trained)
+    own = {name: networks.load(model, Path(file), dataset) for name, file in files.items()}
     for name in (*(names or []), *own):
         registry.find(name)
     network = networks.load_or_train(model, weights, dataset)

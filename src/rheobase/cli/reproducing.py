@@ -68,6 +68,7 @@ def reproduce(
     `rheobase reproduce opi2022 resnet20-cifar10 --study --candidate own --candidate start=2 --root data`
     """
     from rheobase import reproduction
+    from rheobase.parallel import joined
     from rheobase.selection import Candidate
 
     if cell and cell_option:
@@ -92,27 +93,25 @@ def reproduce(
             raise ValueError(f"--study only tries settings of the training: leave {unfit[0]} out")
         if candidate:
             training["candidates"] = [Candidate.parse(text) for text in candidate]
-        written = reproduction.select(paper, cell, root, profile=profile, **training)
-        told = "`--chosen` trains with the best"
+        run, told = reproduction.select, "`--chosen` trains with the best"
     else:
         if candidate:
             raise ValueError("--candidate is tried by --study: give both, or leave it out")
-        written = reproduction.reproduce(
-            paper,
-            cell,
-            root,
-            parts=parse_names(parts),
-            steps=steps,
-            profile=profile,
-            names=None if methods is None else parse_names(methods),
-            tuning=parse_settings(tuning),
-            trained_for=trained_for,
-            chosen=chosen,
-            pretrained=pretrained,
-            **training,
-        )
-        told = "`rheobase report` draws them"
-    typer.echo(f"{len(written)} records under {results}; {told}")
+        run, told = reproduction.reproduce, "`rheobase report` draws them"
+        training |= {
+            "parts": parse_names(parts),
+            "steps": steps,
+            "names": None if methods is None else parse_names(methods),
+            "tuning": parse_settings(tuning),
+            "trained_for": trained_for,
+            "chosen": chosen,
+            "pretrained": pretrained,
+        }
+    with joined() as ranks:
+        # What one part has measured another may take too.
+        count = len({record.file_name for record in run(paper, cell, root, profile=profile, **training)})
+        if ranks.first:
+            typer.echo(f"{count} record{'' if count == 1 else 's'} under {results}; {told}")
 
 
 def _list_cells(name: str, results: Path) -> None:

@@ -30,7 +30,7 @@ def load(
     if name in known:
         if size is not None:
             raise ValueError(f"size= is for folders of pictures; {name} has a size of its own: leave it out")
-        return digits.read() if name == "digits" else cifar.read(str(name), _find_root(root), download)
+        return digits.read() if name == "digits" else cifar.read(str(name), find_root(root), download)
     folder = Path(name).expanduser()
     if isinstance(name, str) and not folder.exists() and folder.name == name:
         nearest = get_close_matches(name.lower(), known, n=1)
@@ -41,6 +41,7 @@ def load(
     return folders.read(folder, size)
 
 
-def _find_root(root: str | Path | None) -> Path:
+def find_root(root: str | Path | None = None) -> Path:
+    """Where datasets lie: as given, else what ``RHEOBASE_DATA`` says, else ``~/.cache/rheobase``."""
     # An empty variable counts as unset: Path("") would quietly mean the working directory.
     return Path(root or os.environ.get("RHEOBASE_DATA") or "~/.cache/rheobase").expanduser()

@@ -106,8 +106,9 @@ def _obtain(source: Source, folder: Path, download: bool) -> None:
     if not archive.exists():
         if not download:
             raise FileNotFoundError(
-                f"there is no folder {folder}: pass download=True, or fetch {source.url} and put it at "
-                f"{archive}; RHEOBASE_DATA or root= say where the data lies"
+                f"there is no folder {folder}: fetch {source.url} and put it at {archive}, or let "
+                "rheobase.datasets.load(…, download=True) do so; RHEOBASE_DATA, root= and --root say where "
+                "data lies"
             )
         archives.download(source.url, source.md5, archive)
     archives.unpack(archive, source.md5, folder, source.files)

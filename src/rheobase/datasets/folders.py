@@ -144,7 +144,9 @@ def _open(root: Path, train: bool) -> Pictures:
 
 def _list_pictures(root: Path, train: bool) -> _Files:
     if not root.is_dir():
-        raise FileNotFoundError(f"there is no folder {root}")
+        raise FileNotFoundError(
+            f"there is no folder {root}: expected one with train/<class>/ and val/<class>/ or test/<class>/"
+        )
     half = root / "train" if train else _find_test(root)
     # Labels count the classes of the training split, even where the test split lacks some of them.
     classes = _list_classes(root / "train" if (root / "train").is_dir() else half)

@@ -26,14 +26,18 @@ _WINDOW = 16  # row groups that are shuffled together, and kept by each process 
 def find_shards(root: Path, train: bool) -> list[Path]:
     """The shards of one split, in order: ``train-*.parquet`` or ``train/*.parquet``, also below ``data``.
 
-    The other split is called ``test``, ``val`` or ``validation``; the first of them that there is.
+    The other split is called ``test``, ``val`` or ``validation``; the first of them that has labels, as the
+    test split of ImageNet has none.
     """
-    for half in _HALVES[train]:
-        for folder in (root, root / "data"):
-            found = sorted([*folder.glob(f"{half}-*.parquet"), *folder.glob(f"{half}/*.parquet")])
-            if found:
-                return found
-    return []
+    halves = [
+        sorted([*folder.glob(f"{half}-*.parquet"), *folder.glob(f"{half}/*.parquet")])
+        for half in _HALVES[train]
+        for folder in (root, root / "data")
+    ]
+    present = [found for found in halves if found]
+    if len(present) > 1:
+        present = [found for found in present if _has_labels(found[0])] or present
+    return present[0] if present else []
 
 
 class Shards(Pictures):
@@ -121,6 +125,10 @@ def _open(path: Path, **options: Any) -> Any:
     if missing := [name for name in ("image", "label") if name not in columns]:
         raise ValueError(f"{path} has no column {missing[0]!r}: it has {', '.join(columns)}")
     return shard
+
+
+def _has_labels(path: Path) -> bool:
+    return any(label >= 0 for group in _read_labels(path) for label in group)
 
 
 def _read_labels(path: Path) -> list[list[int]]:

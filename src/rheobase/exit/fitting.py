@@ -50,6 +50,7 @@ def fit_exit(
     steps: int,
     loss: float = 0.2,
     batch_size: int | None = None,
+    profile: str = "exact",
 ) -> Exit:
     """The rule with the fewest mean steps that loses no more than so much accuracy.
 
@@ -65,6 +66,7 @@ def fit_exit(
         loss: How many points of accuracy may be lost against all steps for every sample. Without labels, how
             many percent of the answers may change.
         batch_size: Inputs at a time, where the data does not come in batches.
+        profile: The arithmetic the network shall run in, as in `simulate`: a level holds in its own only.
 
     Returns:
         The rule with its level, and the step after which it begins. If no exit is safe, it never fires.
@@ -74,7 +76,7 @@ def fit_exit(
     """
     if not loss >= 0:
         raise ValueError(f"loss is in points of accuracy and at least 0, got {loss!r}")
-    runs = _run(snn, calibration, rule, steps, batch_size)
+    runs = _run(snn, calibration, rule, steps, batch_size, profile)
     samples = runs.right.shape[1]
     if loss > 0 and _upper(0, samples) > loss:
         needed = math.ceil((100 / loss - 1) * _DEVIATIONS**2)
@@ -95,10 +97,16 @@ def _upper(spoiled: float, samples: int) -> float:
 
 
 def trade_off(
-    snn: SNN, data: Any, rule: type[Exit], *, steps: int, batch_size: int | None = None
+    snn: SNN,
+    data: Any,
+    rule: type[Exit],
+    *,
+    steps: int,
+    batch_size: int | None = None,
+    profile: str = "exact",
 ) -> list[Point]:
     """Accuracy against mean latency for many levels of a rule and every first step, from one run."""
-    return _weigh_levels(_run(snn, data, rule, steps, batch_size), rule)
+    return _weigh_levels(_run(snn, data, rule, steps, batch_size, profile), rule)
 
 
 @dataclass(frozen=True)
@@ -109,14 +117,14 @@ class _Runs:
     right: Tensor
 
 
-def _run(snn: SNN, data: Any, kind: type[Exit], steps: int, batch_size: int | None) -> _Runs:
+def _run(snn: SNN, data: Any, kind: type[Exit], steps: int, batch_size: int | None, profile: str) -> _Runs:
     expect_snn(snn)
     if not isinstance(kind, type) or not issubclass(kind, Exit):
         raise TypeError(f"the rule is a class, as rheobase.Margin, Confidence or Patience; got {kind!r}")
     rule = kind(torch.inf)
     scores, right, first = [], [], 0
     for x, y in batches(data, batch_size, what="calibration data"):
-        logits = simulate(snn, x.to(snn.device), steps, first_sample=first).logits
+        logits = simulate(snn, x.to(snn.device), steps, first_sample=first, profile=profile).logits
         if len(logits) != steps:
             raise ValueError("this network's neurons answer at the last step only: no sample can leave early")
         if y is not None:

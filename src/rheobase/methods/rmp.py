@@ -12,6 +12,7 @@ from rheobase.methods.balancing import balance
 from rheobase.methods.base import Method, Observer
 from rheobase.methods.settling import gather
 from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.progress import display
 from rheobase.simulation import simulate
 
 if TYPE_CHECKING:
@@ -68,9 +69,11 @@ class ResidualMembrane(Method):
         few = gather(conversion, _SEARCHED)
         part = replace(conversion, calibration=lambda: iter([few]))
         scores = []
-        for factor in _FACTORS:
-            self._balance(part, factor)
-            scores.append(_score(part, self.duration))
+        with display("searching the factor", len(_FACTORS)) as bar:
+            for factor in _FACTORS:
+                self._balance(part, factor)
+                scores.append(_score(part, self.duration))
+                bar.advance()
         return _FACTORS[scores.index(max(scores))]
 
 

@@ -91,8 +91,11 @@ def _import(name: str) -> Callable[..., object]:
         near = difflib.get_close_matches(attribute, dir(module), n=1)
         suggestion = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"{name!r}: module {path} has no {attribute!r}{suggestion}")
-    if not callable(builder):
-        raise TypeError(f"{name!r} is a {type(builder).__name__}, not a callable that builds a network")
+    if not callable(builder) or isinstance(builder, nn.Module):
+        raise TypeError(
+            f"{name!r} is a {type(builder).__name__}, not a callable that builds a network: name a function "
+            "or a class that does"
+        )
     return builder
 
 

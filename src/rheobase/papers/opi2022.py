@@ -158,5 +158,7 @@ PAPER = Paper(
         "several papers' ResNet-20 is not the 16-32-64 network of this one.",
         "The energy table was made with the ten classes of CIFAR-10, with VGG-16's two hidden layers of 4096 "
         "and the 16-32-64 ResNet-20; its operations are those the counter thop 0.0.31 gives.",
+        "TCL trains the same clips and has the same neurons as this paper's method, and starts at zero: what "
+        "is measured of opi from zero is also its.",
     ),
 )

@@ -54,6 +54,8 @@ def profiles_table(views: Sequence[View]) -> Table | None:
             lines.append(Line(what, (g.seeds, *measured_values(g, _COLUMNS)[1:], _tell_gap(g, groups[0]))))
             if promise := _judge(g, groups[0]):
                 notes[f"{what}: {promise}"] = None
+            if g.first.weights:
+                notes[f"{what}: weights {g.first.weights}."] = None
     if not lines:
         return None
     header = ("Profile", "Seeds", *(f"T={t}" for t in _COLUMNS), "Largest gap to exact")

@@ -27,6 +27,7 @@ VERSION = 1
 """Of the format: it grows when an older reader could misunderstand a newer file."""
 
 _MOST_HEADER = 64 * 2**20
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 _WRITER = re.compile(r"[\w.+-]{1,40}", re.ASCII)
 
 
@@ -101,11 +102,12 @@ def _text(network: Any) -> str:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
-        _check_header(path)
+        _check_start(path)
         tensors, document = checkpoints.read(path)
-        if not document:
+        if "format" not in document:
             raise FormatError(
-                f"{path} holds tensors but no description of a network: it was not written by snn.save"
+                f"{path} holds tensors but no description of a spiking network: it was not written by "
+                "snn.save; if they are a model's weights, convert the model first"
             )
         _text(document)
     except (ValueError, RecursionError) as error:
@@ -115,13 +117,19 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return document, tensors
 
 
-def _check_header(path: Path) -> None:
-    """Refuse a header that is longer than the file, or than any network needs, before it is read."""
+def _check_start(path: Path) -> None:
+    """Refuse another kind of file, and a header longer than the file or than any network needs."""
     if not path.is_file():
-        return
+        found = "a folder" if path.is_dir() else "nothing"
+        raise FileNotFoundError(f"there is {found} at {path}; a spiking network's file was expected")
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(9)
+    if start.startswith(_HDF5):
+        raise FormatError(
+            f"{path} is an HDF5 file, as NIR files are: read it by rheobase.from_nir; the command line tells "
+            "NIR files by the ending .nir"
+        )
     length = int.from_bytes(start[:8], "little")
     if start[8:] == b"{" and length > min(size - 8, _MOST_HEADER):
         raise FormatError(
