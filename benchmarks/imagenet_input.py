@@ -27,8 +27,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from rheobase.augmentation import Normalise
 from rheobase.datasets import Folder, pictures
-from rheobase.feeding import feed
+from rheobase.feeding import AUGMENTATIONS, feed
 from rheobase.parallel import Ranks
 from rheobase.recipes import Recipe
 from rheobase.records import environment, replace_file
@@ -131,9 +132,8 @@ def _pass(folder: Folder, augment: str | None) -> None:
 
 
 def _augment(folder: Folder, batch: torch.Tensor, count: int) -> None:
-    from rheobase.feeding import AUGMENTATIONS
-
-    augment, draws = AUGMENTATIONS["imagenet"](folder), torch.Generator().manual_seed(0)
+    augment = AUGMENTATIONS["imagenet"](Normalise(folder.mean, folder.std))
+    draws = torch.Generator().manual_seed(0)
     for _ in range(count // len(batch)):
         augment(batch, draws)
 

@@ -11,9 +11,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import contenders
+import imagenet_input
 import simulation
 import training
-from rheobase import benchmark
+from rheobase import benchmark, convert
 from rheobase.journal import Epoch
 from rheobase.layers import Layer
 
@@ -92,3 +93,24 @@ def test_epochs_are_timed_without_the_first_one(
     assert augmentation["n"] == 2
     assert (epochs["first"], epochs["median"], epochs["slowest"], epochs["minutes"]) == (9, 2, 3, 10)
     assert "300 epochs 10.0 min, the first 9.0 s" in capsys.readouterr().out
+
+
+def test_the_input_of_imagenet_is_timed_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, record = torch.get_num_threads(), tmp_path / "record.json"
+    words = ["--images", "64", "--workers", "0", "--repeats", "1", "--record", str(record)]
+    monkeypatch.setattr(sys, "argv", ["imagenet_input.py", *words])
+    try:
+        imagenet_input.main()
+    finally:
+        torch.set_num_threads(threads)
+    rates = json.loads(record.read_text("utf-8"))["images_per_second"]
+    assert len(rates) == 4
+    assert all(rate["median"] > 0 for rate in rates.values())
+
+
+def test_the_callers_model_is_left_in_its_mode() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)).train()
+    x = torch.rand(2, 4)
+    snn = convert(model, "max-norm", x, initial="half")
+    benchmark.bench(model, snn, x, steps=2, profiles=["exact"], repeats=1)
+    assert model.training

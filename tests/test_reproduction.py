@@ -22,6 +22,7 @@ from rheobase import (
     prepare,
     records,
     simulate,
+    simulation,
 )
 from rheobase import study as studies
 from rheobase.energy import count_operations
@@ -236,7 +237,7 @@ def test_a_record_tells_what_a_method_chose_for_itself(study, monkeypatch):
 
 def test_delays_are_those_of_the_spikes_themselves(study, monkeypatch):
     monkeypatch.setattr(type(study), "batch_size", 100)
-    monkeypatch.setattr(type(study), "memory", 2**20)
+    monkeypatch.setitem(simulation.DEFAULT_MEMORY, "cpu", 2**20)
     found = {record.initial: record.extra for record in measurements.measure_delays(study)}
     x = study.test.normalise(study.test.images)
     for initial in (Zero(), Half()):

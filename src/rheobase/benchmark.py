@@ -1,5 +1,6 @@
 """Benchmark: how fast a converted network is simulated here, beside the plain ways to do the same."""
 
+import copy
 import gc
 import statistics
 import time
@@ -79,7 +80,10 @@ def measure(
 
 
 def step_loop(snn: SNN, x: Tensor, steps: int) -> Tensor:
-    """Simulate by the loop that everybody writes first: every step the whole network, call by call."""
+    """Simulate by the loop that everybody writes first: every step the whole network, call by call.
+
+    Whatever the network's own, membranes start at half, fire on their threshold and are reset by subtraction.
+    """
     graph, state = snn.module.graph, dict[object, dict[str, Tensor]]()
     total: Tensor | None = None
     with torch.inference_mode():
@@ -132,7 +136,7 @@ def bench(
         repeats: How many calls of each.
     """
     device = x.device
-    ann = ann.to(device).eval()
+    ann = copy.deepcopy(ann).to(device).eval()
 
     def simulated(profile: str) -> Callable[[], object]:
         simulator = Simulator(snn, x, steps, at=[steps], profile=profile, count=False)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rheobase.folding import fold_amplitudes
 from rheobase.graph import Network
-from rheobase.neurons import Neuron
+from rheobase.neurons import Neuron, mean_over_steps
 from rheobase.operations import along_channels
 from rheobase.simulation import Simulator, simulate
 from rheobase.snn import SNN
@@ -129,14 +129,6 @@ class _Recorder(Neuron):
 def mean_output(neuron: Neuron, current: Tensor, membrane: Tensor, steps: int) -> Tensor:
     """A neuron's mean output (B, ...) over a whole run; the membrane is moved on."""
     return mean_over_steps(neuron.advance(current, membrane, steps))
-
-
-def mean_over_steps(outputs_TB: Tensor) -> Tensor:
-    """The mean (B, ...) of outputs over all steps, as a simulation reads it."""
-    total = outputs_TB[0].double()
-    for output in outputs_TB[1:]:  # one by one, as there
-        total = total + output
-    return (total / len(outputs_TB)).to(outputs_TB.dtype)
 
 
 def mean_activations(conversion: "Conversion") -> dict[str, Tensor]:

@@ -191,7 +191,7 @@ def _measure(
             snn = convert(network, method, calibration, initial=initial, coding=coding)
     except ValueError as error:
         return Row(method.name, str(initial), note=f"could not convert the network: {error}")
-    window = max((n.window or 0 for n in snn.neurons.values()), default=0)
+    window = snn.window or 0
     result = evaluate(snn, test, window or columns[-1], progress=False)
     return Row(
         method.name,

@@ -50,7 +50,7 @@ class Coverage:
 
     @property
     def convertible(self) -> bool:
-        """Whether `convert` will take the model."""
+        """Whether `convert` will take the model by any method; some methods take more."""
         return bool(self.sites) and not self.refused
 
     def __str__(self) -> str:

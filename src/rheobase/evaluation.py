@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rheobase.datasets import Split, batches
+from rheobase.datasets import Folder, Split, batches
 from rheobase.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.exit import Exit
 from rheobase.kernels import choose_backend
@@ -203,4 +203,4 @@ def _count(data: Any, batch_size: int | None) -> int | None:
         data = data[0]
     if not hasattr(data, "__len__"):
         return None
-    return -(-len(data) // (batch_size or 128)) if isinstance(data, (Tensor, Split)) else len(data)
+    return -(-len(data) // (batch_size or 128)) if isinstance(data, (Tensor, Split, Folder)) else len(data)

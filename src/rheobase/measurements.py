@@ -208,8 +208,8 @@ def _measure(
         return found
     snn = convert(study.ann, method, study.calibration, initial=initial, coding=coding)
     snn = finish(snn) if finish else snn
-    if window := max((neuron.window or 0 for neuron in snn.neurons.values()), default=0):
-        steps, at = window, [window]  # it answers once, then
+    if snn.window is not None:
+        steps, at = snn.window, [snn.window]  # it answers once, then
     return study.keep(snn, table, study.evaluate(snn, steps), extra or {}, at=at)
 
 
@@ -233,7 +233,6 @@ def _measure_delay(study: Study, snn: SNN, steps: int) -> Record:
             x,
             steps,
             at=[steps],
-            memory=study.memory,
             first_sample=samples,
             profile=study.profile,
             probe=firing.see,

@@ -242,7 +242,7 @@ class FewSpikes(Neuron):
             )
         range_ = along_channels(self.threshold, membrane.dim())
         amplitude = along_channels(self.amplitude, membrane.dim())
-        membrane += current if current.dim() == membrane.dim() else _mean(current)
+        membrane += current if current.dim() == membrane.dim() else mean_over_steps(current)
         spikes = current.new_empty(steps, *membrane.shape) if out is None else out
         for t, (threshold, reset, value) in enumerate(self.digits.T):
             fired = membrane > threshold * range_ if self.strict else membrane >= threshold * range_
@@ -256,12 +256,12 @@ class FewSpikes(Neuron):
         return f"function={self.function}, range={alpha}, steps={self.window}, initial={self.initial}"
 
 
-def _mean(current_TB: Tensor) -> Tensor:
-    """The mean over time, in double and one by one, so that it does not depend on the batch."""
-    total = current_TB[0].double()
-    for current in current_TB[1:]:
-        total = total + current
-    return (total / len(current_TB)).to(current_TB.dtype)
+def mean_over_steps(signal_TB: Tensor) -> Tensor:
+    """The mean (B, ...) over all steps, in double and one by one, so that it does not depend on the batch."""
+    total = signal_TB[0].double()
+    for signal in signal_TB[1:]:
+        total = total + signal
+    return (total / len(signal_TB)).to(signal_TB.dtype)
 
 
 class Switch(Neuron):

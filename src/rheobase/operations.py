@@ -8,6 +8,7 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -155,16 +156,16 @@ class Pad(nn.Module):
         return f"amounts={self.amounts}"
 
 
-class Accumulating(nn.Module):
+class Accumulating(nn.Module, ABC):
     """An operation that is not linear, and so must look at sums over time.
 
     `forward` is what the ordinary network computes. `advance` gives, for each step, the change of
     `accumulate(sums of inputs so far, steps so far)`.
     """
 
+    @abstractmethod
     def accumulate(self, sums: tuple[Tensor, ...], steps: Tensor) -> Tensor:
         """The sum of outputs that belongs to these sums of inputs; leading dimension steps·batch."""
-        raise NotImplementedError
 
     def advance(self, inputs_TB: tuple[Tensor, ...], state: dict[str, Tensor], steps_before: int) -> Tensor:
         """Outputs (T, B, ...) for inputs (T, B, ...); `state` carries the sums from chunk to chunk."""

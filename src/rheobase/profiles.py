@@ -1,14 +1,14 @@
 """Profiles: the arithmetic of a simulation.
 
-- `exact`: single precision throughout, without TF32. On a GPU float32 weights are two half-precision parts.
+- `exact`: the network's own precision, without TF32. On a GPU float32 weights are two half-precision parts.
 - `fast`: weights in half precision, membranes in single.
 - `int8`: every weight a whole number of eight bits with one scale for each output channel, and thresholds,
   biases and membranes whole numbers of the same scale. Sums of whole numbers have no rounding: the spikes
   are the same on every device, for every batch and every chunk.
 
-What lies before the first neurons or behind the last is in single precision in every profile, and so is what
-no fused kernel does: connections in groups, dilated, transposed, or over other than two dimensions. The notes
-of a run name them.
+What lies before the first neurons or behind the last is in the network's precision in every profile, and so
+is what no fused kernel does: connections in groups, dilated, transposed, padded otherwise than with a number
+of zeros, or over other than two dimensions. The notes of a run name them.
 """
 
 from abc import ABC, abstractmethod

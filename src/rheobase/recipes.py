@@ -23,7 +23,7 @@ class Recipe:
         label_smoothing: Share of the target spread evenly over all classes.
         schedule: How the rate falls after the warm-up, step by step: along half a cosine to zero, or not.
         warmup_epochs: Over these the rate grows in a straight line from zero.
-        augment: The augmentation by its name in `rheobase.augmentation`, or None to only normalise.
+        augment: The augmentation by its name in `rheobase.feeding`, or None to only normalise.
         precision: Of activations and gradients; the weights are float32 always.
         compile: Whether torch compiles the network, which costs a minute and pays on a GPU.
         seed: Of every draw. Together with the epoch and the step it decides the order of the images, the

@@ -1,7 +1,8 @@
 """Simulation: a converted network run in spikes.
 
 A run goes through the steps in chunks under a memory cap, so that its memory does not grow with their number,
-and no result depends on the chunks. `Simulator` prepares a network once and runs it on many batches.
+and on a CPU no result of `exact` and `int8` depends on the chunks. `Simulator` prepares a network once and
+runs it on many batches.
 
 Shape letters: B batch, S steps read out, K outputs; `...` is one sample's own shape.
 """
@@ -97,11 +98,12 @@ def simulate(
         delay: How many steps pass before outputs count: the read-out is their mean over the steps after it.
         read: The name of a node to read out instead of the output; what lies behind it is not run.
         memory: A cap in bytes on what the run holds at a time; the default suits the device.
-        chunk: Steps simulated at a time, where the cap shall not decide. Changes no result.
+        chunk: Steps simulated at a time, where the cap shall not decide; on a CPU it changes no result of
+            `exact` and `int8`.
         first_sample: The number of the first input in its dataset; random starts and codings are drawn by it.
         synapses: The network's synapses, if the operations that spikes cause shall be counted.
         exit: When a sample's answer is safe: it then leaves the batch, keeps its answer and costs no more.
-            Steps are simulated a few at a time unless `chunk` says otherwise, which changes no result.
+            Steps are simulated a few at a time unless `chunk` says otherwise.
         probe: Sees the signals of the nodes in `watch`, chunk by chunk.
         watch: Names of nodes that depend on time, as others are not shown; by default all sites.
         profile: The arithmetic: `exact`, `fast` or `int8`, see `rheobase.profiles`.
@@ -313,7 +315,7 @@ class Simulator:
         # Who has left in a chunk is known at its end, and only then whose spikes count.
         samples, fitting = self.plan.fit(B, steps, self.memory, keep_spikes=exit is not None)
         chunk = self.chunk
-        if _window(self.snn) is not None:
+        if self.snn.window is not None:
             if exit is not None:
                 raise ValueError(
                     "this network's neurons answer at the last step only: no sample can leave early"
@@ -352,7 +354,7 @@ def _check(
         raise ValueError(f"the delay must leave steps to read out, 0…{steps - 1} of {steps}, got {delay!r}")
     if chunk is not None and (not isinstance(chunk, int) or chunk < 1):
         raise ValueError(f"a chunk must be a whole number of steps of at least 1, got {chunk!r}")
-    first, window = delay + 1, _window(snn)
+    first, window = delay + 1, snn.window
     if window is not None:
         if (steps, chunk or steps, delay) != (window, window, 0):
             raise ValueError(
@@ -389,11 +391,3 @@ def _check_watched(snn: SNN, names: Sequence[str]) -> None:
     known = [str(node.target) for node in snn.module.graph.nodes if node.op != "output"]
     if unknown := sorted(set(names) - set(known)):
         raise ValueError(f"the network has no node {unknown[0]!r} to watch: it has {', '.join(known)}")
-
-
-def _window(snn: SNN) -> int | None:
-    """How many steps a run must have, where neurons need all of them before they fire."""
-    windows = {neuron.window for neuron in snn.neurons.values()} - {None}
-    if len(windows) > 1:
-        raise ValueError(f"the network's neurons need runs of different lengths: {windows} steps")
-    return windows.pop() if windows else None

@@ -90,6 +90,14 @@ class SNN(nn.Module):
         return {site: self.neuron(site) for site in self.sites}
 
     @property
+    def window(self) -> int | None:
+        """How many steps a run must have, where neurons need all of them before they fire."""
+        windows = {neuron.window for neuron in self.neurons.values()} - {None}
+        if len(windows) > 1:
+            raise ValueError(f"the network's neurons need runs of different lengths: {windows} steps")
+        return windows.pop() if windows else None
+
+    @property
     def dead(self) -> dict[str, float]:
         """The sites with neurons that can never fire, and what share of their channels that is."""
         shares = {site: n.dead.float().mean().item() for site, n in self.neurons.items()}

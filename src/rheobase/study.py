@@ -23,7 +23,6 @@ from rheobase.snn import SNN
 
 # A GPU is idle with less; a CPU's caches overflow with more.
 _BATCH = {"cuda": 512}
-_MEMORY = {"cuda": 4 * 2**30}
 
 
 @dataclass
@@ -92,11 +91,6 @@ class Study:
         """Images simulated together; no result depends on it, on a GPU but for rounding."""
         return _BATCH.get(self.device.type, 128)
 
-    @property
-    def memory(self) -> int | None:
-        """Bytes a simulation may hold at a time; no result depends on it, as above."""
-        return _MEMORY.get(self.device.type)
-
     def cap(self, steps: int) -> int:
         """So many steps, or fewer where the study is capped."""
         return steps if self.longest is None else min(steps, self.longest)
@@ -131,7 +125,6 @@ class Study:
             self.test,
             steps,
             batch_size=self.batch_size,
-            memory=self.memory,
             pooled_units=pooled_units,
             profile=self.profile,
             progress=self.progress,

@@ -122,7 +122,7 @@ def verify(
     network = capture_original(ann, snn, x)
     shown = copy.copy(snn)
     shown.coding = ConstantCurrent()
-    window = next((n.window for n in snn.neurons.values() if n.window is not None), None)
+    window = snn.window
     checks = [
         *_check_weights(network, snn, x, fitted or _fits(snn)),
         *_check_starts(snn),

@@ -210,7 +210,7 @@ class _Search:
         )
 
     def _measure(self, trial: Trial, snn: SNN) -> Trial:
-        window = next((n.window for n in snn.neurons.values() if n.window is not None), None)
+        window = snn.window
         if window is not None and window > self.horizon:
             return replace(trial, note=f"needs {window} steps, and there are {self.horizon}")
         result = evaluate(

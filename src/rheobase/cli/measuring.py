@@ -70,7 +70,9 @@ def evaluate(
     profile: Annotated[
         Literal["exact", "fast", "int8"], typer.Option(help="The arithmetic: single, half or eight bits.")
     ] = "exact",
-    batch_size: Annotated[int, typer.Option(help="Images at a time; changes no result.", min=1)] = 100,
+    batch_size: Annotated[
+        int, typer.Option(help="Images at a time; on a CPU it changes no result but in fast.", min=1)
+    ] = 100,
     limit: Limit = None,
     page: Page = None,
     record: RecordFile = None,

@@ -100,7 +100,7 @@ def _try(change: _Change, data: Batches, before: float) -> list[Remedy]:
 
 
 def _more_steps(snn: SNN, steps: int) -> Iterator[_Change]:
-    if any(neuron.window is not None for neuron in snn.neurons.values()):
+    if snn.window is not None:
         return
     cures = ("quantisation", "waiting", "unevenness", "bias")
     for factor in (2, 4):

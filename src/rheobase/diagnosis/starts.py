@@ -35,7 +35,7 @@ def sweep_starts(
     Returns:
         The percentages by share; none at all for a network that answers at its last step only.
     """
-    if any(neuron.window is not None for neuron in snn.neurons.values()):
+    if snn.window is not None:
         return {}
     given = list(batches(data, batch_size, what="data to sweep starts on"))
     found = {}

@@ -78,7 +78,7 @@ def trace(
     x = x.to(snn.device)
     run = simulate(snn, x, steps)
     answers_SB = run.logits.argmax(-1).tolist()
-    whole = any(neuron.window is not None for neuron in snn.neurons.values())
+    whole = snn.window is not None
     needed = steps if whole else min(steps, STEPS)
     sites = {site: _follow(snn, site, x, needed) for site in spread(snn.sites, SITES)}
     return [

@@ -1,7 +1,7 @@
 """Fitting an exit: the level with which a rule loses no more than a stated accuracy, found on training data.
 
 One run without exits tells what every level would have done, as a sample's outputs do not depend on who else
-is in the batch.
+is in the batch, but for rounding.
 
 Shape letters: T steps, B samples.
 """

@@ -45,7 +45,7 @@ def linear_integrate_fire(
         out: (T, B, N), to be overwritten.
         totals: (T, B) int32, increased by the number of spikes of each sample at each step.
         tile: How the fused kernel is cut; chosen for the layer when not given.
-        backend: `"auto"`, `"reference"` or `"triton"`.
+        backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`.
 
     Returns:
         (T, B, N) spikes, 0 or 1: `out` when given, else uint8.

@@ -8,21 +8,14 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
-from rheobase.comparison import (
-    ExactSum,
-    activations,
-    mean_activations,
-    mean_over_steps,
-    shortfall,
-    unit_of,
-)
+from rheobase.comparison import ExactSum, activations, mean_activations, shortfall, unit_of
 from rheobase.graph import Site
 from rheobase.membrane import Corrected
 from rheobase.methods.base import Maximum, Method, Observer
 from rheobase.methods.mmse import tune_thresholds
 from rheobase.methods.settling import Fire, Settle, settle_at_once
 from rheobase.methods.shifting import find_weights, shift_by_half, shift_current
-from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.neurons import IntegrateFire, Neuron, mean_over_steps
 from rheobase.operations import along_channels
 from rheobase.progress import display
 from rheobase.simulation import simulate

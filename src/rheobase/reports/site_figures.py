@@ -78,7 +78,7 @@ def draw_stacks(name: str, title: str, rows: Mapping[str, Mapping[str, float]], 
         axes.plot([totals[row]] * 2, [y - 0.4, y + 0.4], color=INK, linewidth=1.4, solid_capstyle="butt")
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.margins(x=0.04)
-    _key(figure, axes, {**dict(zip(names, SERIES, strict=False)), "sum": INK})
+    _key(figure, {**dict(zip(names, SERIES, strict=False)), "sum": INK})
     told = "; ".join(f"{part} {_list({row: rows[row][part] for row in shown})}" for part in names)
     return Panel(title + _left_out(rows, shown), to_svg(figure, name), f"{title}, {unit}: {told}.")
 
@@ -189,7 +189,7 @@ def _apart(values: Sequence[float], place: float) -> list[float]:
     return sorted({round(value / place): value for value in sorted(values)}.values())
 
 
-def _key(figure: "Figure", axes: "Axes", colours: Mapping[str, str]) -> None:
+def _key(figure: "Figure", colours: Mapping[str, str]) -> None:
     """The names of colours, in a line above the drawing."""
     height = float(figure.get_size_inches()[1])
     x, y = 0.02, 1 - 0.16 / height

@@ -30,10 +30,6 @@ def _fits(active_TBN: Tensor) -> bool:
     return active_TBN.dtype == torch.uint8 and active_TBN.is_contiguous() and active_TBN.shape[2] % 8 == 0
 
 
-def _add(active_TBN: Tensor) -> Tensor:
-    return active_TBN.sum(1, dtype=torch.float32)
-
-
 def _add_bytes(active_TBN: Tensor) -> Tensor:
     words_TBN = active_TBN.view(torch.int64)
     parts = [part.sum(1).view(torch.uint8) for part in torch.split(words_TBN, _MOST, dim=1)]
