@@ -22,7 +22,7 @@ import rheobase.contest
 import rheobase.terminal
 from rheobase import datasets, models, papers, records
 from rheobase import methods as registry
-from rheobase.cli import COMMANDS, main, networks
+from rheobase.cli import COMMANDS, main, measuring, networks
 from rheobase.datasets import Dataset, Split
 from rheobase.recipes import RECIPES
 from rheobase.selection import Candidate
@@ -90,6 +90,16 @@ def test_every_command_has_examples(command: Callable[..., None], cli: Cli) -> N
 
 ELSEWHERE = ("demo", "reproduce", "report results", "verify net.nir", "bench vgg16")
 """Examples that need minutes, data, a GPU or other packages, and have tests of their own."""
+
+
+@pytest.mark.parametrize(("lose", "loss"), [(None, 0.2), (0.0, 0.0)])
+def test_an_exit_is_fitted_in_the_arithmetic_that_runs(
+    digits: Dataset, monkeypatch: pytest.MonkeyPatch, lose: float | None, loss: float
+) -> None:
+    told: dict[str, Any] = {}
+    monkeypatch.setattr(rheobase, "fit_exit", lambda *_, **settings: told.update(settings))
+    measuring._fit(None, digits, "margin", 4, "int8", lose)
+    assert told == {"steps": 4, "loss": loss, "profile": "int8"}
 
 
 def test_a_link_to_a_file_is_that_file(cli: Cli) -> None:

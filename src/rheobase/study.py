@@ -88,7 +88,7 @@ class Study:
 
     @property
     def batch_size(self) -> int:
-        """Images simulated together; no result depends on it, on a GPU but for rounding."""
+        """Images simulated together; no result depends on it, on a GPU and in `fast` but for rounding."""
         return _BATCH.get(self.device.type, 128)
 
     def cap(self, steps: int) -> int:
