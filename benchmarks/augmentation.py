@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from rheobase.augmentation import CIFAR10_POLICY, Augmentation, Cutout, Normalise, Transform
-from rheobase.augmentation.policy import find_magnitude
+from rheobase.training.augmentation import Augmentation
+from rheobase.training.augmentation.policy import CIFAR10_POLICY, find_magnitude
+from rheobase.training.augmentation.transforms import Cutout, Normalise, Transform
 
 GREY = (128, 128, 128)
 OPERATIONS: dict[str, Callable[[Image.Image, float], Image.Image]] = {

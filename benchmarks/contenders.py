@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 import rheobase
-from rheobase import models
-from rheobase.benchmark import step_loop
-from rheobase.operations import SYNAPTIC, Scale
-from rheobase.profiles import PROFILES
-from rheobase.recording import record
-from rheobase.simulation import Run, Simulator
-from rheobase.snn import SNN
+from rheobase.analysis.benchmark import step_loop
+from rheobase.network.operations import SYNAPTIC, Scale
+from rheobase.network.snn import SNN
+from rheobase.simulation.cuda_graphs import record
+from rheobase.simulation.profiles import PROFILES
+from rheobase.simulation.simulator import Run, Simulator
+from rheobase.training import models
 
 Prepare = Callable[[], Callable[[], object]]
 Contender = Callable[[Tensor, int], Prepare]

@@ -18,7 +18,8 @@ import torch
 
 from conv_integrate_fire import MODELS, Layer, make_arguments
 from rheobase.kernels import integrate_fire
-from rheobase.kernels.conv_integrate_fire import Problem, amx, cpu, reference
+from rheobase.kernels.conv_integrate_fire import amx, cpu, reference
+from rheobase.kernels.conv_integrate_fire.problem import Problem
 
 WEIGHTS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 

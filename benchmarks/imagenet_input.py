@@ -27,12 +27,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from rheobase.augmentation import Normalise
-from rheobase.datasets import Folder, pictures
-from rheobase.feeding import AUGMENTATIONS, feed
-from rheobase.parallel import Ranks
-from rheobase.recipes import Recipe
-from rheobase.records import environment, replace_file
+from rheobase.io.environment import package_versions
+from rheobase.io.files import replace_file
+from rheobase.io.processes import Ranks
+from rheobase.training.augmentation.transforms import Normalise
+from rheobase.training.datasets import pictures
+from rheobase.training.datasets.folders import Folder
+from rheobase.training.loader import AUGMENTATIONS, feed
+from rheobase.training.recipe import Recipe
 
 SIZE, CLASSES, ROWS = 224, 8, 100
 CPU = torch.device("cpu")
@@ -77,7 +79,7 @@ def main() -> None:
             "size": SIZE,
             "repeats": options.repeats,
             "images_per_second": rates,
-            "versions": environment(),
+            "versions": package_versions(),
         }
         replace_file(options.record, json.dumps(content, indent=1, sort_keys=True) + "\n")
 

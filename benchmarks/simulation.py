@@ -40,8 +40,8 @@ from contenders import (
     ours,
     spikingjelly,
 )
-from rheobase.benchmark import measure
-from rheobase.records import replace_file
+from rheobase.analysis.benchmark import measure
+from rheobase.io.files import replace_file
 
 KINDS = ("spikingjelly", "compiled", "loop", "ours")
 ROOT = Path(__file__).parents[1]

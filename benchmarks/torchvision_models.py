@@ -27,10 +27,10 @@ from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 import rheobase
-from rheobase.coverage import Coverage
-from rheobase.graph import CaptureError
-from rheobase.neurons import FewSpikes
-from rheobase.snn import SNN
+from rheobase.conversion.capture import CaptureError
+from rheobase.conversion.coverage import Coverage
+from rheobase.network.neurons import FewSpikes
+from rheobase.network.snn import SNN
 
 SIZES = {
     "resnet18": 64, "resnet50": 64, "vgg16_bn": 32, "vgg11": 32, "alexnet": 64, "densenet121": 64,

@@ -19,12 +19,13 @@ from typing import Any
 
 import torch
 
-from rheobase import models, prepare
-from rheobase.augmentation import Augmentation
-from rheobase.datasets import Split
-from rheobase.recipes import Recipe, find_recipe
-from rheobase.records import replace_file
-from rheobase.training import train
+from rheobase import prepare
+from rheobase.io.files import replace_file
+from rheobase.training import models
+from rheobase.training.augmentation import Augmentation
+from rheobase.training.datasets.split import Split
+from rheobase.training.recipe import Recipe, find_recipe
+from rheobase.training.trainer import train
 
 
 def main() -> None:

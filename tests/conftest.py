@@ -11,7 +11,8 @@ if not torch.cuda.is_available():
 import pytest
 from torch import nn
 
-from rheobase import datasets, models, prepare
+from rheobase import prepare
+from rheobase.training import datasets, models
 
 torch.set_num_threads(1)
 

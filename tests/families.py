@@ -1,8 +1,10 @@
 """Small stand-ins for the families of networks that people convert."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -299,3 +301,44 @@ class Applied(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.function(self.first(x).relu()))
+
+
+class Residual(nn.Module):
+    def __init__(self, conv: Any, channels: int) -> None:
+        super().__init__()
+        self.conv = conv(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x + self.conv(x))
+
+
+class SideBySide(nn.Module):
+    def __init__(self, conv: Any, channels: int) -> None:
+        super().__init__()
+        self.a, self.b = conv(channels, 2, 1), conv(channels, channels - 2, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([torch.relu(self.a(x)), torch.relu(self.b(x))], 1)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[nn.Module, tuple[int, ...]]:
+    """Small random networks of the shapes that people build."""
+    flat = draw(st.booleans())
+    conv, pool, shape = (nn.Conv1d, nn.AvgPool1d, (2, 12)) if flat else (nn.Conv2d, nn.AvgPool2d, (2, 6, 6))
+    torch.manual_seed(draw(st.integers(0, 1000)))
+    channels, groups = draw(st.sampled_from([(4, 2), (6, 3), (6, 6)]))
+    blocks: dict[str, Callable[[], list[nn.Module]]] = {
+        "plain": lambda: [conv(channels, channels, 3, draw(st.sampled_from([1, 2])), 1), nn.ReLU()],
+        "residual": lambda: [Residual(conv, channels)],
+        "concat": lambda: [SideBySide(conv, channels)],
+        "grouped": lambda: [conv(channels, channels, 3, 1, 1, 1, groups, draw(st.booleans())), nn.ReLU()],
+        "pooled": lambda: [pool(draw(st.sampled_from([2, 3])), stride=1, padding=1)],
+    }
+    layers: list[nn.Module] = [conv(2, channels, 3, padding=1), nn.ReLU()]
+    for block in draw(st.lists(st.sampled_from(sorted(blocks)), max_size=4)):
+        layers += blocks[block]()
+    layers.append(nn.Flatten())
+    with torch.no_grad():
+        width = nn.Sequential(*layers)(torch.zeros(1, *shape)).shape[1]
+    return nn.Sequential(*layers, nn.Linear(width, 3)).eval(), shape

@@ -1,14 +1,20 @@
 """Made-up records of runs, for tests of their pages."""
 
+import math
+from dataclasses import replace
 from math import sin
 
-from rheobase.contest import Comparison, Row
-from rheobase.coverage import Coverage, Line
-from rheobase.diagnosis import Diagnosis, Finding, Part, Remedy, SiteDiagnosis
-from rheobase.diagnosis.histograms import Histogram
-from rheobase.diagnosis.traces import SiteTrace, Trace
-from rheobase.evaluation import Evaluation
-from rheobase.runs import RunRecord
+from rheobase.analysis.comparison import Comparison, Row
+from rheobase.analysis.diagnosis import Diagnosis
+from rheobase.analysis.diagnosis.findings import Finding
+from rheobase.analysis.diagnosis.histograms import Histogram
+from rheobase.analysis.diagnosis.parts import Part, SiteDiagnosis
+from rheobase.analysis.diagnosis.remedies import Remedy
+from rheobase.analysis.diagnosis.traces import SiteTrace, Trace
+from rheobase.analysis.evaluation import Evaluation
+from rheobase.conversion.coverage import Coverage, Line
+from rheobase.papers.records import Record
+from rheobase.reports.run_record import RunRecord
 
 HOSTILE = "<script>alert(1)</script>|$x$ & `y`"
 VERSIONS = {"python": "3.11", "rheobase": "0"}
@@ -117,3 +123,33 @@ def make_comparison(name="method", ann=99.0):
     return Comparison(
         f"{name} on data", 100, ann, (8, 16), (*rows, Row(name, "zero", note="not measured")), 2.0, VERSIONS
     )
+
+
+def make_record(initial="half", method="opi", steps=512, **changes):
+    """A record of made-up numbers that grow with the steps."""
+    pace = {"half": 4, "zero": 16}.get(initial, 8)
+    moments = {t: 70 * (1 - math.exp(-t / pace)) for t in range(1, steps + 1)}
+    base = Record(
+        paper="opi2022",
+        table="table 2",
+        dataset="cifar100",
+        model="resnet20",
+        method=method,
+        initial=initial,
+        coding="constant",
+        seed=0,
+        epochs=300,
+        images=10_000,
+        ann_accuracy=70.0,
+        accuracy=moments,
+        spikes_per_image={steps: 1e5},
+        sop_per_image={steps: 1e8},
+        seconds=3.0,
+        device="a machine",
+        versions={"python": "3.11"},
+        commit="0123456789abcdef",
+        command="rheobase reproduce",
+        date="2026-01-31",
+        settings={"recipe": {"epochs": 300, "seed": changes.get("seed", 0)}, "method": {}},
+    )
+    return replace(base, **changes)

@@ -1,18 +1,24 @@
 """The public names: there, and homes that do not shadow them."""
 
+import ast
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import rheobase
 
 
 def test_every_public_name_is_there_whatever_was_imported_before() -> None:
-    for home, names in rheobase._HOMES.items():
-        module = importlib.import_module(f"rheobase.{home}")
-        for name in names:
-            assert getattr(rheobase, name) is getattr(module, name)
-    assert sorted(n for names in rheobase._HOMES.values() for n in names) == sorted(rheobase.__all__)
+    for name in rheobase.__all__:
+        module = importlib.import_module(f"rheobase.{rheobase._ROOMS[name]}")
+        assert getattr(rheobase, name) is getattr(module, name)
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    tree = ast.parse(Path(rheobase.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    assert sorted(alias.name for each in block.body for alias in each.names) == rheobase.__all__
 
 
 def test_importing_the_package_imports_no_torch() -> None:

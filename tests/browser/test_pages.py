@@ -7,19 +7,15 @@ from pathlib import Path
 from time import perf_counter
 
 import pytest
-from chromium import Browser, find_browser
 
+from chromium import Browser, find_browser
 from page_records import HOSTILE, make_comparison, make_run
-from rheobase.records import load_all
-from rheobase.reports import (
-    Demonstration,
-    accuracy_page,
-    comparison_page,
-    diagnosis_page,
-    evaluation_page,
-    joined_page,
-    report,
-)
+from rheobase.papers.records import load_all
+from rheobase.papers.report import report
+from rheobase.reports.comparison_page import comparison_page
+from rheobase.reports.demonstration import Demonstration, accuracy_page
+from rheobase.reports.joined import joined_page
+from rheobase.reports.run_page import diagnosis_page, evaluation_page
 
 ROOT = Path(__file__).parents[2]
 LONG = "features.of.a.network.with.very.long.names"

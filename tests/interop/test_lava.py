@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from conftest import fit as train
-from rheobase import Half, convert, datasets
-from rheobase.hardware import fit, lava
+from rheobase import Half, convert
+from rheobase.exchange.hardware import fit, lava
+from rheobase.training import datasets
 
 PYTHON = os.environ.get(lava.VARIABLE) or Path(__file__).parents[2] / ".venv-lava/bin/python"
 

@@ -21,10 +21,15 @@ import nir
 import nirtorch
 
 from conftest import fit
-from rheobase import Half, adapters, convert, datasets, models
-from rheobase.adapters import AdapterError, verify
-from rheobase.adapters.base import exact_kernels, quiet, starts
-from rheobase.nir import NirError, golden_path, read_golden, read_nir, to_nir
+from rheobase import Half, convert
+from rheobase.exchange import simulators
+from rheobase.exchange.nir import to_nir
+from rheobase.exchange.nir.canonical import NirError
+from rheobase.exchange.nir.files import read_nir
+from rheobase.exchange.nir.golden import golden_path, read_golden
+from rheobase.exchange.simulators import verify
+from rheobase.exchange.simulators.base import AdapterError, exact_kernels, quiet, starts
+from rheobase.training import datasets, models
 
 STEPS = 16
 POOLS = {"spikingjelly": "average", "snntorch": "average", "norse": "portable", "sinabs": "portable"}
@@ -80,7 +85,7 @@ def differing(path: Path, spikes: dict[str, Tensor]) -> int:
 
 
 @pytest.mark.parametrize("network", BUILDERS)
-@pytest.mark.parametrize("simulator", adapters.names())
+@pytest.mark.parametrize("simulator", simulators.names())
 def test_every_spike_is_the_same(simulator: str, network: str, exported: dict[tuple[str, str], Path]) -> None:
     path = exported[network, POOLS[simulator]]
     result = verify(path, simulator)
@@ -113,20 +118,20 @@ def test_pools_that_would_be_dropped_are_refused(exported: dict[tuple[str, str],
             verify(exported["plain", "average"], simulator)
 
 
-@pytest.mark.parametrize("simulator", adapters.names())
+@pytest.mark.parametrize("simulator", simulators.names())
 class TestEveryAdapter:
     def test_a_wrong_start_is_noticed(self, simulator: str, exported: dict[tuple[str, str], Path]) -> None:
         path = exported["plain", "portable"]
         graph = read_nir(path)
         zeros = {site: torch.zeros_like(start) for site, start in starts(graph).items()}
         with quiet(), exact_kernels():
-            spikes = adapters.find(simulator).build(graph, zeros)(golden_of(path).inputs)
+            spikes = simulators.find(simulator).build(graph, zeros)(golden_of(path).inputs)
         assert differing(path, spikes) > 1000
 
     def test_neurons_as_imported_are_refused(
         self, simulator: str, exported: dict[tuple[str, str], Path]
     ) -> None:
-        adapter = replace(adapters.find(simulator), build=AS_IMPORTED[simulator])
+        adapter = replace(simulators.find(simulator), build=AS_IMPORTED[simulator])
         with pytest.raises((AdapterError, TypeError, AttributeError)) as caught:
             adapter.load(read_nir(exported["plain", "portable"]))
         if simulator != "snntorch":  # whose import does not run at all
@@ -180,7 +185,7 @@ def stock_sinabs(graph: Any, _: dict[str, Tensor]) -> Any:
 
 
 def step_through(model: Any, sites: list[str], first: bool) -> Any:
-    from rheobase.adapters.base import Recorder
+    from rheobase.exchange.simulators.base import Recorder
 
     recorder = Recorder({site: model.get_submodule(site) for site in sites}, lambda g: g[0] if first else g)
 
@@ -208,7 +213,7 @@ def test_comparisons_differ_without_the_tie_offset(exported: dict[tuple[str, str
     halves = {site: torch.where(start > 0, 0.5, start) for site, start in starts(graph).items()}
     inputs = golden_of(path).inputs
     with quiet(), exact_kernels():
-        found = {s: adapters.find(s).build(graph, halves)(inputs) for s in adapters.names()}
+        found = {s: simulators.find(s).build(graph, halves)(inputs) for s in simulators.names()}
     assert differing(path, found["spikingjelly"]) == 0
     assert differing(path, found["sinabs"]) == 0
     assert differing(path, found["snntorch"]) > 10
@@ -218,7 +223,7 @@ def test_comparisons_differ_without_the_tie_offset(exported: dict[tuple[str, str
 def test_a_skip_that_runs_too_early_is_noticed(
     exported: dict[tuple[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rheobase.adapters import norse
+    from rheobase.exchange.simulators import norse
 
     path = exported["residual", "portable"]
     graph = read_nir(path)
@@ -294,7 +299,7 @@ def test_golden_spikes_of_another_network_are_refused(
 
 def test_unknown_simulators() -> None:
     with pytest.raises(ValueError, match="there are norse, sinabs, snntorch, spikingjelly"):
-        adapters.find("brian")
+        simulators.find("brian")
 
 
 def test_an_older_nir_reads_the_file_as_reset_by_subtraction(exported: dict[tuple[str, str], Path]) -> None:

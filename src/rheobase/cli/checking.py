@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rheobase.cli import networks
-from rheobase.cli.arguments import Ann, Data, Network, Root, Steps, Weights, check_output, ensure_apart
+from rheobase.cli import models
+from rheobase.cli.options import Ann, Data, Network, Root, Steps, Weights, check_output, ensure_apart
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rheobase.datasets import Split
+    from rheobase.training import Split
 
 
 def verify(
@@ -41,18 +41,18 @@ def verify(
             "network was converted from"
         )
     if simulator is not None:
-        from rheobase.adapters import verify as compare
+        from rheobase.exchange import verify as compare
 
         result = compare(network, simulator)
         typer.echo(result)
         raise typer.Exit(int(result.total > 0))
     import rheobase
-    from rheobase import datasets
+    from rheobase.training import datasets
 
     assert ann is not None
     dataset = datasets.load(data, root)
     checks = rheobase.verify(
-        networks.load(ann, weights, dataset), networks.load_spiking(network), dataset.train, strict=False
+        models.load(ann, weights, dataset), models.load_spiking(network), dataset.train, strict=False
     )
     typer.echo(checks)
     typer.echo("everything holds" if checks.passed else "it does not compute what it should")
@@ -85,15 +85,15 @@ def fit(
     `rheobase fit snn.safetensors --target loihi --steps 8 --input-bits 3`
     """
     import rheobase
-    from rheobase import datasets
-    from rheobase.terminal import show_fit
+    from rheobase.cli.console import show_fit
+    from rheobase.training import datasets
 
     ensure_apart(network, out)
     if out is not None and not quantise:
         raise ValueError("--out is for the network in whole numbers: leave it out, or --no-quantise")
-    split = networks.take(datasets.load(data, root).test, samples)
+    split = models.take(datasets.load(data, root).test, samples)
     result = rheobase.fit(
-        networks.load_spiking(network),
+        models.load_spiking(network),
         target,
         split,
         steps=steps,
@@ -105,7 +105,7 @@ def fit(
     if out is not None:
         if result.snn is None:
             raise ValueError(f"there is no network in whole numbers to write to {out}: see above")
-        result.snn.save(out)
+        rheobase.save(result.snn, out)
         typer.echo(f"written to {out}")
     raise typer.Exit(int(not result.fits))
 

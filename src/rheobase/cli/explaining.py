@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from rheobase.cli import networks
-from rheobase.cli.arguments import (
+from rheobase.cli import models
+from rheobase.cli.options import (
     INTERRUPTED,
     LARGEST_SEED,
     Data,
@@ -55,21 +55,21 @@ def diagnose(
     `rheobase diagnose small --weights runs/digits.safetensors --page diagnose.html --record diagnose.json`
     """
     import rheobase
-    from rheobase import datasets
+    from rheobase.training import datasets
 
     ensure_apart(network, weights, page, record)
     given = {"--method": method, "--initial": initial, "--setting": setting}
     if network is not None and (unfit := [name for name, value in given.items() if value]):
         raise ValueError(f"{network} is converted already: leave {unfit[0]} out, or --network")
     dataset = datasets.load(data, root)
-    calibration = networks.take(dataset.train, samples)
-    ann = networks.load_or_train(model, weights, dataset)
+    calibration = models.take(dataset.train, samples)
+    ann = models.load_or_train(model, weights, dataset)
     snn = (
-        networks.load_spiking(network)
+        models.load_spiking(network)
         if network is not None
         else rheobase.convert(
             ann,
-            method or networks.method_for(model, weights),
+            method or models.method_for(model, weights),
             calibration,
             initial=initial,
             **parse_settings(setting),
@@ -81,7 +81,7 @@ def diagnose(
         if found.untried:
             raise typer.Exit(INTERRUPTED)
         return
-    from rheobase.runs import record_diagnosis
+    from rheobase.reports import record_diagnosis
 
     kept = record_diagnosis(
         ann,
@@ -126,7 +126,7 @@ def advise(
     `rheobase advise small --weights runs/digits.safetensors --steps 4 --out best.safetensors`
     """
     import rheobase
-    from rheobase import datasets
+    from rheobase.training import datasets
 
     ensure_apart(weights, out, record)
     if lose is None and steps is None and microjoules is None:
@@ -134,14 +134,14 @@ def advise(
     joules = None if microjoules is None else microjoules * 1e-6
     budget = rheobase.Budget(accuracy_loss=lose, steps=steps, joules=joules)
     dataset = datasets.load(data, root)
-    ann = networks.load_or_train(model, weights, dataset)
-    advice = rheobase.advise(ann, networks.take(dataset.train, samples), budget, seed=seed)
+    ann = models.load_or_train(model, weights, dataset)
+    advice = rheobase.advise(ann, models.take(dataset.train, samples), budget, seed=seed)
     said = [f"ordinary network: {advice.ann:.2f} % on the held-out half", advice.verdict]
     if record is not None:
         advice.write(record)
         said.append(f"record: {record}")
     if out is not None:
-        advice.snn.save(out)
+        rheobase.save(advice.snn, out)
         where = ["--data", data] if data != "digits" else []
         where += ["--root", str(root)] if root is not None else []
         measure = ["rheobase", "evaluate", str(out), *where, "--steps", str(advice.chosen.steps)]

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from rheobase.cli import networks
-from rheobase.cli.arguments import (
+from rheobase.cli import models
+from rheobase.cli.options import (
     LARGEST_SEED,
     Data,
     Device,
@@ -50,10 +50,9 @@ def train(
     import torch
 
     import rheobase
-    from rheobase import datasets
-    from rheobase.checkpoints import save_weights
-    from rheobase.recipes import RECIPES, find_recipe
-    from rheobase.training import accuracy
+    from rheobase.analysis import accuracy
+    from rheobase.io import save_weights
+    from rheobase.training import RECIPES, datasets, find_recipe
     from rheobase.training import train as fit
 
     if out is not None and out.suffix == ".checkpoint":
@@ -74,7 +73,7 @@ def train(
     if device == "cpu":
         chosen = replace(chosen, precision="float32", compile=False)
     torch.manual_seed(chosen.seed)
-    prepared = rheobase.prepare(networks.build_for(model, dataset), method).to(device)
+    prepared = rheobase.prepare(models.build_for(model, dataset), method).to(device)
     out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}.safetensors"
     trained = fit(prepared, dataset.train, chosen, checkpoint=out.with_suffix(".checkpoint"))
     share = accuracy(trained.model, dataset.test.to(device))
@@ -107,20 +106,20 @@ def convert(
     Example: `rheobase convert small --weights runs/digits.safetensors --data digits --initial half`
     """
     import rheobase
-    from rheobase import datasets
+    from rheobase.training import datasets
 
     ensure_apart(weights, out)
     dataset = datasets.load(data, root)
-    network = networks.load(model, weights, dataset)
+    network = models.load(model, weights, dataset)
     snn = rheobase.convert(
         network,
-        method or networks.method_for(model, weights),
-        networks.take(dataset.train, samples),
+        method or models.method_for(model, weights),
+        models.take(dataset.train, samples),
         initial=initial,
         coding=coding,
         **parse_settings(setting),
     )
-    snn.save(out)
+    rheobase.save(snn, out)
     found = "".join(f", {name} {value}" for name, value in snn.provenance.found.items())
     made = f"method {snn.provenance.method}{found}, start {snn.provenance.initial}"
     sites = "1 site" if len(snn.sites) == 1 else f"{len(snn.sites)} sites"
@@ -147,13 +146,13 @@ def export(
 
     Example: `rheobase export snn.safetensors net.nir --grid --profile portable`
     """
-    from rheobase import datasets
-    from rheobase.nir import golden_path, to_nir
+    from rheobase.exchange import golden_path, to_nir
+    from rheobase.training import datasets
 
     ensure_apart(network, out)
-    split = networks.take(datasets.load(data, root).train, samples)
+    split = models.take(datasets.load(data, root).train, samples)
     written = to_nir(
-        networks.load_spiking(network),
+        models.load_spiking(network),
         out,
         "grid" if grid else "float32",
         profile,

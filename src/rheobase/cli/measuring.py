@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rheobase.cli import networks
-from rheobase.cli.arguments import (
+from rheobase.cli import models
+from rheobase.cli.options import (
     INTERRUPTED,
     Ann,
     Data,
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from rheobase.datasets import Dataset, Split
-    from rheobase.evaluation import Evaluation
-    from rheobase.exit import Exit
-    from rheobase.snn import SNN
+    from rheobase.analysis import Evaluation
+    from rheobase.network import SNN
+    from rheobase.simulation import Exit
+    from rheobase.training import Dataset, Split
 
 _CALIBRATION = 2000  # training images to fit an exit on, where there are as many
 _LOSS = 0.2  # points that an exit may cost, where nobody says
@@ -86,9 +86,9 @@ def evaluate(
     Example: `rheobase evaluate snn.safetensors --steps 32`,
     `rheobase evaluate snn.safetensors --exit margin --lose 0.5 --page evaluate.html --record evaluate.json`
     """
-    from rheobase import datasets
-    from rheobase.runs import record_evaluation
-    from rheobase.terminal import show, show_exit
+    from rheobase.cli.console import show, show_exit
+    from rheobase.reports import record_evaluation
+    from rheobase.training import datasets
 
     ensure_apart(network, weights, page, record)
     if weights is not None and ann is None:
@@ -97,10 +97,10 @@ def evaluate(
         )
     if lose is not None and exit is None:
         raise ValueError("--lose is what leaving early may cost: say by --exit when an image leaves")
-    snn = networks.load_spiking(network).to(device)
+    snn = models.load_spiking(network).to(device)
     dataset = datasets.load(data, root)
-    original = None if ann is None else networks.load(ann, weights, dataset)
-    split = networks.take(dataset.test, limit)
+    original = None if ann is None else models.load(ann, weights, dataset)
+    split = models.take(dataset.test, limit)
     rule = None if exit is None else _fit(snn, dataset, exit, steps, profile, lose)
     found = _measure(snn, split, steps, batch_size, profile)
     early = None
@@ -148,12 +148,12 @@ def bench(
     import torch
 
     import rheobase
-    from rheobase.benchmark import bench as measure
-    from rheobase.files import replace_file
-    from rheobase.terminal import show_timings
+    from rheobase.analysis import bench as measure
+    from rheobase.cli.console import show_timings
+    from rheobase.io import replace_file
 
     size = parse_shape(shape)
-    network = networks.build(model, 10, size).eval()
+    network = models.build(model, 10, size).eval()
     x = torch.randn(batch, *size, generator=torch.Generator().manual_seed(0))
     with explained_shape(shape):
         snn = rheobase.convert(network, "max-norm", x, initial=rheobase.Half()).to(device)
@@ -168,7 +168,7 @@ def _fit(snn: "SNN", dataset: "Dataset", rule: Rule, steps: int, profile: str, l
     from rheobase import Confidence, Margin, Patience, fit_exit
 
     kinds: dict[Rule, type[Exit]] = {"margin": Margin, "confidence": Confidence, "patience": Patience}
-    some = networks.take(dataset.train, _CALIBRATION)
+    some = models.take(dataset.train, _CALIBRATION)
     loss = _LOSS if lose is None else lose
     return fit_exit(snn, some, kinds[rule], steps=steps, loss=loss, profile=profile)
 
@@ -178,7 +178,7 @@ def _measure(
 ) -> "Evaluation":
     """Evaluate a network; after Ctrl-C, on as many images as were done."""
     import rheobase
-    from rheobase.progress import interruptible
+    from rheobase.io import interruptible
 
     with interruptible() as asked:
         batches = _UntilAsked(split, batch_size, asked)
@@ -206,8 +206,7 @@ class _UntilAsked:
 def _describe(ann: "nn.Module | None", split: "Split", samples: int) -> dict[str, Any]:
     """What a record has of the ordinary network, on the images that the spiking one was measured on."""
     from rheobase import inspect
-    from rheobase.energy import ann_joules, count_operations
-    from rheobase.training import accuracy
+    from rheobase.analysis import accuracy, ann_joules, count_operations
 
     if ann is None:
         return {}
@@ -246,33 +245,34 @@ def compare(
 
     Example: `rheobase compare small --methods robust-norm,max-norm --initial zero,half --steps 4,8,16`
     """
-    from rheobase import datasets, membrane
     from rheobase import methods as registry
-    from rheobase.contest import STOPPED
-    from rheobase.contest import compare as contest
+    from rheobase.analysis import STOPPED
+    from rheobase.analysis import compare as contest
+    from rheobase.cli.console import show_comparison
+    from rheobase.network import parse_start
     from rheobase.reports import comparison_page
-    from rheobase.terminal import show_comparison
+    from rheobase.training import datasets
 
     if out.suffix == ".json":
         raise ValueError(f"the record goes to {out}: give the page another name, such as {out.stem}.html")
     dataset = datasets.load(data, root)
     columns = parse_steps(steps)
-    starts = [membrane.parse(name) for name in parse_names(initial)]
+    starts = [parse_start(name) for name in parse_names(initial)]
     names = None if methods == "all" else parse_names(methods)
     files = parse_pairs(trained)
-    own = {name: networks.load(model, Path(file), dataset) for name, file in files.items()}
+    own = {name: models.load(model, Path(file), dataset) for name, file in files.items()}
     for name in (*(names or []), *own):
         registry.find(name)
-    network = networks.load_or_train(model, weights, dataset)
+    network = models.load_or_train(model, weights, dataset)
     result = contest(
         network,
-        networks.take(dataset.train, samples),
+        models.take(dataset.train, samples),
         dataset.test,
         names=names,
         initials=starts,
         steps=columns,
         coding=coding,
-        trained={networks.method_for(model, weights): network, **own},
+        trained={models.method_for(model, weights): network, **own},
         title=f"{model} on {dataset.name}",
     )
     result = replace(result, command=command_line())

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rheobase.cli.arguments import (
+from rheobase.cli.options import (
     LARGEST_SEED,
     Root,
     check_device,
@@ -61,15 +61,14 @@ def reproduce(
 ) -> None:
     """Train a paper's network, convert it, measure it and write records; resumes where it stopped.
 
-    On several GPUs: `torchrun --nproc-per-node 8 -m rheobase reproduce …`.
+    On several GPUs: `torchrun --nproc-per-node 8 -m rheobase.cli reproduce …`.
 
     Example: `rheobase reproduce opi2022 resnet20-cifar10 --parts table,starts --root data`,
     `rheobase reproduce opi2022 vgg16-cifar10 --parts own --trained-for tcl --root data`,
     `rheobase reproduce opi2022 resnet20-cifar10 --study --candidate own --candidate start=2 --root data`
     """
-    from rheobase import reproduction
-    from rheobase.parallel import joined
-    from rheobase.selection import Candidate
+    from rheobase.io import joined
+    from rheobase.papers import Candidate, reproduction
 
     if cell and cell_option:
         raise ValueError(f"the network was given twice, as {cell} and --cell {cell_option}: leave one out")
@@ -116,8 +115,8 @@ def reproduce(
 
 def _list_cells(name: str, results: Path) -> None:
     """Print a paper's networks, and what there are records of."""
-    from rheobase import papers, records
-    from rheobase.selection import TABLE
+    from rheobase import papers
+    from rheobase.papers import TABLE, records
 
     paper = papers.get(name)
     found = records.load_all(results) if results.exists() else []
@@ -143,14 +142,14 @@ def report(
     Example: `rheobase report results --out report`,
     `rheobase report evaluate.json diagnose.json --out runs.html`
     """
-    from rheobase import records, reports
+    from rheobase.papers import records, report
 
     given = results or [Path("results")]
     if any(path.suffix == ".json" for path in given):
         if readme is not None:
             raise ValueError("--readme is made from a folder of records, not from single runs")
         page = check_output(out) or Path("report.html")
-        typer.echo(f"page: {reports.page_of(given, page)}")
+        typer.echo(f"page: {report.page_of(given, page)}")
         return
     if len(given) > 1:
         raise ValueError(f"give one folder of records, or files ending in .json; got {len(given)} folders")
@@ -161,8 +160,8 @@ def report(
     check_folder(out)
     if readme is not None and not readme.is_file():
         raise FileNotFoundError(f"there is no file {readme}: a README is made anew between its own markers")
-    page, text = reports.report(records.load_all(given[0]), out or Path("report"))
+    page, text = report.report(records.load_all(given[0]), out or Path("report"))
     typer.echo(f"written: {page} and {text}")
     if readme is not None:
-        reports.renew(readme, given[0])
+        report.renew(readme, given[0])
         typer.echo(f"renewed: {readme}")

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rheobase.cli import networks
-from rheobase.cli.arguments import Model, Root, Shape, check_folder, explained_shape, parse_shape
+from rheobase.cli import models
+from rheobase.cli.options import Model, Root, Shape, check_folder, explained_shape, parse_shape
 
 
 def demo(
@@ -18,7 +18,7 @@ def demo(
 
     Example: `rheobase demo`
     """
-    from rheobase.demo import run
+    from rheobase.cli.demo import run
 
     run(out, dataset, root)
 
@@ -37,7 +37,7 @@ def inspect(
     import rheobase
 
     size = parse_shape(shape)
-    network, x = networks.build(model, classes, size), torch.randn(2, *size)
+    network, x = models.build(model, classes, size), torch.randn(2, *size)
     with explained_shape(shape):
         coverage = rheobase.inspect(network, x)
     if not coverage.convertible:

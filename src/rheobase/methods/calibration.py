@@ -8,21 +8,17 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
-from rheobase.comparison import ExactSum, activations, mean_activations, shortfall, unit_of
-from rheobase.graph import Site
-from rheobase.membrane import Corrected
-from rheobase.methods.base import Maximum, Method, Observer
-from rheobase.methods.mmse import tune_thresholds
-from rheobase.methods.settling import Fire, Settle, settle_at_once
-from rheobase.methods.shifting import find_weights, shift_by_half, shift_current
-from rheobase.neurons import IntegrateFire, Neuron, mean_over_steps
-from rheobase.operations import along_channels
-from rheobase.progress import display
-from rheobase.simulation import simulate
-from rheobase.weights import full_precision
+from rheobase.io import display
+from rheobase.methods.contract import Maximum, Method, Observer
+from rheobase.methods.shared.mmse import tune_thresholds
+from rheobase.methods.shared.settling import Fire, Settle, settle_at_once
+from rheobase.methods.shared.shifting import find_weights, shift_by_half, shift_current
+from rheobase.methods.shared.side_by_side import ExactSum, activations, mean_activations, shortfall, unit_of
+from rheobase.network import Corrected, IntegrateFire, Neuron, Site, along_channels, mean_over_steps
+from rheobase.simulation import full_precision, simulate
 
 if TYPE_CHECKING:
-    from rheobase.conversion import Conversion
+    from rheobase.methods.contract import Conversion
 
 Pipeline = Literal["none", "light", "potential", "advanced"]
 

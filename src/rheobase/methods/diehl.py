@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.coding import Coding, Poisson
-from rheobase.graph import Network, Site
-from rheobase.methods.balancing import match_network, set_threshold
-from rheobase.methods.base import Maximum, Method, Observer
-from rheobase.neurons import IntegrateFire, Neuron
-from rheobase.operations import SYNAPTIC, Product, Scale, along_channels
+from rheobase.methods.contract import Maximum, Method, Observer
+from rheobase.methods.shared.balancing import match_network, set_threshold
+from rheobase.network import (
+    SYNAPTIC,
+    Coding,
+    IntegrateFire,
+    Network,
+    Neuron,
+    Poisson,
+    Product,
+    Scale,
+    Site,
+    along_channels,
+)
 
 if TYPE_CHECKING:
-    from rheobase.conversion import Conversion
+    from rheobase.methods.contract import Conversion
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from rheobase.activations import Smooth
-from rheobase.graph import Site
-from rheobase.methods.balancing import match_network
-from rheobase.methods.base import Maximum, Method, Observer
-from rheobase.methods.fitting import Fit, fit
-from rheobase.methods.observers import Quantile
-from rheobase.neurons import Coefficients, FewSpikes, Neuron
+from rheobase.methods.contract import Maximum, Method, Observer
+from rheobase.methods.shared.balancing import match_network
+from rheobase.methods.shared.few_spikes_fit import Fit, fit
+from rheobase.methods.shared.observers import Quantile
+from rheobase.network import Coefficients, FewSpikes, Neuron, Site, Smooth
 
 if TYPE_CHECKING:
-    from rheobase.conversion import Conversion
+    from rheobase.methods.contract import Conversion
 
 __all__ = ["FS", "Fit", "Table", "fit", "tables"]
 

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from rheobase.graph import Site
-from rheobase.membrane import Initial, Objective, Searched
-from rheobase.methods.base import Maximum, Method, Observer
-from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.methods.contract import Maximum, Method, Observer
+from rheobase.network import IntegrateFire, Neuron, Objective, Searched, Site
 
 
 @dataclass(frozen=True)
@@ -17,7 +15,7 @@ class Hwang(Method):
     Neuroscience 2021.
 
     `Searched` says how, and goes with every other method too. The paper's second part, to let outputs count
-    only after a while, is the `delay` of `simulate` and `evaluate`; `search.search_delay` finds one.
+    only after a while, is the `delay` of `simulate` and `evaluate`.
     """
 
     name = "hwang"
@@ -42,5 +40,5 @@ class Hwang(Method):
         return IntegrateFire(observer.value)
 
     @property
-    def initial(self) -> Initial:
+    def initial(self) -> Searched:
         return Searched(self.steps, objective=self.objective)

@@ -9,22 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rheobase.coding import Coding, Poisson
-from rheobase.datasets import Folder, Split
-from rheobase.feeding import Draw, count_steps, feed, seed_of
-from rheobase.graph import Site
-from rheobase.methods.balancing import balance
-from rheobase.methods.base import Method, Observer
-from rheobase.neurons import IntegrateFire, Neuron
-from rheobase.parallel import Ranks
-from rheobase.progress import display
-from rheobase.recipes import Recipe
-from rheobase.schedule import schedule
-from rheobase.snn import SNN
-from rheobase.surrogate import Surrogate, Triangle, unroll
+from rheobase.io import Ranks, display
+from rheobase.methods.contract import Method, Observer
+from rheobase.methods.shared.balancing import balance
+from rheobase.network import SNN, Coding, IntegrateFire, Neuron, Poisson, Site
+from rheobase.simulation import Surrogate, Triangle, schedule, unroll
+from rheobase.training import Draw, Folder, Recipe, Split, count_steps, feed, seed_of
 
 if TYPE_CHECKING:
-    from rheobase.conversion import Conversion
+    from rheobase.methods.contract import Conversion
 
 
 @dataclass(frozen=True)
@@ -102,7 +95,7 @@ def fine_tune(
         surrogate: What stands for the slope of firing: `Triangle()`, the default of the authors' code, or
             `SpikeTime()`.
         chunk: Time steps held in memory at a time; see `surrogate.unroll`. Changes no result.
-        augment: An augmentation by its name in `rheobase.feeding`, or None.
+        augment: An augmentation by its name in `rheobase.training.loader`, or None.
         seed: Of the order of the images, the augmentation and the dropout.
         progress: Whether to show progress on standard error.
 

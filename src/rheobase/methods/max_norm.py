@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from rheobase.graph import Site
-from rheobase.methods.base import Maximum, Method, Observer
-from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.methods.contract import Maximum, Method, Observer
+from rheobase.network import IntegrateFire, Neuron, Site
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from rheobase.membrane import Half, Initial
 from rheobase.methods.tcl import TrainedClip
+from rheobase.network import Half, Initial
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from rheobase.activations import Rectifier
-from rheobase.graph import Site
-from rheobase.methods.base import Maximum, Method, Observer
-from rheobase.methods.shifting import shift_by_half
-from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.methods.contract import Maximum, Method, Observer
+from rheobase.methods.shared.shifting import shift_by_half
+from rheobase.network import IntegrateFire, Neuron, Rectifier, Site
 
 if TYPE_CHECKING:
-    from rheobase.conversion import Conversion
+    from rheobase.methods.contract import Conversion
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rheobase.coding import Coding, Poisson
-from rheobase.graph import Site
-from rheobase.methods.balancing import balance
-from rheobase.methods.base import Method, Observer
-from rheobase.methods.settling import gather
-from rheobase.neurons import IntegrateFire, Neuron
-from rheobase.progress import display
+from rheobase.io import display
+from rheobase.methods.contract import Method, Observer
+from rheobase.methods.shared.balancing import balance
+from rheobase.methods.shared.settling import gather
+from rheobase.network import Coding, IntegrateFire, Neuron, Poisson, Site
 from rheobase.simulation import simulate
 
 if TYPE_CHECKING:
-    from rheobase.conversion import Conversion
+    from rheobase.methods.contract import Conversion
 
 _SEARCHED = 64
 

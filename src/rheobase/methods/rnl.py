@@ -8,15 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rheobase.activations import RateNorm
-from rheobase.datasets import Folder, Split, batches
-from rheobase.feeding import count_steps, feed
-from rheobase.graph import Site
-from rheobase.methods.base import Method, Observer
-from rheobase.neurons import IntegrateFire, Neuron
-from rheobase.parallel import Ranks
-from rheobase.progress import display
-from rheobase.recipes import Recipe
+from rheobase.io import Ranks, batches, display
+from rheobase.methods.contract import Method, Observer
+from rheobase.network import IntegrateFire, Neuron, RateNorm, Site
+from rheobase.training import Folder, Recipe, Split, count_steps, feed
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,7 @@ def fine_tune(
         weight: Of the rate inference loss; the paper takes 0.1 to 1, more for harder data.
         start: σ before the first step; the authors take 2.5 for VGG and 4 to 5 for ResNet.
         tolerance: See above; the authors take 0.03 to 0.1.
-        augment: An augmentation by its name in `rheobase.feeding`, or None.
+        augment: An augmentation by its name in `rheobase.training.loader`, or None.
         seed: Of the order of the images and of the augmentation.
         progress: Whether to show progress on standard error.
     """

@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rheobase.graph import Site
-from rheobase.methods.base import Method, Observer
-from rheobase.methods.observers import Quantile
-from rheobase.neurons import IntegrateFire, Neuron
-from rheobase.operations import GatedMaxPool, MaxPool
+from rheobase.methods.contract import Method, Observer
+from rheobase.methods.shared.observers import Quantile
+from rheobase.network import GatedMaxPool, IntegrateFire, MaxPool, Neuron, Site
 
 if TYPE_CHECKING:
-    from rheobase.conversion import Conversion
+    from rheobase.methods.contract import Conversion
 
 
 @dataclass(frozen=True)

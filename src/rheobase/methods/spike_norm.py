@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rheobase.coding import Coding, Poisson
-from rheobase.graph import Site
-from rheobase.methods.balancing import balance
-from rheobase.methods.base import Method, Observer
-from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.methods.contract import Method, Observer
+from rheobase.methods.shared.balancing import balance
+from rheobase.network import Coding, IntegrateFire, Neuron, Poisson, Site
 
 if TYPE_CHECKING:
-    from rheobase.conversion import Conversion
+    from rheobase.methods.contract import Conversion
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from rheobase.activations import Clip
-from rheobase.graph import Site
-from rheobase.methods.base import Method, Observer
-from rheobase.neurons import IntegrateFire, Neuron
+from rheobase.methods.contract import Method, Observer
+from rheobase.network import Clip, IntegrateFire, Neuron, Site
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,9 @@ from typing import Literal
 
 import torch
 
-from rheobase.coding import Coding, TemporalSwitch
-from rheobase.graph import Site
-from rheobase.methods.base import Observer
+from rheobase.methods.contract import Observer
 from rheobase.methods.rmp import ResidualMembrane
-from rheobase.neurons import Neuron, Switch
+from rheobase.network import Coding, Neuron, Site, Switch, TemporalSwitch
 
 
 @dataclass(frozen=True)

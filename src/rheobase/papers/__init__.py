@@ -1,45 +1,20 @@
-"""What papers print, as data: one file per paper.
+"""Reproducing papers: what they print, what was measured, and the report that compares both.
 
-A paper is found by being here: every module of this folder with a `PAPER` is registered under its name.
+A paper is one file with a `PAPER`; a record is one JSON file under `results/`.
 """
 
-import difflib
-import importlib
-import pkgutil
-from functools import cache
+from rheobase.papers import records, report, reproduction
+from rheobase.papers.candidates import TABLE, Candidate
+from rheobase.papers.paper import Paper
+from rheobase.papers.registry import get, names
 
-from rheobase.papers.base import Cell, Claim, Energy, Original, Paper, Row
-
-__all__ = ["Cell", "Claim", "Energy", "Original", "Paper", "Row", "get", "names"]
-
-
-@cache
-def _registry() -> dict[str, Paper]:
-    found: dict[str, Paper] = {}
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-        paper = getattr(importlib.import_module(f"{__name__}.{module}"), "PAPER", None)
-        if isinstance(paper, Paper):
-            if paper.name in found:
-                raise RuntimeError(f"two papers are called {paper.name!r}")
-            found[paper.name] = paper
-    return found
-
-
-def names() -> list[str]:
-    """The names of all papers."""
-    return sorted(_registry())
-
-
-def get(paper: str | Paper) -> Paper:
-    """A paper by its name; a paper itself is given back as it is.
-
-    Raises:
-        ValueError: If the name is unknown; the message suggests the nearest.
-    """
-    if isinstance(paper, Paper):
-        return paper
-    if paper not in _registry():
-        near = difflib.get_close_matches(paper, names(), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise ValueError(f"unknown paper {paper!r}{hint} Known: {', '.join(names())}")
-    return _registry()[paper]
+__all__ = [
+    "TABLE",
+    "Candidate",
+    "Paper",
+    "get",
+    "names",
+    "records",
+    "report",
+    "reproduction",
+]

@@ -3,7 +3,7 @@
 Tables 1 to 3, the energy table and the claims around its figures, digit for digit; a dash is None.
 """
 
-from rheobase.papers.base import Cell, Claim, Energy, Original, Paper, Row
+from rheobase.papers.paper import Cell, Claim, Energy, Original, Paper, Row
 
 _STEPS = (8, 16, 32, 64, 128, 256, 512)
 _NO_NORM_VGG = (

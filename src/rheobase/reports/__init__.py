@@ -1,66 +1,41 @@
-"""Reports: records as pages and tables, the same bytes for the same records."""
+"""Pages about a run, a diagnosis or a comparison: HTML that needs nothing but itself."""
 
-from collections.abc import Iterable
-from pathlib import Path
-
-from rheobase import papers
-from rheobase.records import Record
-from rheobase.reports.comparison import comparison_page
+from rheobase.reports.comparison_page import comparison_page, gains_table
+from rheobase.reports.curves import Axis, Curve, draw_curves, draw_gains, draw_heat_map
 from rheobase.reports.demonstration import Demonstration, accuracy_figure, accuracy_page
+from rheobase.reports.drawing import Panel
 from rheobase.reports.joined import joined_page, page_of
-from rheobase.reports.pages import write_page
-from rheobase.reports.readme import draw_demonstration, readme_table, refresh_readme, renew
-from rheobase.reports.run_pages import diagnosis_page, evaluation_page
-from rheobase.reports.sections import account
-from rheobase.reports.speed import read_benchmarks
+from rheobase.reports.pages import Section, escape_markdown, to_markdown, write_page
+from rheobase.reports.run_page import diagnosis_page, evaluation_page
+from rheobase.reports.run_record import RunRecord, record_diagnosis, record_evaluation
+from rheobase.reports.tables import DASH, Line, Table, number, significant
 
 __all__ = [
+    "DASH",
+    "Axis",
+    "Curve",
     "Demonstration",
+    "Line",
+    "Panel",
+    "RunRecord",
+    "Section",
+    "Table",
     "accuracy_figure",
     "accuracy_page",
     "comparison_page",
     "diagnosis_page",
-    "draw_demonstration",
+    "draw_curves",
+    "draw_gains",
+    "draw_heat_map",
+    "escape_markdown",
     "evaluation_page",
+    "gains_table",
     "joined_page",
+    "number",
     "page_of",
-    "read_benchmarks",
-    "readme_table",
-    "refresh_readme",
-    "renew",
-    "report",
+    "record_diagnosis",
+    "record_evaluation",
+    "significant",
+    "to_markdown",
+    "write_page",
 ]
-
-
-def report(
-    records: Iterable[Record], out: Path | str, title: str = "Reproduction report"
-) -> tuple[Path, Path]:
-    """Write what was measured, beside what the papers print, as a page and as Markdown.
-
-    The page needs nothing but itself: no script, no font, no request.
-
-    Args:
-        records: What was measured, in any order.
-        out: The folder to write `report.html` and `report.md` to.
-        title: What the report is called.
-
-    Returns:
-        The two files.
-
-    Raises:
-        ValueError: There are no records, or they name a paper that is not known.
-    """
-    kept = list(records)
-    if not kept:
-        raise ValueError(
-            "there are no records to report on: measure something first, with rheobase reproduce"
-        )
-    accounts = [
-        account(papers.get(name), [r for r in kept if r.paper == name])
-        for name in sorted({r.paper for r in kept})
-    ]
-    page, text = (
-        write_page(Path(out) / name, f"{name}.j2", title=title, papers=accounts)
-        for name in ("report.html", "report.md")
-    )
-    return page, text

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rheobase import documents
-from rheobase.evaluation import Evaluation
-from rheobase.records import environment
+from rheobase.analysis import Evaluation
+from rheobase.io import package_versions, read_document, write_document
 from rheobase.reports.evaluations import accuracy_table, cost_table, draw_accuracy
 from rheobase.reports.pages import standalone, write_page
 from rheobase.reports.tables import number
@@ -32,12 +31,12 @@ class Demonstration:
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
-        documents.write(self, path)
+        write_document(self, path)
 
     @classmethod
     def read(cls, path: Path) -> "Demonstration":
         """Read what `write` wrote."""
-        return documents.read(cls, path)
+        return read_document(cls, path)
 
 
 def accuracy_page(
@@ -61,7 +60,7 @@ def accuracy_page(
     """
     panel = draw_accuracy(evaluations, ann_accuracy)
     first = next(iter(evaluations.values()))
-    versions = ", ".join(f"{name} {version}" for name, version in environment().items())
+    versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
     return write_page(
         Path(out),
         "accuracy.html.j2",

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from rheobase.evaluation import Evaluation
+from rheobase.analysis import Evaluation
+from rheobase.reports.curves import Axis, Curve, draw_curves
 from rheobase.reports.drawing import Panel
-from rheobase.reports.figures import Axis, Curve, draw_curves
 from rheobase.reports.tables import Line, Table, microjoules, number
 
 _ENERGIES = 100

@@ -5,18 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rheobase import documents
-from rheobase.contest import Comparison
-from rheobase.records import ensure_percent
-from rheobase.reports.comparison import comparison_page
+from rheobase.analysis import Comparison
+from rheobase.io import build_document, ensure_percent, read_fields
+from rheobase.reports.comparison_page import comparison_page
+from rheobase.reports.curves import Axis, Curve, draw_curves
 from rheobase.reports.drawing import Panel
 from rheobase.reports.evaluations import accuracy_by_energy, choose_steps
-from rheobase.reports.figures import Axis, Curve, draw_curves
 from rheobase.reports.pages import Section, write_page
-from rheobase.reports.run_pages import diagnosis_page, evaluation_page
+from rheobase.reports.run_page import diagnosis_page, evaluation_page
+from rheobase.reports.run_record import RunRecord
 from rheobase.reports.run_sections import settings_of
 from rheobase.reports.tables import DASH, Line, Table, microjoules, number
-from rheobase.runs import RunRecord
 
 _COLOURED = 6
 _NEAR = 1.0  # points
@@ -120,10 +119,10 @@ def joined_page(
 
 
 def _read(path: Path | str) -> RunRecord | Comparison:
-    content = documents.read_fields(path)
+    content = read_fields(path)
     for name, kind in _KINDS.items():
         if name in content:
-            found = documents.build(kind, content, path)
+            found = build_document(kind, content, path)
             if isinstance(found, Comparison):
                 _ensure_percents(found, path)
             return found

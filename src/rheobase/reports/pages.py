@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rheobase.files import replace_file
+from rheobase.io import replace_file
 from rheobase.reports.drawing import Panel
 from rheobase.reports.tables import Table
 

@@ -4,14 +4,9 @@ import re
 
 from rheobase.reports.evaluations import cost_table, draw_accuracy, draw_energy, draw_latency
 from rheobase.reports.pages import Section
-from rheobase.reports.site_figures import (
-    draw_bars,
-    draw_counts,
-    draw_histograms,
-    draw_marks,
-)
+from rheobase.reports.run_record import RunRecord
+from rheobase.reports.site_figures import draw_bars, draw_counts, draw_histograms, draw_marks
 from rheobase.reports.tables import DASH, Line, Table
-from rheobase.runs import RunRecord
 
 FOLDED_FROM = 25
 

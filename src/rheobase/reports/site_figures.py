@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rheobase.diagnosis.histograms import Histogram
-from rheobase.diagnosis.traces import spread
+from rheobase.analysis import Histogram, spread
 from rheobase.reports.drawing import (
     INK,
     LINE,

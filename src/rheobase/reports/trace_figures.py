@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rheobase.diagnosis.traces import Trace
+from rheobase.analysis import Trace
 from rheobase.reports.drawing import (
     INK,
     LINE,

@@ -109,7 +109,7 @@ def run_currents_first(p: Problem) -> None:
 def run_fused(p: Problem) -> None:
     """Do the same step by step, with the potentials in the matrix unit."""
     from rheobase.kernels.conv_integrate_fire.amx_program import compile_layer
-    from rheobase.kernels.programs import share
+    from rheobase.kernels.llvm import share
 
     # Asking is what makes the system permit it: without, the first instruction ends the process.
     if (reason := explain_no_matrix_unit()) is not None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from rheobase.kernels.programs import BYTE, FLOAT, HALF, LANES, WORD, Program, long
+from rheobase.kernels.llvm import BYTE, FLOAT, HALF, LANES, WORD, Program, long
 
 # Bytes of spikes that the matrix unit takes at most for each of 16 neurons and 16 positions.
 DEPTH = 64

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rheobase.kernels.arguments import check_device, check_dtype, check_reset, check_shape, check_threshold
+from rheobase.kernels.checks import check_device, check_dtype, check_reset, check_shape, check_threshold
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ Letters: T steps, B batch, `...` a sample's shape; N all neurons of the batch, i
 import torch
 from torch import Tensor
 
-from rheobase.kernels.arguments import check_device, check_dtype, check_reset, check_shape, check_threshold
 from rheobase.kernels.backends import choose_backend
+from rheobase.kernels.checks import check_device, check_dtype, check_reset, check_shape, check_threshold
 from rheobase.kernels.integrate_fire import reference
 from rheobase.kernels.integrate_fire.layout import allocate_spikes, flatten
 

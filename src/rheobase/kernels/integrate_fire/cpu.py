@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rheobase.kernels.integrate_fire import compiled
+from rheobase.kernels.integrate_fire import llvm
 
 # Smaller blocks spend their time starting operations, larger ones leave the second-level cache (measured with
 # benchmarks/streaming_kernels.py --blocks).
@@ -31,8 +31,8 @@ def run(
     block: int = BLOCK,
 ) -> None:
     """Fill `spikes_TN` block by block, updating `membrane_N` and `counts_N` in place."""
-    if compiled.supports(current_TN, membrane_N, spikes_TN, counts_N):
-        compiled.run(current_TN, membrane_N, threshold_M, repeat, spikes_TN, strict=strict, reset=reset)
+    if llvm.supports(current_TN, membrane_N, spikes_TN, counts_N):
+        llvm.run(current_TN, membrane_N, threshold_M, repeat, spikes_TN, strict=strict, reset=reset)
         return
     compare = torch.gt if strict else torch.ge
     if spikes_TN.dtype == torch.uint8:

@@ -1,0 +1,267 @@
+"""Advice: which method, start, setting and number of steps to take for a given budget.
+
+Candidates are converted on one part of the calibration data and measured on the other, from the cheap to the
+costly: every method as its paper has it, then other starts of the best, then other settings. One run gives
+the accuracy after every step; once some number of steps will do, others only run for fewer.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rheobase import methods
+from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
+from rheobase.analysis.evaluation import Evaluation, evaluate
+from rheobase.analysis.trials import TRIED, Advice, Budget, Trial
+from rheobase.conversion import convert, lower
+from rheobase.io import batches, live_table
+from rheobase.methods import Method
+from rheobase.network import SNN, ConstantCurrent, Half, Searched, Zero
+
+__all__ = ["Advice", "Budget", "Trial", "advise"]
+
+PERCENTILES = (99.0, 99.9, 99.99)
+
+_STARTS_OF, _SETTINGS_OF = 3, 2
+
+
+def advise(
+    ann: nn.Module,
+    calibration: Any,
+    budget: Budget,
+    *,
+    most_steps: int = 64,
+    hold_out: float = 0.5,
+    seed: int = 0,
+    convention: Convention | str = PAPER,
+    progress: bool = True,
+) -> Advice:
+    """Find a conversion of a network that keeps to a budget.
+
+    Args:
+        ann: The trained model. It is not changed.
+        calibration: Training inputs, with labels if there are any. Never test data: conversions are fitted to
+            one part of them and chosen by the other.
+        budget: What it may cost.
+        most_steps: How many steps to try at most where the budget does not say.
+        hold_out: The share of the inputs to measure on.
+        seed: Of the parting of the inputs; the same seed gives the same advice.
+        convention: What an operation costs: a convention, or its name (`paper`, `45nm`).
+        progress: Whether to show a table of what was tried as it grows.
+
+    Ctrl-C ends the search: the best until then is returned, marked as interrupted, where there is one.
+
+    Raises:
+        ValueError: If no method can convert the model; the message says why for each.
+    """
+    if not isinstance(budget, Budget):
+        raise TypeError(f"expected a budget, as rheobase.Budget(accuracy_loss=0.5), got {budget!r}")
+    convention = find_convention(convention)
+    parts, measure = _part(ann, calibration, hold_out, seed)
+    search = _Search(ann, parts, budget, budget.steps or most_steps, seed, convention)
+    interrupted = False
+    with live_table("advising", TRIED, search.most, shown=progress) as show:
+        try:
+            for trial in search.try_all():
+                show(str(trial), trial.cells, "green" if trial.met else "dim" if trial.note else "")
+        except KeyboardInterrupt:
+            if search.best is None:
+                raise
+            interrupted = True
+    return search.conclude(measure, interrupted)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The calibration data: what to fit to, what to measure on, and percent right of the ordinary network."""
+
+    fit: Tensor
+    held_out: tuple[Tensor, Tensor]
+    ann: float
+
+
+def _part(ann: nn.Module, calibration: Any, hold_out: float, seed: int) -> tuple[_Parts, str]:
+    given = list(batches(calibration, what="calibration data"))
+    device = next((p.device for p in ann.parameters()), given[0][0].device)
+    x = torch.cat([x for x, _ in given]).to(device)
+    labels = [y for _, y in given if y is not None]
+    count = round(hold_out * len(x))
+    if not 1 <= count < len(x):
+        raise ValueError(f"holding out {hold_out:g} of {len(x)} inputs leaves none to fit or none to measure")
+    order = torch.randperm(len(x), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(
+        device
+    )
+    ann, _ = lower(ann, x)
+    held, rest = order[:count], order[count:].sort().values
+    with torch.no_grad():
+        answers = torch.cat([ann(part).argmax(-1) for part in torch.split(x[held], 128)])
+    y = torch.cat(labels).to(device)[held] if labels else answers
+    right = 100 * (answers == y).double().mean().item()
+    return _Parts(x[rest], (x[held], y), right), "accuracy" if labels else "agreement"
+
+
+class _Search:
+    """Goes through candidates and remembers the best."""
+
+    def __init__(
+        self,
+        ann: nn.Module,
+        parts: _Parts,
+        budget: Budget,
+        horizon: int,
+        seed: int,
+        convention: Convention,
+    ) -> None:
+        self.ann, self.parts, self.budget, self.horizon = ann, parts, budget, horizon
+        self.seed, self.convention = seed, convention
+        self.trials: list[Trial] = []
+        self.best: tuple[Trial, SNN] | None = None
+        self.impossible = False
+
+    def candidates(self) -> Iterator[Trial]:
+        """What to try next, given what has been tried so far."""
+        every = [self._aim(methods.find(name).example()) for name in methods.names()]
+        for method in sorted(every, key=_cost):
+            yield Trial(method, method.initial)
+        for trial in self._ranked()[:_STARTS_OF]:
+            for initial in (Half(), Zero()):
+                yield Trial(trial.method, initial)
+        for trial in self._ranked()[:_SETTINGS_OF]:
+            for method in _variants(self._aim(trial.method)):
+                yield Trial(method, trial.initial)
+
+    @property
+    def most(self) -> int:
+        """How many candidates there are at most."""
+        return len(methods.names()) + 2 * _STARTS_OF + (2 + len(PERCENTILES)) * _SETTINGS_OF
+
+    def try_all(self) -> Iterator[Trial]:
+        """Go through the candidates, and give each as it was measured, until nothing better can be found."""
+        for trial in self.candidates():
+            if not any((t.method, str(t.initial)) == (trial.method, str(trial.initial)) for t in self.trials):
+                yield self._try_out(trial)
+                if self.done:
+                    return
+
+    def _try_out(self, trial: Trial) -> Trial:
+        """Convert, measure and note a candidate."""
+        snn = None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # dead channels show in the accuracy
+                snn = convert(
+                    self.ann, trial.method, self.parts.fit, initial=trial.initial, coding=ConstantCurrent()
+                )
+        except ValueError as error:
+            trial = replace(trial, note=str(error))
+        else:
+            trial = self._measure(trial, snn)
+        self.trials.append(trial)
+        if snn is not None and not trial.note:
+            self._keep_best(trial, snn)
+        return trial
+
+    def _keep_best(self, trial: Trial, snn: SNN) -> None:
+        if self.best is None or self._rank(trial) < self._rank(self.best[0]):
+            self.best = trial, snn
+            if trial.met and self.budget.accuracy_loss is not None:
+                self.horizon = trial.steps - 1  # from here on only fewer steps are of interest
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing better can be found, or nothing better was asked for."""
+        if self.best is None or not self.best[0].met:
+            return self.impossible
+        if self.budget.accuracy_loss is None:
+            return self.best[0].accuracy >= self.parts.ann
+        limited = self.budget.steps is not None or self.budget.joules is not None
+        return limited or self.horizon == 0
+
+    def conclude(self, measure: str, interrupted: bool) -> Advice:
+        """The advice."""
+        if self.best is None:
+            reasons = "\n".join(f"  {trial.name}: {trial.note}" for trial in self.trials)
+            raise ValueError(f"no method can convert this model within {self.budget}:\n{reasons}")
+        chosen, snn = self.best
+        steps = f"{chosen.steps} step{'s' if chosen.steps > 1 else ''}"
+        result = f"{chosen.name}: {chosen.accuracy:.2f} % after {steps}, {chosen.joules * 1e6:.3g} µJ"
+        found = "take" if chosen.met else f"{self.budget} is out of reach of all that was tried; nearest is"
+        if interrupted:
+            found = f"stopped after {len(self.trials)} trials; until then, {found}"
+        return Advice(
+            budget=self.budget,
+            met=chosen.met,
+            snn=snn,
+            chosen=chosen,
+            ann=self.parts.ann,
+            measure=measure,
+            trials=self.trials,
+            verdict=f"{found} {result}",
+            interrupted=interrupted,
+        )
+
+    def _measure(self, trial: Trial, snn: SNN) -> Trial:
+        window = snn.window
+        if window is not None and window > self.horizon:
+            return replace(trial, note=f"needs {window} steps, and there are {self.horizon}")
+        result = evaluate(
+            snn, self.parts.held_out, window or self.horizon, convention=self.convention, progress=False
+        )
+        if self.budget.joules is not None:
+            # The input's multiplications are the same in every conversion, whatever its spikes are.
+            self.impossible = snn_joules(0, result.mac[0], self.convention) > self.budget.joules
+        return self._choose_steps(trial, result, first=window or 1)
+
+    def _choose_steps(self, trial: Trial, result: Evaluation, first: int) -> Trial:
+        """The fewest steps with enough accuracy, else those with the most, among what the budget allows."""
+        limit = math.inf if self.budget.joules is None else self.budget.joules
+        enough = self.parts.ann - (self.budget.accuracy_loss or 0) - 1e-9
+        allowed = [t for t in range(first - 1, result.steps) if result.joules[t] <= limit]
+        best = max(allowed, key=lambda t: (result.accuracy[t], -t), default=first - 1)
+        met = bool(allowed)
+        if self.budget.accuracy_loss is not None:
+            best = next((t for t in allowed if result.accuracy[t] >= enough), best)
+            met = met and result.accuracy[best] >= enough
+        if allowed and self.budget.joules is not None:
+            self.horizon = min(self.horizon, 4 * (allowed[-1] + 1))
+        return replace(
+            trial, steps=best + 1, accuracy=result.accuracy[best], joules=result.joules[best], met=met
+        )
+
+    def _rank(self, trial: Trial) -> tuple[bool, float, float]:
+        """Smaller is better."""
+        if trial.met and self.budget.accuracy_loss is not None:
+            return False, trial.steps, -trial.accuracy
+        return not trial.met, -trial.accuracy, trial.steps
+
+    def _ranked(self) -> list[Trial]:
+        return sorted((t for t in self.trials if not t.note), key=self._rank)
+
+    def _aim(self, method: Method) -> Method:
+        """The method for the number of steps in view, where it must be told one; and with the seed."""
+        steps = min(self.horizon, self.best[0].steps if self.best else 16)
+        aims = {"steps": max(1, steps), "seed": self.seed}
+        known = {f.name for f in fields(method)}
+        return replace(method, **{k: v for k, v in aims.items() if k in known})
+
+
+def _cost(method: Method) -> int:
+    """Methods that only read thresholds come first, then those that observe, then those that do more."""
+    if type(method).finish is not Method.finish or isinstance(method.initial, Searched):
+        return 2
+    return int(method.needs_calibration)
+
+
+def _variants(method: Method) -> Iterator[Method]:
+    """The method, and with other settings of the kinds that many methods share."""
+    yield method
+    if getattr(method, "per_channel", None) is False:
+        yield replace(method, per_channel=True)  # type: ignore[call-arg]
+    if isinstance(getattr(method, "percentile", None), float):
+        for percentile in PERCENTILES:
+            yield replace(method, percentile=percentile)  # type: ignore[call-arg]

@@ -1,0 +1,156 @@
+"""Diagnosis: where a conversion loses accuracy, and what helps."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rheobase.analysis.diagnosis.findings import Finding, find
+from rheobase.analysis.diagnosis.observation import capture_original, observe
+from rheobase.analysis.diagnosis.parts import PARTS, Account, Part, SiteDiagnosis
+from rheobase.analysis.diagnosis.remedies import Batches, Remedy, try_remedies
+from rheobase.analysis.evaluation import evaluate
+from rheobase.io import batches
+from rheobase.network import SNN, Network, expect_snn
+
+__all__ = ["PARTS", "Diagnosis", "Finding", "Part", "Remedy", "SiteDiagnosis", "diagnose"]
+
+_SAMPLES = 32  # held at a time, with all their sites
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a conversion does to a network.
+
+    Attributes:
+        steps: After how many steps.
+        samples: On how many inputs.
+        measure: What percentages mean: "accuracy", or "agreement" with the ordinary network where the data
+            has no labels.
+        ann: Percent right of the ordinary network.
+        snn: Percent right of the spiking one.
+        sites: What was found at each site.
+        findings: In words, worst first.
+        remedies: Everything that was tried, the best first.
+        untried: In words what was not tried any more because somebody pressed Ctrl-C.
+    """
+
+    steps: int
+    samples: int
+    measure: str
+    ann: float
+    snn: float
+    sites: dict[str, SiteDiagnosis]
+    findings: list[Finding]
+    remedies: list[Remedy]
+    untried: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.measure} after T = {self.steps} on {self.samples} inputs: "
+            f"{self.snn:.2f} %, ordinary network {self.ann:.2f} %"
+        )
+        lines = [head, "", *_table(self.sites.values()), ""]
+        lines += [f"{i}. {finding}" for i, finding in enumerate(self.findings, start=1)]
+        if not self.findings:
+            lines.append("nothing stands out")
+        if self.untried:
+            lines += ["", f"stopped, and not tried any more: {'; '.join(self.untried)}"]
+        return "\n".join(lines)
+
+
+def diagnose(
+    ann: nn.Module,
+    snn: SNN,
+    data: Any,
+    steps: int,
+    *,
+    batch_size: int | None = None,
+    remedies: bool = True,
+    progress: bool = True,
+) -> Diagnosis:
+    """Find out where a conversion loses accuracy.
+
+    Both networks run on the same inputs, and the difference between mean outputs and activations is split at
+    every site into clipping, quantisation, what is inherited and what is made there. Then remedies are tried:
+    they are fitted to these very inputs, and so is the choice between them. Ctrl-C ends that, and gives what
+    is known until then.
+
+    Args:
+        ann: The model that was converted. It is not changed.
+        snn: The network that `convert` gave.
+        data: Training or calibration inputs, some hundred, with labels if there are any. Never test data.
+        steps: T.
+        batch_size: Inputs at a time, where the data does not come in batches.
+        remedies: Whether to try what may help; each costs a conversion and an evaluation.
+        progress: Whether to show a progress bar while they are tried.
+    """
+    expect_snn(snn)
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
+    given = [(x.to(snn.device), y) for x, y in batches(data, batch_size, what="data to diagnose on")]
+    network = capture_original(ann, snn, given[0][0])
+    accounts = {site: Account(site, snn.neuron(site), steps) for site in snn.sites}
+    first = 0
+    for batch, _ in given:
+        for x in torch.split(batch, _SAMPLES):
+            for site, seen in observe(network, snn, x, steps, first).items():
+                accounts[site].add(seen)
+            first += x.shape[0]
+    sites = {site: account.close() for site, account in accounts.items()}
+    labelled, right = _label(network, given)
+    before = evaluate(snn, labelled, steps, progress=False).accuracy[-1]
+    tried, untried = try_remedies(ann, snn, labelled, steps, before, progress) if remedies else ([], [])
+    return Diagnosis(
+        steps=steps,
+        samples=first,
+        measure="agreement" if right is None else "accuracy",
+        ann=100.0 if right is None else 100 * right / first,
+        snn=before,
+        sites=sites,
+        findings=find(list(sites.values()), tried, steps, stopped=bool(untried)),
+        remedies=tried,
+        untried=untried,
+    )
+
+
+def _label(network: Network, given: list[tuple[Tensor, Tensor | None]]) -> tuple[Batches, int | None]:
+    """The data with labels, and for how many the ordinary network is right.
+
+    Where there are no labels its own answers are taken for them, and the count is None.
+    """
+    labelled, right = [], 0
+    for x, y in given:
+        with torch.no_grad():
+            answer = network.module(x).argmax(-1)
+        labelled.append((x, answer if y is None else y))
+        right += 0 if y is None else int((answer.cpu() == y.cpu()).sum())
+    return labelled, None if given[0][1] is None else right
+
+
+def _table(sites: Any) -> list[str]:
+    titles = ("site", "error", "bias", *(p.replace("_", " ") for p in PARTS))
+    titles = (*titles, "correlation", "not fired", "saturated", "dead")
+    rows = [titles]
+    for site in sites:
+        shares = (f"{getattr(site, part).share:z.0%}" for part in PARTS)
+        bias = site.error.bias / site.power**0.5 if site.power else 0.0
+        rows.append(
+            (
+                site.name,
+                f"{site.relative():.0%}",
+                f"{bias:+.0%}",
+                *shares,
+                f"{site.correlation:.3f}",
+                f"{site.waiting[-1]:.0%}",
+                f"{site.saturated:.0%}",
+                f"{site.dead:.0%}",
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(titles))]
+    lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    note = (
+        "error and bias: of the activation's root mean square; its parts: their shares of the squared error"
+    )
+    return [*lines, note]

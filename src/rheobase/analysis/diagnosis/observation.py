@@ -1,0 +1,142 @@
+"""Both networks on the same inputs: what every site is given and what it gives.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rheobase import methods
+from rheobase.conversion import capture
+from rheobase.methods import activations
+from rheobase.network import SNN, SYNAPTIC, Network, Neuron, Site, along_channels
+from rheobase.simulation import still_currents, watch_sites
+
+
+def capture_original(ann: nn.Module, snn: SNN, example: Tensor) -> Network:
+    """The ordinary network captured as it was for the conversion.
+
+    Raises:
+        ValueError: If the sites or the sizes of layers are not those of the spiking network.
+    """
+    name = snn.provenance.method
+    network = capture(ann, example, methods.find(name).handles if name in methods.names() else ())
+    found = [site.name for site in network.sites]
+    if found != snn.sites:
+        raise ValueError(
+            f"the ordinary network has the sites {found}, the spiking one {snn.sites}: pass the model that "
+            "was given to convert"
+        )
+    there = _weights(snn.module)
+    for layer, shape in _weights(network.module).items():
+        if there.get(layer, shape) != shape:
+            raise ValueError(
+                f"the ordinary network's {layer} has weights of shape {tuple(shape)}, the spiking one's "
+                f"{tuple(there[layer])}: pass the model that was given to convert"
+            )
+    return network
+
+
+def _weights(module: nn.Module) -> dict[str, torch.Size]:
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, SYNAPTIC)}
+    return {name: layer.get_parameter("weight").shape for name, layer in layers.items()}
+
+
+def source_of(network: Network, site: str) -> str | None:
+    """The node of the ordinary network whose value a site acts on; None for the input itself."""
+    node = next(n for n in network.module.graph.nodes if n.target == site).all_input_nodes[0]
+    return str(node.target) if node.op == "call_module" else None
+
+
+def worth_of_spikes(site: Site, neuron: Neuron, dims: int) -> Tensor:
+    """What a mean output of one stands for in the ordinary network: the amplitude that was folded away.
+
+    It is the activation divided by the neuron's rate, both at the threshold or both at half of it: one of
+    these lies off the steps of a quantised activation and in the range of the neuron. Dead neurons give 0.
+
+    Args:
+        site: The site in the ordinary network.
+        neuron: The neuron in its place.
+        dims: How many dimensions the site's signal has, the batch among them.
+    """
+    theta = along_channels(neuron.threshold.where(~neuron.dead, 1), dims)[None]
+    with torch.no_grad():
+        ratios = [site.activation(theta * f).double() / neuron(theta * f).double() for f in (0.5, 1.0)]
+    worth = torch.minimum(*ratios)
+    return worth.where(~along_channels(neuron.dead, dims)[None], 0)
+
+
+@dataclass
+class Observation:
+    """One site on some inputs.
+
+    Attributes:
+        activation: a, in the ordinary network.
+        current: z, what the activation is taken of.
+        own_current: z', the mean current of the neurons.
+        output: Their mean output, in units of the activation.
+        start: Their membranes before the first step.
+        waiting: For each step how many of the neurons with a > 0 have not fired yet, (T,).
+        worth: What a mean output of one stands for.
+    """
+
+    activation: Tensor
+    current: Tensor
+    own_current: Tensor
+    output: Tensor
+    start: Tensor
+    waiting: Tensor
+    worth: Tensor
+
+
+def observe(network: Network, snn: SNN, x: Tensor, steps: int, first_sample: int) -> dict[str, Observation]:
+    """Run both networks on inputs and give what their sites did."""
+    before = {site.name: source_of(network, site.name) for site in network.sites}
+    wanted = {*snn.sites, *(name for name in before.values() if name is not None)}
+    plain = activations(network, x, sorted(wanted))
+    totals = _total_over_time(snn, x, steps, first_sample, {s: plain[s] > 0 for s in snn.sites})
+    seen = {}
+    for number, site in enumerate(network.sites):
+        a, source = plain[site.name], before[site.name]
+        neuron = snn.neuron(site.name)
+        worth = worth_of_spikes(site, neuron, a.dim())
+        seen[site.name] = Observation(
+            activation=a.double(),
+            current=(x if source is None else plain[source]).double(),
+            own_current=totals.mean[snn.source(site.name)],
+            output=totals.mean[site.name] * worth,
+            start=neuron.start(a.shape, number, first_sample),
+            waiting=totals.waiting[site.name],
+            worth=worth,
+        )
+    return seen
+
+
+@dataclass(frozen=True)
+class _Totals:
+    mean: dict[str, Tensor]
+    waiting: dict[str, Tensor]
+
+
+def _total_over_time(
+    snn: SNN, x: Tensor, steps: int, first_sample: int, active: dict[str, Tensor]
+) -> _Totals:
+    """Mean signals of all sites and their currents, and how many active neurons wait for a first spike."""
+    sums: dict[str, Tensor] = {}
+    fired = {site: torch.zeros_like(mask) for site, mask in active.items()}
+    waiting = {site: torch.zeros(steps, dtype=torch.int64, device=x.device) for site in active}
+
+    def see(name: str, signal_TB: Tensor, before: int, rows: slice) -> None:
+        if name not in sums:
+            sums[name] = signal_TB.new_zeros((len(x), *signal_TB.shape[2:]), dtype=torch.float64)
+        for t, signal in enumerate(signal_TB, start=before):
+            sums[name][rows] += signal
+            if name in fired:
+                fired[name][rows] |= signal != 0
+                waiting[name][t] += (active[name][rows] & ~fired[name][rows]).sum()
+
+    watch_sites(snn, x, steps, first_sample, see)
+    mean = {name: total / steps for name, total in sums.items()}
+    return _Totals({**mean, **still_currents(snn, x, steps, first_sample)}, waiting)

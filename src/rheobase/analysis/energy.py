@@ -1,0 +1,188 @@
+"""Operations of a network and the joules they are said to cost; every constant is cited.
+
+Two counts of the same network go by the name of operations. A *MAC* is one multiplication with its addition
+in a convolution or a linear layer. A *FLOP* here is what the paper's tables count, the convention of the
+counter thop 0.0.31: the MACs, one more for each output of a convolution with a bias, two for each element of
+a batch norm left unfolded, one for each output of an average pool and one more than the window for an
+adaptive one; activations and maxima are free. (A transposed convolution counts its true MACs, where thop
+overcounts.) A *SOP*, or synaptic operation, is one spike arriving at one neuron.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rheobase.conversion import copy_model
+from rheobase.network import SYNAPTIC, count_multiplications
+
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_AVERAGES = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+_ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+COUNTED: tuple[type[nn.Module], ...] = (
+    *SYNAPTIC,
+    *_NORMS,
+    *_AVERAGES,
+    *_ADAPTIVE,
+)
+"""The layers that cost something in this convention."""
+
+
+@dataclass(frozen=True)
+class LayerOperations:
+    """What one call of one layer costs for one image."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    """Shape of the output, without the batch."""
+    flop: int
+    mac: int
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What one image costs, layer by layer, in the order of the calls."""
+
+    layers: tuple[LayerOperations, ...]
+    uncounted: int
+    """MACs that ran outside the layers above, as plain function calls; thop does not see them either."""
+
+    @property
+    def flop(self) -> int:
+        """Operations by the convention of thop 0.0.31."""
+        return sum(layer.flop for layer in self.layers)
+
+    @property
+    def mac(self) -> int:
+        """Multiply-accumulates of the convolutions and linear layers."""
+        return sum(layer.mac for layer in self.layers)
+
+
+def count_operations(model: nn.Module, example_input: Tensor) -> Operations:
+    """Count the operations of one image on its way through a network.
+
+    The network runs once in evaluation mode, as a copy and on one: yours is not touched.
+
+    Args:
+        model: The network; batch norms count as the layers they are, so count before folding them.
+        example_input: A batch, of which the first image is used.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    if not isinstance(example_input, Tensor):
+        raise TypeError(f"the example input must be one tensor, got {type(example_input).__name__}")
+    if example_input.dim() < 2 or len(example_input) == 0:
+        raise ValueError(f"expected a batch of at least one image, got shape {tuple(example_input.shape)}")
+    copy = copy_model(model)
+    layers: list[LayerOperations] = []
+    for name, module in copy.named_modules():
+        if isinstance(module, COUNTED):
+            module.register_forward_hook(_record_in(layers, name))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        copy(example_input[:1].clone())  # a model may write into its input
+    # torch's counter sees every matrix product, whoever calls it, and takes a MAC for two operations.
+    uncounted = counter.get_total_flops() // 2 - sum(layer.mac for layer in layers)
+    return Operations(tuple(layers), uncounted)
+
+
+def _record_in(
+    layers: list[LayerOperations], name: str
+) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+    def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        flop, mac = _count(module, inputs[0], output)
+        layers.append(LayerOperations(name, type(module).__name__, tuple(output.shape[1:]), flop, mac))
+
+    return record
+
+
+def _count(module: nn.Module, x: Tensor, y: Tensor) -> tuple[int, int]:
+    """FLOPs and MACs of one call."""
+    if isinstance(module, SYNAPTIC):
+        mac = count_multiplications(module, x.numel(), y.numel())
+        return mac + (0 if isinstance(module, nn.Linear) else _bias(module, y)), mac
+    if isinstance(module, _NORMS):
+        return 2 * x.numel(), 0
+    if isinstance(module, _ADAPTIVE):
+        window = math.prod(i // o for i, o in zip(x.shape[2:], y.shape[2:], strict=True))
+        return y.numel() * (window + 1), 0
+    return y.numel(), 0
+
+
+def _bias(module: nn.Module, y: Tensor) -> int:
+    return 0 if module.bias is None else y.numel()
+
+
+@dataclass(frozen=True)
+class Convention:
+    """What an operation is said to cost, in joules, and who says so."""
+
+    name: str
+    mac: float
+    """Joules of one operation of the ordinary network, or of the analog first layer of a spiking one."""
+    sop: float
+    """Joules of one synaptic operation."""
+    analog: bool
+    """Whether a spiking network's analog operations, such as its first layer's, are counted in."""
+    citation: str
+
+
+PAPER = Convention(
+    "paper",
+    mac=12.5e-12,
+    sop=77e-15,
+    analog=False,
+    citation="12.5 pJ per FLOP: Intel Stratix 10 TX FPGA, after Hu et al., Spiking Deep Residual Networks. "
+    "77 fJ per SOP: ROLLS neuromorphic processor, Qiao et al., Frontiers in Neuroscience 9:141, 2015. "
+    "Combined in Bu et al., Optimized Potential Initialization for Low-latency Spiking Neural Networks, "
+    "AAAI 2022",
+)
+"""A digital chip against a neuromorphic one: pass `Operations.flop`; the SNN's MACs are left out."""
+
+CMOS_45NM = Convention(
+    "45nm",
+    mac=4.6e-12,
+    sop=0.9e-12,
+    analog=True,
+    citation="32-bit floating point in 45 nm at 0.9 V: 3.7 pJ per multiplication, 0.9 pJ per addition. "
+    "Horowitz, Computing's Energy Problem (and What We Can Do about It), ISSCC 2014",
+)
+"""The same chip for both networks: pass `Operations.mac`, and the MACs of the spiking one's analog values."""
+
+CONVENTIONS = {convention.name: convention for convention in (PAPER, CMOS_45NM)}
+
+
+def find_convention(convention: Convention | str) -> Convention:
+    """A convention as it is, or by its name.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    if isinstance(convention, Convention):
+        return convention
+    if convention not in CONVENTIONS:
+        known = ", ".join(CONVENTIONS)
+        raise ValueError(
+            f"unknown energy convention {convention!r}: give one of {known}, or an energy.Convention"
+        )
+    return CONVENTIONS[convention]
+
+
+def ann_joules(flop: float, convention: Convention | str = PAPER) -> float:
+    """Joules of an ordinary network that runs this many operations."""
+    return flop * find_convention(convention).mac
+
+
+def snn_joules(sop: float, mac: float = 0, convention: Convention | str = PAPER) -> float:
+    """Joules of a spiking network, over all its steps.
+
+    Args:
+        sop: Synaptic operations.
+        mac: Multiply-accumulates that are not spikes: a first layer fed the image itself. Counted only where
+            the convention says so.
+        convention: What each costs.
+    """
+    convention = find_convention(convention)
+    return sop * convention.sop + (mac * convention.mac if convention.analog else 0)

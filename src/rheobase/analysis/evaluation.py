@@ -1,0 +1,217 @@
+"""Evaluation: accuracy, spikes, operations and energy at every step, from one run."""
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
+from rheobase.io import Data, batches, count_batches, display, present_ranks
+from rheobase.network import SNN, evaluating, expect_snn, require_classes
+from rheobase.simulation import Exit, Simulator, Synapses, count_synapses, schedule
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A converted network's results over a dataset, after each step 1 … T.
+
+    Attributes:
+        steps: T.
+        samples: How many images.
+        accuracy: Percent right after each step; zero before there is an answer, as during a delay.
+        spikes: Mean spikes of an image up to each step, for each site.
+        sop: Mean synaptic operations of an image up to each step: additions caused by spikes.
+        mac: Mean multiplications of an image up to each step: by the analog input and other analog values.
+        joules: Mean energy of an image up to each step, by `convention`.
+        convention: What an operation is taken to cost.
+        neurons: How many neurons each site has.
+        seconds: How long the evaluation took.
+        backend: The kernel that ran.
+        profile: The arithmetic.
+        exits: How many images left after each step; those that stayed to the end count at the last.
+    """
+
+    steps: int
+    samples: int
+    accuracy: list[float]
+    spikes: dict[str, list[float]]
+    sop: list[float]
+    mac: list[float]
+    joules: list[float]
+    convention: str
+    neurons: dict[str, int]
+    seconds: float = field(compare=False)
+    backend: str
+    profile: str
+    exits: list[int] = field(default_factory=list)
+
+    @property
+    def latency(self) -> list[float]:
+        """Mean steps that an image has taken up to each step: less than its number where some left early."""
+        return _latency(self.exits or [0] * self.steps, self.samples)
+
+    @property
+    def spikes_per_image(self) -> list[float]:
+        """Mean spikes of an image over all sites, up to each step."""
+        return [sum(site[t] for site in self.spikes.values()) for t in range(self.steps)]
+
+    @property
+    def rate(self) -> list[float]:
+        """Mean spikes of a neuron for each step, up to each step."""
+        neurons = sum(self.neurons.values())
+        return [n / neurons / steps for n, steps in zip(self.spikes_per_image, self.latency, strict=True)]
+
+
+def evaluate(
+    snn: SNN,
+    data: Any,
+    steps: int,
+    *,
+    delay: int = 0,
+    batch_size: int | None = None,
+    memory: int | None = None,
+    pooled_units: bool = False,
+    convention: Convention | str = PAPER,
+    exit: Exit | None = None,
+    profile: str = "exact",
+    progress: bool = True,
+) -> Evaluation:
+    """Run a converted network over a dataset.
+
+    Under torchrun, call this in every process: they share the batches, and each gets the joint result.
+
+    Args:
+        snn: The network.
+        data: Inputs with labels: a `Split`, a pair of tensors, a DataLoader or a list of batches.
+        steps: How many time steps; results are given for each of 1 … steps.
+        delay: How many steps pass before outputs count, as in `simulate`.
+        batch_size: Samples simulated together, where the data does not come in batches; on a CPU it changes
+            no result of the profiles `exact` and `int8`.
+        memory: A cap in bytes on what a run holds at a time.
+        pooled_units: Count synaptic operations behind average pooling by pooled units that are not zero,
+            instead of by the spikes that went in.
+        convention: What an operation costs: a convention, or its name (`paper`, `45nm`).
+        exit: When an image leaves because its answer is safe. It keeps that answer and costs nothing more;
+            accuracy after a step belongs to the mean `latency` up to it.
+        profile: The arithmetic, as in `simulate`.
+        progress: Whether to show a progress bar.
+
+    Raises:
+        ValueError: If the data has no labels, or others than the network has outputs.
+    """
+    began = perf_counter()
+    expect_snn(snn)
+    convention = find_convention(convention)
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
+    ranks = present_ranks()
+    # Whole numbers are exact in double precision.
+    counts = torch.zeros(3 + len(snn.sites), steps, dtype=torch.float64, device="cpu")
+    right, exits, sop, *spikes = counts
+    synapses: Synapses | None = None
+    simulator: Simulator | None = None
+    samples = 0
+    with display("evaluating", count_batches(data, batch_size), shown=progress and ranks.first) as bar:
+        for number, (x, y) in enumerate(batches(data, batch_size, what="evaluation data")):
+            if y is None:
+                raise ValueError("evaluation data has no labels: pass (inputs, labels)")
+            x = x.to(snn.device)
+            synapses = synapses or count_synapses(schedule(snn, x), pooled_units)
+            simulator = simulator or Simulator(
+                snn, x, steps, delay=delay, memory=memory, synapses=synapses, profile=profile
+            )
+            if number % ranks.count == ranks.rank:
+                run = simulator.run(x, samples, exit=exit)
+                check_labels(y, run.logits)
+                exits += torch.bincount(run.left.cpu() - 1, minlength=steps)
+                right[run.at[0] - 1 :] += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
+                sop += run.sop.cpu()
+                for site, total in zip(snn.sites, spikes, strict=True):
+                    total += run.spikes[site].cpu()
+            samples += x.shape[0]
+            bar.advance()
+    assert simulator is not None
+    assert synapses is not None
+    counts.copy_(ranks.sum(counts.to(snn.device)))
+    leaving = [int(n) for n in exits.tolist()]
+    sop_per_image = (sop.cumsum(0) / samples).tolist()
+    latency = _latency(leaving, samples)
+    mac = [synapses.mac_once + synapses.mac_per_step * t for t in latency]
+    return Evaluation(
+        steps=steps,
+        samples=samples,
+        accuracy=(100 * right / samples).tolist(),
+        spikes={
+            site: (total.cumsum(0) / samples).tolist() for site, total in zip(snn.sites, spikes, strict=True)
+        },
+        sop=sop_per_image,
+        mac=mac,
+        joules=[snn_joules(s, m, convention) for s, m in zip(sop_per_image, mac, strict=True)],
+        convention=convention.name,
+        neurons={site: synapses.fan_out[site].numel() for site in snn.sites},
+        seconds=perf_counter() - began,
+        backend=simulator.backend,
+        profile=simulator.profile.name,
+        exits=leaving,
+    )
+
+
+def check_labels(y: Tensor, logits_SBK: Tensor) -> None:
+    """Refuse labels that no output of the network stands for, and outputs that are no answer.
+
+    Raises:
+        ValueError: There are some, or the network's output is not one finite number for each class.
+    """
+    if logits_SBK.dim() != 3:
+        raise ValueError(
+            f"the network gives outputs of shape {tuple(logits_SBK.shape[2:])} for an input: accuracy needs "
+            "one number for each class"
+        )
+    if not logits_SBK.isfinite().all():
+        raise ValueError(
+            "the network gives NaN or infinite outputs: its weights or thresholds hold such values"
+        )
+    low, high, classes = int(y.min()), int(y.max()), logits_SBK.shape[-1]
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"the labels run from {low} to {high}, and the network has {classes} outputs: labels must lie in "
+            f"0…{classes - 1}"
+        )
+
+
+def _latency(exits: list[int], samples: int) -> list[float]:
+    """Mean steps taken up to each step, when so many samples leave after each."""
+    taken, here, latency = 0, samples, []
+    for leaving in exits:
+        taken += here
+        here -= leaving
+        latency.append(taken / samples)
+    return latency
+
+
+def accuracy(model: nn.Module, data: Data, batch_size: int | None = None) -> float:
+    """Compute the share of images an ordinary network classifies rightly; every image counts once.
+
+    Under torchrun, call this in every process: they share the batches, and each gets the joint result.
+
+    Args:
+        model: The network. It is evaluated in evaluation mode and left in the mode it was in.
+        data: Labelled images in any form that `rheobase.training.datasets.batches` takes.
+        batch_size: Images at a time, for data that does not come in batches of its own.
+    """
+    ranks = present_ranks()
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    counts = torch.zeros(2, dtype=torch.int64, device=device)
+    with evaluating(model), torch.inference_mode():
+        for number, (images, labels) in enumerate(batches(data, batch_size, "test data")):
+            if labels is None:
+                raise ValueError("accuracy needs labels, and the test data has none; pass (images, labels)")
+            if number % ranks.count == ranks.rank:
+                logits = model(images.to(device, copy=True))  # a model may write into its input
+                require_classes(logits, images)
+                right = logits.argmax(1) == labels.to(device)
+                counts += torch.stack((right.sum(), torch.ones_like(right).sum()))
+    right_total, total = ranks.sum(counts).tolist()
+    return float(right_total / total)

@@ -1,0 +1,24 @@
+"""From any traceable `nn.Module` to an `SNN`: `inspect`, `prepare`, `convert`.
+
+Capture traces a copy of the model, lowering turns each call into operations by `rules`, and `convert` asks
+the method for a neuron at every site.
+"""
+
+from rheobase.conversion.capture import CaptureError, capture, lower
+from rheobase.conversion.conversion import convert, prepare
+from rheobase.conversion.coverage import Coverage, inspect
+from rheobase.conversion.lowering import Refusal, refuse_unknown
+from rheobase.conversion.unwrap import copy_model
+
+__all__ = [
+    "CaptureError",
+    "Coverage",
+    "Refusal",
+    "capture",
+    "convert",
+    "copy_model",
+    "inspect",
+    "lower",
+    "prepare",
+    "refuse_unknown",
+]

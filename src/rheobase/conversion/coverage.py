@@ -1,0 +1,123 @@
+"""Coverage: what each call of a model becomes, before anything is converted."""
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from rheobase.conversion.capture import lower
+from rheobase.network import SYNAPTIC, count_multiplications
+
+
+@dataclass(frozen=True)
+class Line:
+    """One call of the model.
+
+    Attributes:
+        name: Where it is.
+        call: What is called there.
+        becomes: What it will be, or why it is refused.
+        neurons: How many neurons it gets, for one sample.
+        operations: Its multiplications, for one sample.
+        remedy: If it is refused, what to change.
+        line: The file and line of the model, where it is known.
+    """
+
+    name: str
+    call: str
+    becomes: str
+    neurons: int
+    operations: int
+    remedy: str
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Every call of a model, and whether the model can be converted as it is."""
+
+    lines: tuple[Line, ...]
+
+    @property
+    def refused(self) -> tuple[Line, ...]:
+        """The calls that cannot become spikes."""
+        return tuple(line for line in self.lines if line.remedy)
+
+    @property
+    def sites(self) -> tuple[Line, ...]:
+        """The calls that become neurons."""
+        return tuple(line for line in self.lines if line.neurons)
+
+    @property
+    def convertible(self) -> bool:
+        """Whether `convert` will take the model by any method; some methods take more."""
+        return bool(self.sites) and not self.refused
+
+    def __str__(self) -> str:
+        head = ("where", "call", "becomes", "neurons", "operations")
+        table = [head]
+        for line in self.lines:
+            becomes = f"REFUSED: {line.becomes}" if line.remedy else line.becomes
+            table.append((line.name, line.call, becomes, _amount(line.neurons), _amount(line.operations)))
+            if line.remedy:
+                table.append(("", "", f"-> {line.remedy}", "", ""))
+                if line.line:
+                    table.append(("", "", f"   at {line.line}", "", ""))
+        widths = [max(len(row[i]) for row in table) for i in range(len(head))]
+        rows = [
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in table
+        ]
+        return "\n".join([rows[0], "-" * len(rows[0]), *rows[1:], "", self._verdict()])
+
+    def _verdict(self) -> str:
+        neurons = sum(line.neurons for line in self.lines)
+        operations = sum(line.operations for line in self.lines)
+        if self.refused:
+            count = len(self.refused)
+            which = "1 call refuses" if count == 1 else f"{count} calls refuse"
+            return f"{which}: the model cannot be converted until this is changed."
+        if not self.sites:
+            return "No activation was found: there is nothing to turn into neurons."
+        sites = "1 site" if len(self.sites) == 1 else f"{len(self.sites)} sites"
+        return f"{sites}, {neurons:,} neurons, {operations:,} multiplications: converts."
+
+
+def inspect(model: nn.Module, example_input: Tensor, *, show: bool = True) -> Coverage:
+    """Say what every call of a model becomes when it is converted, and what refuses.
+
+    The model is not changed, and a refusal is a line of the result, not an error.
+
+    Args:
+        model: The network.
+        example_input: One batch of inputs.
+        show: Whether to print the table.
+
+    Raises:
+        TypeError: If there is no example: shapes are known from it.
+        CaptureError: If the model cannot be traced or cannot run on the example.
+    """
+    if not isinstance(example_input, Tensor):
+        raise TypeError(f"the example input must be one tensor, got {type(example_input).__name__}")
+    _, lowering = lower(model, example_input)
+    sites = {placed for placed, _, _ in lowering.sites.values()}
+    lines = []
+    for row in lowering.rows:
+        neurons = operations = 0
+        for node in row.nodes:
+            inputs, outputs = (
+                math.prod(n.meta.get("shape", ())[1:]) for n in (node.all_input_nodes[0], node)
+            )
+            operation = lowering.root.get_submodule(str(node.target))
+            if node in sites:
+                neurons += outputs
+            if isinstance(operation, SYNAPTIC):
+                operations += count_multiplications(operation, inputs, outputs)
+        lines.append(Line(row.name, row.call, row.becomes, neurons, operations, row.remedy, row.line))
+    coverage = Coverage(tuple(lines))
+    if show:
+        print(coverage)
+    return coverage
+
+
+def _amount(value: int) -> str:
+    return f"{value:,}" if value else ""

@@ -1,0 +1,391 @@
+"""Lowering: a traced graph rewritten, call by call, into one of operations.
+
+The rules say what each kind of call becomes. What has no rule is refused, with the reason and the change that
+would mend it; refusals are collected, so that one look names them all.
+"""
+
+import itertools
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.conversion.unwrap import has_hooks, is_torchs, layer_type
+from rheobase.network import Activation, Permute, Reshape, Scale, Slice
+
+Rule = Callable[..., Any]
+"""Takes a call and its arguments, gives the node or value that the call became."""
+
+
+class Refusal(Exception):  # noqa: N818 - it is not an error of ours but an answer
+    """A call that cannot become spikes, and what to do about it."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}: {remedy}")
+        self.reason, self.remedy = reason, remedy
+
+
+class NeedsExample(Refusal):
+    """A call whose meaning depends on shapes that only an example input can tell."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "pass an example input (example=…), so that shapes are known")
+
+
+@dataclass
+class Row:
+    """What became of one call of the model."""
+
+    name: str
+    call: str
+    becomes: str = ""
+    remedy: str = ""
+    refused: bool = False
+    line: str = ""
+    nodes: list[fx.Node] = field(default_factory=list)
+
+
+class Lowering:
+    """Rewrites a traced graph, call by call, into one of operations."""
+
+    def __init__(self, traced: fx.GraphModule, rules: Mapping[str, Rule], shapes_known: bool) -> None:
+        self.traced = traced
+        self.rules = rules
+        self.shapes_known = shapes_known
+        self.root = nn.Module()
+        self.graph = fx.Graph()
+        self.values: dict[fx.Node, Any] = {}
+        self.rows: list[Row] = []
+        self.sites: dict[fx.Node, tuple[fx.Node, float | None, bool]] = {}
+        self.max_pools: dict[fx.Node, nn.Module] = {}
+        self.dropouts: dict[fx.Node, nn.Module] = {}
+        self.left_out: nn.Module | None = None
+        self._owners: dict[fx.Node, fx.Node] = {}
+        self._wholes: dict[fx.Node, list[fx.Node]] = {}
+        called = [_plain(str(n.target)).split(".") for n in traced.graph.nodes if n.op == "call_module"]
+        self._folders = {".".join(parts[:end]) for parts in called for end in range(1, len(parts))}
+
+    def run(self) -> None:
+        """Lower every call; refusals are collected in `rows`, not raised."""
+        for node in self.traced.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node] = placed = self.graph.placeholder(node.name)
+                placed.meta.update(node.meta)
+            elif node.op == "get_attr":
+                self.values[node] = _attribute(self.traced, node.target)
+            elif node.op == "output":
+                self._output(node)
+            else:
+                self._call(node)
+
+    def _output(self, node: fx.Node) -> None:
+        value = self._resolve(node.args[0])
+        if not isinstance(value, fx.Node):
+            given = type(node.args[0]).__name__.removeprefix("immutable_")  # as torch.fx names lists, dicts
+            found = "not a tensor" if isinstance(node.args[0], fx.Node) else given
+            remedy = "wrap the model so that it returns the tensor of logits alone"
+            reason = "the model's output must be one tensor"
+            self.rows.append(Row("output", f"return {found}", reason, remedy, refused=True))
+        else:
+            self.graph.output(value)
+
+    def _call(self, node: fx.Node) -> None:
+        module = self.traced.get_submodule(str(node.target)) if node.op == "call_module" else None
+        row = Row(_name(node), _describe(node, module), line=node.meta.get("line", ""))
+        if self.shapes_known and "shape" not in node.meta and not _parts(node):
+            self.values[node] = node.meta.get("value")  # an int, a size …: known from the example
+            return
+        call = Call(self, node, row)
+        try:
+            self.values[node] = _apply(call, module)
+        except Refusal as refusal:
+            row.refused, row.becomes, row.remedy = True, refusal.reason, refusal.remedy
+            self.values[node] = self._stand_in(node)
+        if row.becomes:
+            self.rows.append(row)
+
+    def _stand_in(self, node: fx.Node) -> Any:
+        """Something of the right shape for a refused call, so that one run names everything that refuses."""
+        sources = _leaves([self.values[n] for n in node.all_input_nodes])
+        if sources and all(value is None for value in sources):
+            return None  # it is made of sizes that are not known, and is another one
+        source = next((v for v in sources if isinstance(v, fx.Node)), next(iter(self.graph.nodes)))
+
+        def place(shape: Any) -> fx.Node:
+            placed = self.add(_name(node), nn.Identity(), [source])
+            placed.meta.update({"shape": shape} if shape is not None else {})
+            return placed
+
+        parts = _parts(node)
+        return tuple(place(shape) for shape in parts) if parts else place(node.meta.get("shape"))
+
+    def _resolve(self, argument: Any) -> Any:
+        return fx.node.map_arg(argument, lambda n: self.values[n])
+
+    def add(self, name: str, module: nn.Module, inputs: Sequence[fx.Node]) -> fx.Node:
+        """Put an operation under a free name and call it."""
+        name = _plain(name)
+        free, number = name, 1
+        while not self._is_free(free):
+            number += 1
+            free = f"{name}_{number}"
+        parent, _, leaf = free.rpartition(".")
+        holder = self.root
+        for part in parent.split(".") if parent else ():
+            if not hasattr(holder, part):
+                holder.add_module(part, nn.Module())
+            holder = holder.get_submodule(part)
+        holder.add_module(leaf, module)
+        return self.graph.call_module(free, tuple(inputs))
+
+    def _is_free(self, path: str) -> bool:
+        """Whether no operation has this name, none is to lie below it, and it is no attribute of modules."""
+        holder: Any = self.root
+        for part in path.split("."):
+            holder = getattr(holder, part, None)
+        return holder is None and path not in self._folders
+
+    def share(self, node: fx.Node, owner: fx.Node) -> None:
+        """Note that a call of the model gave the memory of an earlier value, not a new one."""
+        self._owners[node] = self._owners.get(owner, owner)
+
+    def sharing(self, node: fx.Node) -> list[fx.Node]:
+        """The values of the model that lie where this one does: written over, all of them change."""
+        owner = self._owners.get(node, node)
+        return [owner, *(other for other, its in self._owners.items() if its is owner)]
+
+    def view(self, node: fx.Node, whole: fx.Node) -> None:
+        """Note that a call of the model gave another shape, order or part of an earlier value's memory."""
+        owner = self._owners.get(whole, whole)
+        self._wholes[node] = [owner, *self._wholes.get(owner, [])]
+
+    def overlapping(self, node: fx.Node) -> list[fx.Node]:
+        """The values that this one is a view of, and its views: written over, they change in part."""
+        owner = self._owners.get(node, node)
+        views = [view for view, wholes in self._wholes.items() if owner in wholes]
+        return [value for other in (*self._wholes.get(owner, ()), *views) for value in self.sharing(other)]
+
+
+@dataclass
+class Call:
+    """One call of the model, as its rule sees it."""
+
+    lowering: Lowering
+    node: fx.Node
+    row: Row
+
+    @property
+    def function(self) -> str:
+        """The name of the function or method that is called."""
+        target = self.node.target
+        return target if isinstance(target, str) else getattr(target, "__name__", "")
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the function writes its result over its first argument."""
+        name = self.function
+        return name in ("iadd", "isub", "imul", "itruediv") or (name[-1:] == "_" and name[:2] != "__")
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the result is the model's output and nothing else."""
+        return all(user.op == "output" for user in self.node.users)
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the result on the example input."""
+        return self.shape_of(self.node)
+
+    def shape_of(self, x: fx.Node) -> torch.Size:
+        """The shape of an input on the example input."""
+        self._expect_signals(x)
+        if not self.lowering.shapes_known:
+            raise NeedsExample(f"a shape that {self.row.call} depends on is not known")
+        return torch.Size(x.meta["shape"])
+
+    def emit(self, module: nn.Module, *inputs: fx.Node, becomes: str = "") -> fx.Node:
+        """Add an operation; the row says what the call became."""
+        self._expect_signals(*inputs)
+        node = self.lowering.add(self.row.name, module, self._apart(inputs))
+        if "shape" in self.node.meta:
+            node.meta["shape"] = self.node.meta["shape"]
+        self.row.nodes.append(node)
+        if isinstance(module, (Permute, Reshape, Slice)):
+            self.lowering.view(self.node, first_argument(self.node))
+        self.row.becomes = becomes or self.row.becomes or type(module).__name__
+        return node
+
+    def _apart(self, inputs: Sequence[fx.Node]) -> list[fx.Node]:
+        """The inputs, each signal once: one that is read again is read through a scale of one."""
+        found: list[fx.Node] = []
+        for x in inputs:
+            if x in found:
+                again = self.lowering.add(self.row.name, Scale(torch.ones(())), [x])
+                again.meta.update(x.meta)
+                x = again
+            found.append(x)
+        return found
+
+    def _expect_signals(self, *inputs: fx.Node) -> None:
+        for x in inputs:
+            if not isinstance(x, fx.Node):
+                raise Refusal(
+                    f"{self.row.call} works on a constant ({type(x).__name__}) as if it were a signal",
+                    "compute it from the input, or add or multiply it as one number for each channel",
+                )
+
+    def site(self, x: fx.Node, activation: nn.Module, bound: float | None, inplace: bool) -> fx.Node:
+        """Add a site."""
+        spikes = self.emit(activation, x, becomes="site" if bound is None else f"site, bound {bound:g}")
+        self.lowering.sites[self.node] = (spikes, bound, inplace)
+        self.overwrite(inplace, spikes)
+        return spikes
+
+    def overwrite(self, inplace: bool, result: fx.Node) -> None:
+        """After an in-place call, whoever reads its input later reads the result."""
+        first = first_argument(self.node)
+        if inplace and isinstance(first, fx.Node):
+            self._expect_unread(self.lowering.overlapping(first))
+            self.lowering.values.update(dict.fromkeys(self.lowering.sharing(first), result))
+            self.lowering.share(self.node, first)
+
+    def _expect_unread(self, values: list[fx.Node]) -> None:
+        later = set(itertools.dropwhile(lambda n: n is not self.node, self.lowering.traced.graph.nodes))
+        readers = {user for value in values for user in value.users} & later - {self.node}
+        if any(reader.target not in ("size", "dim", getattr) for reader in readers):
+            raise Refusal("it writes over a view of what is read later", "use the form that is not in-place")
+
+    def drop(self, x: fx.Node, why: str) -> fx.Node:
+        """The call has no effect in the converted network."""
+        self.row.becomes = why
+        first = first_argument(self.node)
+        if isinstance(first, fx.Node) and self.function != "clone":
+            self.lowering.share(self.node, first)
+        return x
+
+
+def _apply(call: Call, module: nn.Module | None) -> Any:
+    rules = call.lowering.rules
+    args = call.lowering._resolve(call.node.args)
+    kwargs = call.lowering._resolve(call.node.kwargs)
+    unknown = any(call.lowering.values[n] is None for n in call.node.all_input_nodes)
+    if unknown and not call.lowering.shapes_known and call.function not in ("view", "reshape", "getitem"):
+        raise NeedsExample(f"a size that {call.row.call} reads is not known")
+    kinds = {type(v) for v in _leaves((args, kwargs))}
+    fixed = fx.Node not in kinds and any(issubclass(kind, Tensor) for kind in kinds)
+    if module is None and fixed and not unknown and not call.in_place:  # it reads tensors of the model alone
+        call.row.becomes = "constant"
+        return _evaluate(call.node, args, kwargs)
+    handler = rules.get(call.function, rules["anything else"]) if module is None else _rule_of(module, rules)
+    kwargs = {{"input": "x", "self": "x", "tensors": "x"}.get(k, k): v for k, v in kwargs.items()}
+    try:
+        return handler(call, *args, **kwargs, **({} if module is None else {"module": module}))
+    except TypeError as error:
+        raise Refusal(
+            f"{call.row.call} is called in a way that is not understood ({error})",
+            "call it without that argument, or in a plainer way",
+        ) from None
+
+
+def _rule_of(module: nn.Module, rules: Mapping[str, Rule]) -> Rule:
+    if has_hooks(module):
+        raise Refusal(
+            "it has a forward hook, which may change what it computes",
+            "remove the hook, by .remove() of what register_forward_hook gave",
+        )
+    if isinstance(module, Activation):
+        return rules.get(type(module).__name__, rules["Activation"])
+    kind = layer_type(module)
+    return rules.get(kind.__name__ if is_torchs(kind) else "", rules["anything else"])
+
+
+def _evaluate(node: fx.Node, args: Any, kwargs: Any) -> Any:
+    with torch.no_grad():
+        if isinstance(node.target, str):
+            return getattr(args[0], node.target)(*args[1:], **kwargs)
+        return node.target(*args, **kwargs)
+
+
+def _parts(node: fx.Node) -> list[Any]:
+    """The shapes of what a call gave, where it gave several values and tensors are among them."""
+    given = [tuple(v.shape) if isinstance(v, Tensor) else None for v in _leaves(node.meta.get("value"))]
+    return node.meta.get("tensors") or (given if any(shape is not None for shape in given) else [])
+
+
+def _leaves(values: Any) -> list[Any]:
+    found: list[Any] = []
+    fx.node.map_aggregate(values, found.append)
+    return found
+
+
+def refuse_unknown(name: str) -> Refusal:
+    """Why a call without a rule is refused, and what to do about it."""
+    for words, reason, remedy in _REMEDIES:
+        if any(word in name.lower() for word in words):
+            return Refusal(f"{name} {reason}", remedy)
+    return Refusal(
+        f"{name} has no spiking form here",
+        "express it by convolution, linear, pooling, add, concat or reshape, or move it outside the model",
+    )
+
+
+_REMEDIES = [
+    (
+        ("attention", "transformer", "bmm", "matmul", "einsum", "scaled_dot"),
+        "multiplies two signals as matrices",
+        "convert the convolutional part alone, or replace attention",
+    ),
+    (("lstm", "gru", "rnn"), "is recurrent", "convert the feed-forward part alone"),
+    (
+        ("layernorm", "layer_norm", "groupnorm", "group_norm", "instancenorm", "instance_norm"),
+        "normalises by the sample's own statistics, which spikes cannot fold",
+        "use BatchNorm instead and train again",
+    ),
+    (
+        ("softmax", "softmin"),
+        "is a nonlinearity inside the network",
+        "remove it, or keep it as the last call only",
+    ),
+    (
+        ("elu", "silu", "swish", "mish", "sigmoid", "tanh", "softplus", "glu"),
+        "is not a ReLU",
+        "replace it by nn.ReLU and train or fine-tune the network again",
+    ),
+]
+
+
+def _attribute(module: nn.Module, path: Any) -> Any:
+    value = operator.attrgetter(str(path))(module)
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _name(node: fx.Node) -> str:
+    if node.op == "call_module":
+        return str(node.target)
+    stack = node.meta.get("nn_module_stack") or {}
+    scope = [path for path, _ in stack.values()][-1] if stack else ""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.name)
+    return f"{scope}.{name}" if scope else str(name)
+
+
+def first_argument(node: fx.Node) -> Any:
+    """What a call reads first, whether given by place or by name."""
+    return node.args[0] if node.args else node.kwargs.get("input")
+
+
+def _plain(name: str) -> str:
+    """A name as files of networks can hold it: letters, digits, hyphens, underscores and points."""
+    return re.sub(r"[^\w.-]", "_", name)
+
+
+def _describe(node: fx.Node, module: nn.Module | None) -> str:
+    if module is not None:
+        kind = type(module)
+        return f"nn.{kind.__name__}" if kind.__module__.startswith("torch.nn") else kind.__name__
+    if isinstance(node.target, str):
+        return f"x.{node.target}()"
+    return f"{getattr(node.target, '__name__', node.target)}()"

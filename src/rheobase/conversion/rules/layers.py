@@ -1,0 +1,190 @@
+"""Rules for layers: weights, normalisation, pooling, resizing."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.conversion.lowering import Call, Refusal, Rule, refuse_unknown
+from rheobase.conversion.rules.registry import RULES, rule
+from rheobase.conversion.unwrap import plain_layer
+from rheobase.network import POOLING, RESIZING, SYNAPTIC, MaxPool, Scale
+
+
+def _weighted(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
+    return call.emit(plain_layer(module), x, becomes="weights")
+
+
+for _type in SYNAPTIC:
+    RULES[_type.__name__] = _weighted
+
+
+@rule("linear")
+def _linear(call: Call, x: fx.Node, weight: Any, bias: Any = None) -> fx.Node:
+    _expect_weights(weight, bias)
+    return _with_weights(call, x, weight, bias, nn.Linear, weight.shape[1], weight.shape[0])
+
+
+@rule("matmul")
+def _matmul(call: Call, x: Any, other: Any) -> fx.Node:
+    if not isinstance(x, fx.Node) or not isinstance(other, Tensor) or other.dim() != 2:
+        raise refuse_unknown("matmul")
+    return _linear(call, x, other.T)
+
+
+def _convolve(module_type: Any) -> Rule:
+    def lower(
+        call: Call,
+        x: fx.Node,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> fx.Node:
+        _expect_weights(weight, bias)
+        sizes = weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:])
+        return _with_weights(call, x, weight, bias, module_type, *sizes, stride, padding, dilation, groups)
+
+    return lower
+
+
+def _convolve_transposed(module_type: Any) -> Rule:
+    def lower(
+        call: Call,
+        x: fx.Node,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> fx.Node:
+        _expect_weights(weight, bias)
+        sizes = weight.shape[0], weight.shape[1] * groups, tuple(weight.shape[2:])
+        rest = {"output_padding": output_padding, "groups": groups, "dilation": dilation}
+        return _with_weights(call, x, weight, bias, module_type, *sizes, stride, padding, **rest)
+
+    return lower
+
+
+for _d in (1, 2, 3):
+    RULES[f"conv{_d}d"] = _convolve(getattr(nn, f"Conv{_d}d"))
+    RULES[f"conv_transpose{_d}d"] = _convolve_transposed(getattr(nn, f"ConvTranspose{_d}d"))
+
+
+def _expect_weights(weight: Any, bias: Any) -> None:
+    if not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
+        raise Refusal(
+            "its weights depend on the input, and synapses are fixed", "use weights that the model holds"
+        )
+
+
+def _with_weights(
+    call: Call, x: fx.Node, weight: Tensor, bias: Tensor | None, module_type: Any, *args: Any, **kwargs: Any
+) -> fx.Node:
+    """Emit a layer of torch's with given weights."""
+    like = {"device": weight.device, "dtype": weight.dtype}
+    layer = nn.utils.skip_init(  # type: ignore[no-untyped-call]
+        module_type, *args, bias=bias is not None, **kwargs, **like
+    )
+    layer.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    return call.emit(layer, x, becomes="weights")
+
+
+@rule("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
+def _batch_norm(call: Call, x: fx.Node, module: nn.BatchNorm2d) -> fx.Node:
+    if module.running_mean is None or module.running_var is None:
+        raise Refusal(
+            "this BatchNorm keeps no running statistics, so it has no fixed scale",
+            "train with track_running_stats=True",
+        )
+    scale = torch.rsqrt(module.running_var.double() + module.eps)
+    if module.weight is not None:
+        scale = scale * module.weight.double()
+    shift = -module.running_mean.double() * scale
+    if module.bias is not None:
+        shift = shift + module.bias.double()
+    node = call.emit(Scale(scale.detach(), shift.detach()), x, becomes="scale and shift")
+    # A signal whose shape no example has shown has as many dimensions as these take.
+    if isinstance(module, nn.BatchNorm2d | nn.BatchNorm3d):
+        node.meta["dims"] = 4 if isinstance(module, nn.BatchNorm2d) else 5
+    return node
+
+
+# Pooling
+
+
+@rule("MaxPool1d", "MaxPool2d", "MaxPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d")
+def _max_pool_module(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
+    if getattr(module, "return_indices", False):
+        raise Refusal("max-pooling that returns indices has no spiking form", "set return_indices=False")
+    call.lowering.max_pools[call.node] = module
+    return call.emit(MaxPool(plain_layer(module)), x, becomes="accumulated maximum")
+
+
+def _max_pool(module_type: Any) -> Rule:
+    def lower(
+        call: Call,
+        x: fx.Node,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> fx.Node:
+        stride = stride or None  # an empty tuple means the same as None
+        return _max_pool_module(
+            call, x, module_type(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
+        )
+
+    return lower
+
+
+def _adaptive_max_pool(module_type: Any) -> Rule:
+    def lower(call: Call, x: fx.Node, output_size: Any, return_indices: bool = False) -> fx.Node:
+        return _max_pool_module(call, x, module_type(output_size, return_indices))
+
+    return lower
+
+
+def _average_pool(module_type: Any) -> Rule:
+    def lower(call: Call, x: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:
+        return call.emit(module_type(*args, **kwargs), x, becomes="average")
+
+    return lower
+
+
+for _d in (1, 2, 3):
+    RULES[f"max_pool{_d}d"] = _max_pool(getattr(nn, f"MaxPool{_d}d"))
+    RULES[f"adaptive_max_pool{_d}d"] = _adaptive_max_pool(getattr(nn, f"AdaptiveMaxPool{_d}d"))
+    RULES[f"avg_pool{_d}d"] = _average_pool(getattr(nn, f"AvgPool{_d}d"))
+    RULES[f"adaptive_avg_pool{_d}d"] = _average_pool(getattr(nn, f"AdaptiveAvgPool{_d}d"))
+
+
+def _kept(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
+    return call.emit(plain_layer(module), x, becomes="average" if isinstance(module, POOLING) else "resize")
+
+
+for _type in (*POOLING, *RESIZING):
+    RULES[_type.__name__] = _kept
+
+
+@rule("interpolate")
+def _interpolate(
+    call: Call,
+    x: fx.Node,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> fx.Node:
+    if antialias:
+        raise Refusal("antialias has no rule", "interpolate with antialias=False")
+    resize = nn.Upsample(size, scale_factor, mode, align_corners, recompute_scale_factor)
+    return call.emit(resize, x, becomes="resize")

@@ -1,0 +1,84 @@
+"""Rules for what does nothing in a converted network, and for what has no place in one."""
+
+from typing import Any, NoReturn
+
+import torch
+from torch import fx, nn
+
+from rheobase import methods
+from rheobase.conversion.lowering import Call, Refusal, refuse_unknown
+from rheobase.conversion.rules.registry import rule
+from rheobase.conversion.rules.sites import HANDLED
+from rheobase.conversion.unwrap import is_torchs, layer_type
+
+
+@rule("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout")
+def _dropout_module(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
+    return call.drop(x, "removed: for training only")
+
+
+@rule("dropout", "dropout1d", "dropout2d", "dropout3d")
+def _dropout(call: Call, x: fx.Node, p: float = 0.5, training: bool = True, inplace: bool = False) -> fx.Node:
+    if training:
+        raise Refusal(
+            "dropout with training=True drops values in evaluation too", "pass training=self.training"
+        )
+    call.lowering.dropouts[call.node] = getattr(nn, call.function.capitalize())(p)
+    return call.drop(x, "removed: for training only")
+
+
+@rule("StochasticDepth", "stochastic_depth")
+def _stochastic_depth(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
+    return call.drop(x, "removed: for training only")
+
+
+@rule("Identity", "contiguous", "detach", "clone", "float", "to")
+def _identity(call: Call, x: fx.Node, *args: Any, module: nn.Module | None = None, **kwargs: Any) -> fx.Node:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.dtype) and not value.is_floating_point:
+            raise Refusal(f"a change to {value} rounds the signal", "keep signals in floating point")
+    return call.drop(x, "removed: changes nothing")
+
+
+@rule("_assert")
+def _assertion(call: Call, *_: Any, **__: Any) -> None:
+    call.row.becomes = "removed: a check"
+
+
+@rule("Sigmoid", "sigmoid", "Tanh", "tanh")
+def _squashing(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) -> None:
+    if call.is_last:
+        raise Refusal(
+            f"{_name(call, module)} is not a ReLU",
+            "leave it out of the model, and apply it to the read-out if needed",
+        )
+    _refuse(call, module=module)
+
+
+@rule("Softmax", "LogSoftmax", "softmax", "log_softmax")
+def _softmax(call: Call, x: fx.Node, dim: Any = None, module: nn.Module | None = None, **_: Any) -> fx.Node:
+    if not call.is_last:
+        raise Refusal(
+            "softmax is a nonlinearity inside the network", "remove it, or keep it as the last call"
+        )
+    kind = nn.LogSoftmax if "log" in call.row.call.lower() else nn.Softmax
+    call.lowering.left_out = module or kind(dim)
+    return call.drop(x, "removed: the read-out gives logits, in the same order")
+
+
+@rule("anything else")
+def _refuse(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) -> NoReturn:
+    """Where a method has a neuron for it, that one is named."""
+    name = _name(call, module)
+    refusal = refuse_unknown(name)
+    every = {method: methods.find(method).handles for method in methods.names()}
+    found = [method for method, handles in every.items() if any(name in HANDLED[h] for h in handles)]
+    remedy = f"convert by {' or '.join(found)}, which has a neuron for it; or {refusal.remedy}"
+    raise Refusal(refusal.reason, remedy) if found else refusal
+
+
+def _name(call: Call, module: nn.Module | None) -> str:
+    if module is None:
+        return call.function
+    kind = layer_type(module)
+    return kind.__name__ if is_torchs(kind) else f"{kind.__module__}.{kind.__name__}"

@@ -1,0 +1,108 @@
+"""Rules for what becomes neurons: ReLU in all its forms, and what some methods have neurons for."""
+
+import copy
+from typing import Any
+
+from torch import Tensor, fx, nn
+
+from rheobase.conversion.lowering import Call, Refusal, Rule
+from rheobase.conversion.rules.registry import rule
+from rheobase.network import Activation, Rectifier, Smooth
+
+
+@rule("ReLU")
+def _relu_module(call: Call, x: fx.Node, module: nn.ReLU) -> fx.Node:
+    return call.site(x, Rectifier(), None, module.inplace)
+
+
+@rule("ReLU6", "Hardtanh")
+def _hardtanh_module(call: Call, x: fx.Node, module: nn.Hardtanh) -> fx.Node:
+    return _hardtanh(call, x, module.min_val, module.max_val, module.inplace)
+
+
+@rule("Threshold")
+def _threshold_module(call: Call, x: fx.Node, module: nn.Threshold) -> fx.Node:
+    return _threshold(call, x, module.threshold, module.value, module.inplace)
+
+
+@rule("Activation")
+def _activation_module(call: Call, x: fx.Node, module: Activation) -> fx.Node:
+    return call.site(x, copy.deepcopy(module), module.bound, False)
+
+
+@rule("RateNorm")
+def _rate_norm(call: Call, x: fx.Node, module: Activation) -> fx.Node:
+    raise Refusal(
+        "a rate norm layer divides by its threshold, which only rnl makes a neuron of",
+        "convert by rnl, or train the plain network for another method",
+    )
+
+
+@rule("relu", "relu_")
+def _relu(call: Call, x: fx.Node, inplace: bool = False) -> fx.Node:
+    return call.site(x, Rectifier(), None, inplace or call.in_place)
+
+
+@rule("relu6")
+def _relu6(call: Call, x: fx.Node, inplace: bool = False) -> fx.Node:
+    return call.site(x, Rectifier(6.0), 6.0, inplace)
+
+
+@rule("hardtanh", "hardtanh_")
+def _hardtanh(
+    call: Call, x: fx.Node, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> fx.Node:
+    return _clamp(call, x, min_val, max_val, inplace)
+
+
+@rule("threshold", "threshold_", "_threshold")  # as F.threshold calls itself
+def _threshold(call: Call, x: fx.Node, threshold: float, value: float, inplace: bool = False) -> fx.Node:
+    if threshold != 0 or value != 0:
+        raise Refusal(
+            f"a threshold at {threshold} with value {value} is not a ReLU", "use nn.ReLU and train again"
+        )
+    return call.site(x, Rectifier(), None, inplace or call.in_place)
+
+
+@rule("clamp", "clip", "clamp_", "clip_", "clamp_min", "clamp_min_")
+def _clamp(call: Call, x: fx.Node, min: Any = None, max: Any = None, inplace: bool = False) -> fx.Node:
+    low, high = _number(min), _number(max)
+    if low != 0 or (high is not None and high <= 0):
+        raise Refusal(
+            f"a clamp to [{'-inf' if low is None else low}, {'inf' if high is None else high}] is not a ReLU",
+            "a spiking neuron stands for clamp(min=0) or clamp(min=0, max=c) with c > 0",
+        )
+    return call.site(x, Rectifier(high), high, inplace or call.in_place)
+
+
+def _smooth(name: str) -> dict[str, Rule]:
+    """The rules that make a site of a nonlinearity other than ReLU."""
+
+    def lower(call: Call, x: fx.Node, module: nn.Module | None = None, inplace: bool = False) -> fx.Node:
+        inplace = inplace or call.in_place or getattr(module, "inplace", False)
+        return call.site(x, Smooth(name), Smooth(name).bound, inplace)
+
+    module_name = {"silu": "SiLU"}.get(name, name.capitalize())
+    return {name: lower, f"{name}_": lower, module_name: lower}
+
+
+def _lower_gelu(call: Call, x: fx.Node, module: nn.GELU | None = None, approximate: str = "none") -> fx.Node:
+    approximate = approximate if module is None else module.approximate
+    return call.site(x, Smooth("gelu-tanh" if approximate == "tanh" else "gelu"), None, False)
+
+
+HANDLED: dict[str, dict[str, Rule]] = {
+    "silu": _smooth("silu"),
+    "sigmoid": _smooth("sigmoid"),
+    "gelu": {"gelu": _lower_gelu, "GELU": _lower_gelu},
+    "rate-norm": {"RateNorm": _activation_module},
+}
+"""Nonlinearities that become sites only where a method has a neuron for them."""
+
+
+def _number(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, (int, float)) or (isinstance(value, Tensor) and value.numel() == 1):
+        return float(value)
+    raise Refusal("a clamp between tensors is not a ReLU", "clamp to numbers")

@@ -1,0 +1,61 @@
+"""Search, on calibration data, for where the membranes of each site start."""
+
+import torch
+
+from rheobase.io import display
+from rheobase.methods import Conversion, ExactSum, activations, currents, mean_output, unit_of
+from rheobase.network import Constant, Searched, Zero
+from rheobase.simulation import simulate
+
+
+def search_starts(search: Searched, conversion: Conversion) -> None:
+    """Give every neuron of a conversion the constant start that a search finds for its site."""
+    snn = conversion.snn
+    for neuron in snn.neurons.values():
+        if neuron.window not in (None, search.steps):
+            raise ValueError(
+                f"starts are searched for runs of {search.steps} steps, and this network's neurons fire "
+                f"after all {neuron.window} of theirs: search with steps={neuron.window}"
+            )
+        neuron.initial = neuron.initial.restart(Zero())
+    rate = _count_disagreements if search.objective == "agreement" else _measure_errors
+    with display("searching starts", len(snn.sites)) as bar:
+        for site in snn.sites:
+            faults = rate(search, conversion, site)
+            best = min(zip(faults, search.grid, strict=True))[1]
+            neuron = snn.neuron(site)
+            neuron.initial = neuron.initial.restart(Constant(best))
+            bar.advance()
+
+
+def _measure_errors(search: Searched, conversion: Conversion, site: str) -> list[float]:
+    """The error of a site's mean output for each start of the grid."""
+    snn, neuron = conversion.snn, conversion.snn.neuron(site)
+    number, power = snn.sites.index(site), 2 if search.objective == "squared" else 1
+    unit = unit_of(neuron)
+    errors = [ExactSum(unit**power) for _ in search.grid]
+    for excerpt in currents(snn, site, conversion.calibration(), search.steps):
+        a = activations(conversion.ann, excerpt.inputs, [site])[site]
+        for fraction, error in zip(search.grid, errors, strict=True):
+            neuron.initial = neuron.initial.restart(Constant(fraction))
+            membrane = neuron.start(a.shape, number, excerpt.first_sample)
+            with torch.inference_mode():
+                output = mean_output(neuron, excerpt.current, membrane, search.steps)
+            error.add((output - a).abs() ** power, range(a.dim()))
+    return [error.value.item() for error in errors]
+
+
+def _count_disagreements(search: Searched, conversion: Conversion, site: str) -> list[float]:
+    """For how many inputs the spiking network decides otherwise, for each start of the grid."""
+    neuron, counts = conversion.snn.neuron(site), []
+    for fraction in search.grid:
+        neuron.initial = neuron.initial.restart(Constant(fraction))
+        count = first = 0
+        for x in conversion.calibration():
+            run = simulate(conversion.snn, x, search.steps, at=[search.steps], first_sample=first)
+            with torch.no_grad():
+                expected = conversion.ann.module(x).argmax(-1)
+            count += int((run.logits[0].argmax(-1) != expected).sum())
+            first += len(x)
+        counts.append(float(count))
+    return counts

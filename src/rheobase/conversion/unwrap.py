@@ -1,0 +1,87 @@
+"""What users and torch put around a model and its layers, taken off again on a copy.
+
+A compiled or parallel model is the one inside. A layer under weight norm, spectral norm, pruning or another
+parametrisation computes its weight anew at every call; here it becomes the plain layer with the weight of
+now. A class that inherits all it does from one of torch's is that one.
+"""
+
+import copy
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+_WEIGHT_HOOKS = (BasePruningMethod, SpectralNorm, WeightNorm)
+_HARMLESS = {
+    "__init__",
+    "__doc__",
+    "__module__",
+    "__annotations__",
+    "__firstlineno__",
+    "__static_attributes__",
+}
+
+
+def copy_model(model: nn.Module) -> nn.Module:
+    """A copy of the model inside whatever wraps it, in evaluation mode."""
+    model = _inside(model)
+    # Weights that a hook has computed belong to a graph of gradients, and those refuse to be copied.
+    computed = [
+        v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor) and not v.is_leaf
+    ]
+    memo: dict[int, Any] = {id(value): value.detach().clone() for value in computed}
+    copied = copy.deepcopy(model, memo).eval()
+    for parent in list(copied.modules()):
+        for name, child in parent.named_children():
+            parent.add_module(name, _inside(child))
+    return copied
+
+
+def _inside(model: nn.Module) -> nn.Module:
+    """The model that `torch.compile` or a parallel wrapper was given."""
+    while (
+        isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel))
+        or "_orig_mod" in model._modules
+    ):
+        model = model.get_submodule("_orig_mod" if "_orig_mod" in model._modules else "module")
+    return model
+
+
+def layer_type(module: nn.Module) -> type[nn.Module]:
+    """The class that says what a layer computes: where its own adds nothing, the one it inherits from."""
+    kind = type(module)
+    if parametrize.is_parametrized(module):
+        kind = kind.__bases__[0]  # torch makes a class for each parametrised module
+    while not is_torchs(kind) and vars(kind).keys() <= _HARMLESS and is_torchs(kind.__bases__[0]):
+        kind = kind.__bases__[0]
+    return kind
+
+
+def is_torchs(kind: type[nn.Module]) -> bool:
+    """Whether a class is one of torch's own layers."""
+    return kind.__module__.startswith("torch.nn.modules.")
+
+
+def plain_layer(layer: nn.Module) -> nn.Module:
+    """A copy of a layer that is one of torch's, with the weights it computes now."""
+    plain = copy.deepcopy(layer)
+    for key, hook in list(plain._forward_pre_hooks.items()):
+        if isinstance(hook, _WEIGHT_HOOKS):
+            hook.remove(plain)
+            del plain._forward_pre_hooks[key]
+    kind, parametrised = layer_type(plain), plain._modules.pop("parametrizations", None)
+    plain.__class__ = kind
+    if parametrised is not None:
+        # Not by torch's own remover: that would take the weight from the class, and so from the layer given.
+        for name, _ in parametrised.named_children():
+            plain.register_parameter(name, nn.Parameter(getattr(layer, name).detach().clone()))
+    return plain
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a call of a layer does more than the layer."""
+    before = [hook for hook in module._forward_pre_hooks.values() if not isinstance(hook, _WEIGHT_HOOKS)]
+    return bool(before or module._forward_hooks)

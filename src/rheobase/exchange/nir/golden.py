@@ -1,0 +1,128 @@
+"""Golden spikes: what a network does on given inputs, in a file beside its NIR file."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rheobase.exchange.nir.canonical import NirError
+from rheobase.exchange.nir.files import read_file
+from rheobase.network import SNN
+from rheobase.simulation import simulate
+
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A recorded run.
+
+    Attributes:
+        inputs: (samples, steps, ...): what the network was shown at each step.
+        spikes: For each site (samples, steps, ...).
+        starts: For each site the potentials before the first step, (...).
+    """
+
+    inputs: Tensor
+    spikes: dict[str, Tensor]
+    starts: dict[str, Tensor]
+
+    @property
+    def steps(self) -> int:
+        """How many steps were recorded."""
+        return self.inputs.shape[1]
+
+    @property
+    def digest(self) -> str:
+        """By which a NIR file knows its golden file."""
+        total = hashlib.sha256(self.inputs.contiguous().numpy().tobytes())
+        for site in sorted(self.spikes):
+            total.update(site.encode())
+            total.update(np.packbits(self.spikes[site].numpy()).tobytes())
+        return total.hexdigest()
+
+
+def record(snn: SNN, inputs: Tensor, steps: int, names: dict[str, str]) -> Golden:
+    """Run a network and keep every spike, under its sites' names in the NIR file."""
+    coded = snn.coding.encode(inputs, 0, steps, 0)
+    if snn.coding.constant:
+        coded = coded.expand(steps, *coded.shape)
+    spikes = run(snn, inputs, steps)
+    starts = {
+        names[site]: snn.neuron(site).start(torch.Size((1, *s.shape[2:])), 0, 0)[0]
+        for site, s in spikes.items()
+    }
+    return Golden(coded.transpose(0, 1), {names[site]: s for site, s in spikes.items()}, starts)
+
+
+def run(snn: SNN, inputs: Tensor, steps: int) -> dict[str, Tensor]:
+    """Every spike of a run, by site: (samples, steps, ...)."""
+    parts: dict[str, list[list[Tensor]]] = {site: [] for site in snn.sites}
+
+    def keep(site: str, signal: Tensor, before: int) -> None:
+        if before == 0:  # other samples
+            parts[site].append([])
+        parts[site][-1].append(signal.bool())
+
+    for first in range(0, len(inputs), _BATCH):
+        simulate(snn, inputs[first : first + _BATCH], steps, at=[steps], first_sample=first, probe=keep)
+    return {
+        site: torch.cat([torch.cat(chunks).transpose(0, 1) for chunks in samples])
+        for site, samples in parts.items()
+    }
+
+
+def golden_path(path: Path) -> Path:
+    """Where the golden spikes of a NIR file lie."""
+    return path.with_name(f"{path.stem}.golden{path.suffix}")
+
+
+def to_data(golden: Golden) -> Any:
+    """A golden run as NIR's data."""
+    import nir
+
+    def gridded(values: Tensor) -> Any:
+        return nir.TimeGriddedData(np.ascontiguousarray(values.flatten(2).numpy()), dt=1.0)
+
+    nodes = {"input": nir.NIRNodeData({"input": gridded(golden.inputs)})}
+    for site, spikes in golden.spikes.items():
+        start = golden.starts[site].flatten()[None, None]
+        nodes[site] = nir.NIRNodeData({"spikes": gridded(spikes), "v": gridded(start)})
+    return nir.NIRGraphData(nodes)
+
+
+def read_golden(path: Path, shapes: dict[str, tuple[int, ...]]) -> Golden:
+    """The golden run of a NIR file; `shapes` has the input's and every site's.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        NirError: If it does not belong to the graph.
+    """
+    import nir
+
+    place = golden_path(path)
+    if not place.is_file():
+        raise FileNotFoundError(
+            f"there is no {place}: export with golden=inputs to have spikes to compare with"
+        )
+    found = read_file(place, lambda place: nir.read_data(str(place)).nodes)
+    if found.keys() != shapes.keys():
+        raise NirError(f"{place} has spikes of {sorted(found)}, the graph {sorted(shapes)}")
+
+    def values(name: str, kind: str) -> Tensor:
+        data = torch.as_tensor(found[name].observables[kind].data)
+        return data.reshape(*data.shape[:2], *shapes[name])
+
+    sites = [name for name in shapes if name != "input"]
+    try:
+        return Golden(
+            values("input", "input"),
+            {site: values(site, "spikes") for site in sites},
+            {site: values(site, "v")[0, 0] for site in sites},
+        )
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise NirError(f"{place} has no golden run of this graph: {str(error)[:200]}") from error

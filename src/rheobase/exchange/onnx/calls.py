@@ -1,0 +1,141 @@
+"""What an operator sees while a network is built: values, the module as it grows, and one node's call."""
+
+import keyword
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.conversion import Refusal
+from rheobase.exchange.onnx.reading import Source, to_tensor
+from rheobase.network import RESERVED
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A value that depends on the input: its place in the graph, its value for no samples, and its shape."""
+
+    node: fx.Node
+    empty: Tensor
+    shape: tuple[int, ...]
+
+
+Value = Signal | Tensor | None
+
+
+class Builder:
+    """The torch module as it grows."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.root = nn.Module()
+        self.graph = fx.Graph()
+        self.values: dict[str, Value] = dict(source.constants)
+        empty = torch.empty((0, *source.shape[1:]), dtype=source.dtype)
+        place = self.graph.placeholder(_identifier(source.input))
+        self.values[source.input] = Signal(place, empty, source.shape)
+
+    def add(self, name: str, module: nn.Module, signals: tuple[Signal, ...]) -> Signal:
+        """Put a module under a free name and call it."""
+        # One precision throughout, as casts of the signal are passed over.
+        module.eval().to(self.source.dtype)
+        for tensor in [*module.parameters(), *module.buffers()]:
+            if tensor.is_floating_point() and not tensor.isfinite().all():
+                raise Refusal(
+                    "its weights hold NaN or infinite values", "train the network again or take another file"
+                )
+        free, number = _identifier(name), 1
+        while hasattr(self.root, free) or free in RESERVED or keyword.iskeyword(free):
+            number += 1
+            free = f"{_identifier(name)}_{number}"
+        with torch.no_grad():
+            empty = module(*(signal.empty for signal in signals))
+        if not empty.dim() or empty.shape[0]:
+            raise Refusal("its result does not have the batch first", "keep dimension 0, the batch, as it is")
+        self.root.add_module(free, module)
+        place = self.graph.call_module(free, tuple(signal.node for signal in signals))
+        return Signal(place, empty, (self.source.shape[0], *empty.shape[1:]))
+
+    def finish(self) -> fx.GraphModule:
+        """The module, once all nodes are in."""
+        output = self.values.get(self.source.output)
+        if not isinstance(output, Signal):
+            raise ValueError(
+                f"the output {self.source.output!r} does not depend on the input: export the file again"
+            )
+        self.graph.output(output.node)
+        return fx.GraphModule(self.root, self.graph, "OnnxNetwork").eval()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One node, as its operator sees it."""
+
+    builder: Builder
+    node: onnx.NodeProto
+    name: str
+    inputs: list[Value]
+
+    @property
+    def opset(self) -> int:
+        """Version of the standard operators."""
+        return self.builder.source.opset
+
+    @property
+    def signals(self) -> list[Signal]:
+        """Those inputs that are signals."""
+        return [value for value in self.inputs if isinstance(value, Signal)]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the inputs."""
+        return [tuple(value.shape) for value in self.inputs if value is not None]
+
+    @property
+    def x(self) -> Signal:
+        """The first input, a signal."""
+        value = self.inputs[0]
+        if not isinstance(value, Signal):
+            raise Refusal("its first input is a constant", "write the model so that the signal comes first")
+        return value
+
+    def emit(self, module: nn.Module, *signals: Signal) -> Signal:
+        """Call a module, on the first input if nothing else is said."""
+        return self.builder.add(self.name, module, signals or (self.x,))
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute of the node."""
+        for found in self.node.attribute:
+            if found.name == name:
+                value = onnx.helper.get_attribute_value(found)
+                if isinstance(value, onnx.TensorProto):
+                    return to_tensor(value)
+                return value.decode() if isinstance(value, bytes) else value
+        return default
+
+    def constant(self, index: int, what: str) -> Tensor | None:
+        """An input that must be a constant, or None where it is left out."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if isinstance(value, Signal):
+            raise Refusal(f"its {what} is not a constant", "export the model with fixed weights and sizes")
+        return value
+
+    def weight(self, index: int, what: str) -> Tensor:
+        """An input that must be there, and a constant."""
+        value = self.constant(index, what)
+        if value is None:
+            raise Refusal(f"its {what} is missing", "the file is damaged: export it again")
+        return value
+
+    def numbers(self, name: str, index: int) -> Any:
+        """A setting that older files give as an attribute and newer ones as a constant input, if at all."""
+        value = self.constant(index, name)
+        return self.attribute(name) if value is None else value.tolist()
+
+
+def _identifier(name: str) -> str:
+    plain = re.sub(r"\W+", "_", name).strip("_") or "node"
+    return f"node_{plain}" if plain[0].isdigit() else plain

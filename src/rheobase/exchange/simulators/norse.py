@@ -1,0 +1,47 @@
+"""Norse 1.1: imported neurons are reset to zero and start there, and skips run before their time."""
+
+import copy
+from typing import Any
+
+from torch import Tensor
+
+from rheobase.exchange.simulators.base import Adapter, Recorder, Runner, expand, reorder
+
+
+def _build(graph: Any, starts: dict[str, Tensor]) -> Runner:
+    import norse.torch  # type: ignore[import-not-found]
+    from norse.torch.functional.iaf import IAFFeedForwardState  # type: ignore[import-not-found]
+    from norse.torch.functional.threshold import threshold  # type: ignore[import-not-found]
+
+    graph = copy.deepcopy(graph)
+    for node in graph.nodes.values():
+        if type(node).__name__ == "Flatten":
+            node.start_dim = 1  # the import takes dimension 0 for the batch
+    model = norse.torch.from_nir(graph)
+    reorder(model, graph)
+    cells = {site: model.get_submodule(site) for site in starts}
+
+    def step(current: Tensor, state: Any, p: Any, dt: float) -> tuple[Tensor, Any]:
+        v = state.v + current
+        spikes = threshold(v - p.v_th, p.method, p.alpha)
+        return spikes, IAFFeedForwardState(v=v - spikes * p.v_th)
+
+    for site, cell in cells.items():
+        cell.activation = step
+        cell.state_fallback = _starting_at(starts[site], IAFFeedForwardState)
+    recorder = Recorder(cells, lambda given: given[0])
+
+    def run(inputs: Tensor) -> dict[str, Tensor]:
+        state = None
+        for t in range(inputs.shape[1]):
+            _, state = model(inputs[:, t], state)
+        return recorder.take()
+
+    return run
+
+
+def _starting_at(start: Tensor, state: Any) -> Any:
+    return lambda current: state(v=expand(start, len(current)))
+
+
+ADAPTER = Adapter("norse", "1.1.0", ">", frozenset({"Affine", "Conv2d", "Flatten"}), _build)

@@ -1,0 +1,36 @@
+"""snnTorch 1.0: imported neurons leak, lose spikes when they stay above the threshold, and start at zero."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rheobase.exchange.simulators.base import Adapter, Recorder, Runner, expand
+
+
+def _build(graph: Any, starts: dict[str, Tensor]) -> Runner:
+    from snntorch.import_nir import import_from_nir  # type: ignore[import-not-found]
+
+    graph = copy.deepcopy(graph)
+    for node in graph.nodes.values():
+        if type(node).__name__ == "Flatten":
+            node.start_dim = 1  # the import takes dimension 0 for the batch
+    model = import_from_nir(graph)
+    neurons = {site: model.get_submodule(site) for site in starts}
+    recorder = Recorder(neurons)
+
+    def run(inputs: Tensor) -> dict[str, Tensor]:
+        for site, neuron in neurons.items():
+            neuron.init_hidden = True
+            neuron.beta = torch.tensor(1.0)  # no leak
+            neuron.reset_delay = True
+            neuron.mem = expand(starts[site], len(inputs))
+        for t in range(inputs.shape[1]):
+            model(inputs[:, t])
+        return recorder.take()
+
+    return run
+
+
+ADAPTER = Adapter("snntorch", "1.0.0", ">", frozenset({"Affine", "Conv2d", "AvgPool2d", "Flatten"}), _build)

@@ -1,0 +1,58 @@
+"""Input and output: checked batches, files that appear whole, JSON documents, progress bars, processes.
+
+Nothing here knows what a network is; every other room may use it.
+"""
+
+from rheobase.io.batches import Batched, Data, batches, count_batches
+from rheobase.io.environment import find_commit, package_versions
+from rheobase.io.files import follow, is_stream, part_of, put_in_place, replace_file
+from rheobase.io.processes import Ranks, joined, present_ranks
+from rheobase.io.progress import display, interruptible, live_table
+from rheobase.io.schema import (
+    build_document,
+    ensure_percent,
+    read_document,
+    read_fields,
+    restore,
+    write_document,
+)
+from rheobase.io.tensors import (
+    load_weights,
+    read_tensors,
+    require_matching,
+    require_room,
+    save_weights,
+    write_tensors,
+)
+
+__all__ = [
+    "Batched",
+    "Data",
+    "Ranks",
+    "batches",
+    "build_document",
+    "count_batches",
+    "display",
+    "ensure_percent",
+    "find_commit",
+    "follow",
+    "interruptible",
+    "is_stream",
+    "joined",
+    "live_table",
+    "load_weights",
+    "package_versions",
+    "part_of",
+    "present_ranks",
+    "put_in_place",
+    "read_document",
+    "read_fields",
+    "read_tensors",
+    "replace_file",
+    "require_matching",
+    "require_room",
+    "restore",
+    "save_weights",
+    "write_document",
+    "write_tensors",
+]

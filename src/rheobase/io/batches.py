@@ -1,0 +1,166 @@
+"""Turning what users have into checked batches of (images, labels)."""
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.utils import data as torch_data
+
+Batch: TypeAlias = Tensor | tuple[Tensor, Tensor] | list[Tensor]
+
+
+@runtime_checkable
+class Batched(Protocol):
+    """A collection that cuts itself into batches, as a `Split` or a `Folder` does."""
+
+    def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Its (images, labels), so many at a time."""
+        ...
+
+
+Data: TypeAlias = Batched | Tensor | tuple[Tensor, Tensor] | Iterable[Batch]
+
+_BATCH_SIZE = 128
+
+
+def batches(
+    data: Data, batch_size: int | None = None, what: str = "data"
+) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Give checked batches of (images, labels) from any form of data; labels are None where there are none.
+
+    Every batch is floating point, finite, not empty, and of one shape per sample. What can be seen to be
+    wrong at once is an error of this call; what shows only on the way is one of the iterator.
+
+    Args:
+        data: A ``Split`` or ``Folder``; float images; a tuple of float images and whole-number labels; or a
+            DataLoader, list or other collection of batches, each images or images with labels.
+        batch_size: How many images at a time, 128 unless given. Collections of batches keep their own sizes.
+        what: What the data is for, in the words of an error message: "calibration data".
+    """
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    return _check(_coerce(data, batch_size, what), what)
+
+
+def count_batches(data: Data, batch_size: int | None = None) -> int | None:
+    """The number of batches that `batches` gives, or None where it cannot be known beforehand."""
+    if isinstance(data, tuple):
+        data = data[0]
+    if not isinstance(data, Sized):
+        return None
+    return -(-len(data) // (batch_size or _BATCH_SIZE)) if isinstance(data, (Tensor, Batched)) else len(data)
+
+
+def _coerce(data: Any, batch_size: int | None, what: str) -> Iterable[Any]:
+    size = batch_size or _BATCH_SIZE
+    if isinstance(data, Batched):
+        return data.batches(size)
+    if isinstance(data, Tensor):
+        _check_images(data, what)
+        return torch.split(data, size)
+    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
+        images, labels = data
+        _check_images(images, what)
+        _check_labels(labels, images, what)
+        return zip(torch.split(images, size), torch.split(labels, size), strict=True)
+    collection = _require_collection(data, what)
+    if batch_size is not None:
+        raise ValueError(f"{what} comes in batches of its own: leave batch_size out, or pass tensors")
+    return collection
+
+
+def _require_collection(data: Any, what: str) -> Iterable[Any]:
+    """Refuse what does not iterate, or not over batches, or only once."""
+    if hasattr(data, "train") and hasattr(data, "test"):
+        raise TypeError(f"{what} is a whole dataset: pass its .train or .test")
+    if isinstance(data, torch_data.Dataset):
+        raise TypeError(
+            f"{what} is a {type(data).__name__} of single samples: pass DataLoader(data, batch_size=…)"
+        )
+    if isinstance(data, Iterator):
+        raise TypeError(
+            f"{what} is a {type(data).__name__}, which can be read only once: pass a list or a DataLoader"
+        )
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict) or hasattr(data, "__array__"):
+        raise TypeError(
+            f"{what} is a {type(data).__name__}: pass a Split (of rheobase.training.datasets), a tensor, "
+            "a tuple (images, labels) of tensors, or a list or DataLoader of batches"
+        )
+    return data
+
+
+def _check(data: Iterable[Any], what: str) -> Iterator[tuple[Tensor, Tensor | None]]:
+    shape: torch.Size | None = None
+    labelled: bool | None = None
+    for index, batch in enumerate(data):
+        where = f"batch {index} of the {what}"
+        images, labels = _part(batch, where)
+        _check_images(images, where)
+        if shape is not None and images.shape[1:] != shape:
+            raise ValueError(
+                f"{where} has samples of shape {tuple(images.shape[1:])}, the first batch {tuple(shape)}: "
+                "all samples must have one shape"
+            )
+        if labelled is not None and labelled != (labels is not None):
+            raise ValueError(f"{where} {'lacks' if labelled else 'has'} labels, unlike the first batch")
+        if labels is not None:
+            _check_labels(labels, images, where)
+            labels = labels.to(torch.int64)
+        if not torch.isfinite(images).all():
+            raise ValueError(f"{where} holds NaN or infinity: clean the data before using it")
+        shape, labelled = images.shape[1:], labels is not None
+        yield images, labels
+    if shape is None:
+        raise ValueError(f"the {what} is empty: it has no batches")
+
+
+def _part(batch: Any, where: str) -> tuple[Tensor, Tensor | None]:
+    if isinstance(batch, Tensor):
+        return batch, None
+    if isinstance(batch, tuple | list) and all(isinstance(part, Tensor) for part in batch):
+        if len(batch) == 2:
+            return batch[0], batch[1]
+        if len(batch) == 1:
+            return batch[0], None
+    raise TypeError(
+        f"{where} is {_describe(batch)}: a batch must be a tensor of images, or (images, labels) tensors"
+    )
+
+
+def _describe(batch: Any) -> str:
+    if isinstance(batch, tuple | list):
+        return f"a {type(batch).__name__} of ({', '.join(type(part).__name__ for part in batch)})"
+    return f"a {type(batch).__name__}"
+
+
+def _check_images(images: Tensor, where: str) -> None:
+    if images.dtype == torch.uint8:
+        raise TypeError(
+            f"{where} holds uint8 pixels, but networks read normalised floats: pass the Split itself, or "
+            "split.normalise(images)"
+        )
+    if not images.is_floating_point():
+        raise TypeError(
+            f"{where} should hold floating-point images, got {images.dtype}; a pair (images, labels) is a "
+            "tuple, a list is read as batches"
+        )
+    if images.ndim < 2:
+        raise ValueError(
+            f"{where} has shape {tuple(images.shape)}: expected samples along the first dimension, and others"
+        )
+    if images.numel() == 0:
+        raise ValueError(f"{where} is empty: its shape is {tuple(images.shape)}")
+
+
+def _check_labels(labels: Tensor, images: Tensor, where: str) -> None:
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(
+            f"{where} should have whole-number labels, got {labels.dtype}; to pass two batches without "
+            "labels, use a list"
+        )
+    if labels.shape != images.shape[:1]:
+        raise ValueError(
+            f"{where} has {len(images)} images and labels of shape {tuple(labels.shape)}: "
+            f"expected ({len(images)},)"
+        )

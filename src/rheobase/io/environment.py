@@ -1,0 +1,48 @@
+"""What a result may depend on: versions, and the commit of the source."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from rheobase import __version__
+
+
+def package_versions() -> dict[str, str]:
+    """The versions that a result may depend on."""
+    import numpy
+    import torch
+
+    versions = {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": numpy.__version__,
+        "rheobase": __version__,
+    }
+    return versions | ({"cuda": torch.version.cuda} if torch.version.cuda else {})
+
+
+def find_commit(given: str | None = None) -> str:
+    """The commit of this package's source: as given, from `RHEOBASE_COMMIT`, from git, or "unknown".
+
+    From git it ends in "-modified" where the working tree has changes.
+    """
+    if commit := given or os.environ.get("RHEOBASE_COMMIT"):
+        return commit
+    here = Path(__file__).parents[1] / "__init__.py"
+    # An installed copy may lie in somebody else's repository; only one that is tracked there is ours.
+    if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
+        return "unknown"
+    commit = _git(here.parent, "rev-parse", "HEAD")
+    changes = _git(here.parent, "status", "--porcelain", "--untracked-files=no", "--", ".")
+    return f"{commit}-modified" if changes else commit or "unknown"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,100 @@
+"""The published conversion methods, one file each.
+
+A method is found by being here: every module of this folder is imported, and every concrete `Method` in it
+is registered under its `name`.
+"""
+
+import difflib
+import importlib
+import pkgutil
+import sys
+from dataclasses import MISSING, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from rheobase.methods.contract import Method
+
+
+@cache
+def _registry() -> dict[str, type[Method]]:
+    found: dict[str, type[Method]] = {}
+    for module in sorted(m.name for m in pkgutil.iter_modules(sys.modules[__package__].__path__)):
+        for value in vars(importlib.import_module(f"{__package__}.{module}")).values():
+            if isinstance(value, type) and issubclass(value, Method) and "name" in vars(value):
+                other = found.setdefault(value.name, value)
+                if other is not value:
+                    raise RuntimeError(f"two methods are called {value.name!r}: {other} and {value}")
+    return found
+
+
+def names() -> list[str]:
+    """The names of all methods."""
+    return sorted(_registry())
+
+
+def find(name: str) -> type[Method]:
+    """A method's class by its name.
+
+    Raises:
+        ValueError: If the name is unknown; the message suggests the nearest.
+        TypeError: If it is no name.
+    """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"a method is a name ({', '.join(names())}) or a Method with its settings, got {name!r}"
+        )
+    if name not in _registry():
+        near = difflib.get_close_matches(name, names(), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"unknown method {name!r}.{hint} Known: {', '.join(names())}")
+    return _registry()[name]
+
+
+def get(method: str | Method, **settings: Any) -> Method:
+    """A method by its name, with its settings; a method object is given back as it is.
+
+    Raises:
+        ValueError: If the name is unknown.
+        TypeError: If it has no such setting, or lacks one it needs.
+    """
+    if isinstance(method, Method):
+        if settings:
+            raise TypeError(
+                f"settings {sorted(settings)} belong in the method object, {type(method).__name__}(…)"
+            )
+        return method
+    found = find(method)
+    known = {f.name: f for f in fields(found)}
+    for setting in settings:
+        if setting not in known:
+            near = difflib.get_close_matches(setting, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise TypeError(
+                f"{method} has no setting {setting!r}.{hint} It has: {', '.join(known) or 'none'}"
+            )
+        _check_kind(method, setting, known[setting].type, settings[setting])
+    missing = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+    if absent := [n for n in missing if n not in settings]:
+        raise TypeError(f"{method} needs the setting {absent[0]!r}: pass {absent[0]}=…")
+    return found(**settings)
+
+
+_KINDS = {bool: "True or False", int: "a whole number", float: "a number", NoneType: "None"}
+
+
+def _check_kind(method: str, setting: str, kind: Any, value: Any) -> None:
+    """Refuse a value that is not of a setting's kind, where that is a plain one."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if not all(k in _KINDS for k in kinds):
+        return
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    fits = {
+        bool: isinstance(value, bool),
+        int: whole,
+        float: whole or isinstance(value, float),
+        NoneType: value is None,
+    }
+    if not any(fits[k] for k in kinds):
+        known = " or ".join(_KINDS[k] for k in kinds)
+        raise TypeError(f"{method}: {setting} must be {known}, got {value!r}")

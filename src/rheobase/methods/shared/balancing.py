@@ -1,0 +1,104 @@
+"""Threshold balancing: thresholds measured on the spiking network itself, layer by layer.
+
+The papers that do this let every spike be worth one. The network then computes a scaled copy of the ordinary
+one: with c(l) the product of the thresholds θ(1) … θ(l), the rates of layer l stand for activations divided
+by c(l), and its bias must be divided by c(l−1) to keep its part in the sum. Here the same spikes come about
+in another way: a spike is worth its threshold Θ(l) = c(l), currents are c(l−1) times as large, and biases
+stay as they are. Where branches meet, each brings its own scale, so the sum of a residual block is right
+whatever the thresholds in its branches are.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rheobase.io import display
+from rheobase.methods.contract import Maximum, Observer
+from rheobase.methods.shared.observers import Quantile
+from rheobase.methods.shared.settling import Fire, Settle, StandIn, settle_at_once
+from rheobase.network import Neuron, Site, find_like
+from rheobase.simulation import simulate
+
+if TYPE_CHECKING:
+    from rheobase.methods.contract import Conversion
+
+Largest = Maximum | Quantile
+
+
+def balance(
+    conversion: "Conversion", steps: int, *, factor: float = 1.0, percentile: float | None = None
+) -> None:
+    """Set each threshold to `factor` times the largest current of its site, with those before it set already.
+
+    The current is that of one step: the weighted sum of the spikes coming in, and the bias; not the membrane.
+    Where branches meet before a site, it is the sum of what all of them bring.
+
+    Args:
+        conversion: The conversion. Its calibration data are shown in its own coding and with its own start.
+        steps: How many steps to measure each site for.
+        factor: What to multiply by.
+        percentile: Take this percentile of the positive currents instead of the largest.
+    """
+    match_network(conversion)
+
+    def observe() -> Largest:
+        return Maximum() if percentile is None else Quantile(percentile / 100)
+
+    def tune(site: Site, neuron: Neuron, observer: Largest) -> None:
+        assert observer.value is not None
+        _tune(neuron, site, factor * observer.value)
+        bar.advance()
+
+    def settler(site: Site) -> Settle:
+        neuron, observer = conversion.snn.neuron(site.name), observe()
+
+        def settle(current: Tensor, fire: Fire) -> Tensor:
+            observer.update(current.flatten(0, 1))
+            with torch.inference_mode(False):
+                tune(site, neuron, observer)
+            return fire()
+
+        return settle
+
+    with display("balancing thresholds", len(conversion.ann.sites)) as bar:
+        if not settle_at_once(conversion, steps, settler):
+            for site in conversion.ann.sites:
+                observer = observe()
+                _observe_currents(conversion, site, steps, observer)
+                tune(site, conversion.snn.neuron(site.name), observer)
+
+
+def set_threshold(conversion: "Conversion", site: Site, threshold: Tensor) -> None:
+    """Give a site's neuron another threshold, and its spikes that amplitude; a bound of the site holds on."""
+    _tune(conversion.snn.neuron(site.name), site, threshold)
+
+
+def _tune(neuron: Neuron, site: Site, threshold: Tensor) -> None:
+    neuron.retune(threshold)
+    if site.bound is not None:
+        neuron.limit(site.bound)
+
+
+def match_network(conversion: "Conversion") -> None:
+    """Bring neurons that were made without data to the device and precision of the network."""
+    conversion.snn.to(find_like(conversion.ann.module))
+
+
+def _observe_currents(conversion: "Conversion", site: Site, steps: int, observer: Observer) -> None:
+    """Show an observer the currents of a site at every step, over the calibration data."""
+    snn = conversion.snn
+    neuron = snn.neuron(site.name)
+
+    def see(current: Tensor, _: Fire) -> Tensor:
+        observer.update(current.flatten(0, 1))
+        return torch.zeros_like(current)
+
+    snn.module.set_submodule(site.name, StandIn(neuron, see))
+    first_sample = 0
+    for x in conversion.calibration():
+        simulate(snn, x, steps, at=[steps], read=site.name, first_sample=first_sample)
+        first_sample += x.shape[0]
+    snn.module.set_submodule(site.name, neuron)

@@ -1,0 +1,115 @@
+"""Neurons settled in one run of the network, instead of one run up to each of them.
+
+Each layer runs all its steps before the next one does. So it can be measured and changed in between, and what
+comes after sees it as it will be.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from rheobase.network import Neuron, Site
+from rheobase.simulation import Simulator
+
+if TYPE_CHECKING:
+    from rheobase.methods.contract import Conversion
+
+
+class Fire(Protocol):
+    """Runs the neuron of a site from its start."""
+
+    def __call__(self, shift: Tensor | None = None) -> Tensor:
+        """Give its outputs (T, B, ...), with so much added to the current of every step, (B, ...)."""
+
+
+Settle = Callable[[Tensor, Fire], Tensor]
+"""Sees the current (T, B, ...) of a site, settles its neuron, and gives the site's outputs.
+
+It is called in inference mode: what shall outlive the run is to be made outside of it.
+"""
+
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
+
+
+def _quarter_of_memory() -> int:
+    """Of the machine, or of what a container leaves of it; where neither is told, of 8 GiB."""
+    found = []
+    with suppress(AttributeError, OSError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):  # "max" where there is no limit
+        found.append(int(_CONTAINER.read_text()))
+    return min(found, default=8 * 2**30) // 4
+
+
+# What may be held to settle all sites in one run; a GPU that has less says so itself.
+_ROOM = {"cpu": _quarter_of_memory(), "cuda": 64 * 2**30}
+
+
+def settle_at_once(conversion: "Conversion", steps: int, settler: Callable[[Site], Settle]) -> bool:
+    """Settle every site in one run, if all steps of the calibration data can be held; tell whether it was so.
+
+    Where it was not, some sites may have been settled on a part of the data.
+
+    Args:
+        conversion: The conversion. Its calibration data are shown in its own coding and with its own start.
+        steps: How many steps to run.
+        settler: What settles a site.
+    """
+    snn, sites = conversion.snn, conversion.ann.sites
+    neurons = [snn.neuron(site.name) for site in sites]
+    for site, neuron in zip(sites, neurons, strict=True):
+        snn.module.set_submodule(site.name, StandIn(neuron, settler(site)))
+    few = gather(conversion, 1)
+    simulator = Simulator(
+        snn, few, steps, at=[steps], chunk=steps, memory=_ROOM.get(few.device.type), count=False
+    )
+    most = simulator.plan.fit_whole(sys.maxsize, steps, simulator.memory)
+    x = gather(conversion, most + 1)
+    # A device that runs out of memory after all gets its batch in parts.
+    whole = len(x) <= most and simulator.run(x).chunk == (len(x), steps)
+    for site, neuron in zip(sites, neurons, strict=True):
+        snn.module.set_submodule(site.name, neuron)
+    return whole
+
+
+def gather(conversion: "Conversion", count: int) -> Tensor:
+    """So many calibration inputs, from the first, or all if there are fewer; later batches are not made."""
+    found: list[Tensor] = []
+    for x in conversion.calibration():
+        found.append(x[: count - sum(map(len, found))])
+        if sum(map(len, found)) == count:
+            break
+    return torch.cat(found)
+
+
+class StandIn(Neuron):
+    """Stands in for a neuron, and has it settled before it fires."""
+
+    def __init__(self, neuron: Neuron, settle: Settle) -> None:
+        super().__init__(neuron.threshold, neuron.amplitude)
+        self.neuron, self.settle = neuron, settle
+        self.place = (0, 0)
+
+    def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        self.place = site, first_sample
+        return self.threshold.new_zeros(shape)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.zeros_like(z)
+
+    def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        def fire(shift: Tensor | None = None) -> Tensor:
+            start = self.neuron.start(membrane.shape, *self.place)
+            shifted = current if shift is None else current + shift
+            # Not into `out`, which may be where the current lies: it is needed for the next time.
+            return self.neuron.advance(shifted, membrane.copy_(start), steps).to(membrane.dtype)
+
+        return self.settle(current.expand(steps, *membrane.shape), fire)

@@ -1,0 +1,84 @@
+"""A constant current added to a site, and the weights that could carry it."""
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.network import SNN, SYNAPTIC, Add, Scale
+
+
+def shift_current(snn: SNN, site: str, values: Tensor) -> None:
+    """Add a constant to the current of a site at every step: one number, or one per channel.
+
+    It goes into the bias of the weights whose output is the current. Behind a residual add these are the
+    weights at the end of the main branch, the one with more operations in it. Where there are none that feed
+    the site alone, the constant stays as a shift of its own before the neurons.
+    """
+    node = _node(snn.module, site)
+    weights = find_weights(snn, site)
+    operation = None if weights is None else snn.module.get_submodule(str(weights.target))
+    if operation is None or (isinstance(operation, nn.Linear) and len(node.meta.get("shape", (0, 0))) != 2):
+        _shift_before(snn.module, node, values)
+        return
+    count = operation.out_features if isinstance(operation, nn.Linear) else operation.out_channels
+    assert isinstance(count, int)
+    old, weight = operation.bias, operation.weight
+    assert isinstance(weight, Tensor)
+    bias = values.to(weight).expand(count) + (old if isinstance(old, Tensor) else 0)
+    operation.bias = nn.Parameter(bias.detach().clone(), requires_grad=False)
+
+
+def shift_by_half(snn: SNN, steps: int) -> None:
+    """Add θ/(2·steps) to the current of every neuron that can fire: half a threshold over a run."""
+    for site, neuron in snn.neurons.items():
+        shift_current(snn, site, neuron.threshold.where(~neuron.dead, 0) / (2 * steps))
+
+
+def find_weights(snn: SNN, site: str) -> fx.Node | None:
+    """The weights whose output is a site's current, or a summand of it, and goes nowhere else; if any."""
+    return _find(snn.module, _node(snn.module, site).all_input_nodes[0])
+
+
+def _find(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
+    if node.op != "call_module" or len(node.users) != 1:
+        return None
+    operation = module.get_submodule(str(node.target))
+    if isinstance(operation, SYNAPTIC):
+        return node
+    if not isinstance(operation, Add):
+        return None
+    branches = sorted(node.all_input_nodes, key=_depth, reverse=True)
+    return next((found for branch in branches if (found := _find(module, branch))), None)
+
+
+def _depth(node: fx.Node) -> int:
+    """The length of the longest way from the input to a node."""
+    depths: dict[fx.Node, int] = {}
+    for earlier in node.graph.nodes:
+        depths[earlier] = 1 + max((depths[i] for i in earlier.all_input_nodes), default=0)
+        if earlier is node:
+            break
+    return depths[node]
+
+
+def _node(module: fx.GraphModule, name: str) -> fx.Node:
+    found: fx.Node = next(n for n in module.graph.nodes if n.target == name)
+    return found
+
+
+def _shift_before(module: fx.GraphModule, node: fx.Node, values: Tensor) -> None:
+    source = node.all_input_nodes[0]
+    before = module.get_submodule(str(source.target)) if source.op == "call_module" else None
+    if isinstance(before, Scale) and len(source.users) == 1:
+        shift = before.shift + values
+        module.set_submodule(str(source.target), Scale(before.scale.expand_as(shift), shift))
+        return
+    name, number = f"{node.target}_shift", 1
+    while name in {str(n.target) for n in module.graph.nodes}:
+        number += 1
+        name = f"{node.target}_shift_{number}"
+    module.add_submodule(name, Scale(torch.ones_like(values), values))
+    with module.graph.inserting_before(node):
+        added = module.graph.call_module(name, (source,))
+    added.meta.update(source.meta)
+    node.replace_input_with(source, added)
+    module.recompile()

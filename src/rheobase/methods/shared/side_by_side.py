@@ -1,0 +1,162 @@
+"""The ordinary network and the spiking one side by side, on the data a conversion is calibrated with.
+
+Sums over data are kept in whole numbers, so that neither the size nor the order of batches changes a bit.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rheobase.network import SNN, Network, Neuron, along_channels, fold_amplitudes, mean_over_steps
+from rheobase.simulation import Simulator, full_precision, run_graph, simulate
+
+if TYPE_CHECKING:
+    from rheobase.methods.contract import Conversion
+
+# Of a sum's unit: fine enough for any mean, and 2^35 units can be added before 63 bits are full.
+_FRACTION = 2.0**28
+
+# Whose currents are held at a time.
+_SAMPLES = 32
+
+
+def sum_units(values: Tensor, unit: float, dims: Sequence[int]) -> Tensor:
+    """Sum over some dimensions, in whole multiples of 2^−28 of a unit."""
+    return (values.double() * (_FRACTION / unit)).sum(tuple(dims), dtype=torch.int64)
+
+
+class ExactSum:
+    """A sum of tensors, each value cut to a multiple of 2^−28 of a unit: no order changes it."""
+
+    def __init__(self, unit: float) -> None:
+        self.unit = unit
+        self.total: Tensor | None = None
+
+    def add(self, values: Tensor, dims: Sequence[int]) -> None:
+        """Add the values, summed over some dimensions."""
+        summed = sum_units(values, self.unit, dims)
+        self.total = summed if self.total is None else self.total + summed
+
+    @property
+    def value(self) -> Tensor:
+        """The sum, in double."""
+        assert self.total is not None
+        return self.total.double() * (self.unit / _FRACTION)
+
+
+def unit_of(neuron: Neuron) -> float:
+    """A number of the size of a neuron's outputs."""
+    alive = neuron.threshold[~neuron.dead]
+    return alive.max().item() if alive.numel() else 1.0
+
+
+def activations(network: Network, x: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+    """The outputs of named nodes of a captured network, each sample's the same in every batch."""
+    found: dict[str, Tensor] = {}
+
+    def see(name: str, value: Tensor) -> None:
+        if name in names:
+            found[name] = value
+
+    with torch.no_grad(), full_precision(x.device):
+        run_graph(network.module, x, see)
+    return found
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Some calibration inputs, and a site's current while the spiking network runs on them.
+
+    Attributes:
+        inputs: (B, ...).
+        current: (T, B, ...), or (B, ...) where it is the same at every step.
+        first_sample: The number of the first input.
+    """
+
+    inputs: Tensor
+    current: Tensor
+    first_sample: int
+
+
+def currents(snn: SNN, site: str, inputs: Iterable[Tensor], steps: int) -> Iterator[Excerpt]:
+    """A site's currents over a whole run, some samples at a time."""
+    neuron, first = snn.neuron(site), 0
+    for batch in inputs:
+        for x in torch.split(batch, _SAMPLES):
+            recorder = _Recorder(neuron, steps)
+            snn.module.set_submodule(site, recorder)
+            try:
+                simulate(snn, x, steps, at=[steps], read=site, first_sample=first)
+            finally:
+                snn.module.set_submodule(site, neuron)
+            seen = recorder.seen
+            yield Excerpt(x, torch.cat(seen, 1 if seen[0].dim() > recorder.dims else 0), first)
+            first += len(x)
+
+
+class _Recorder(Neuron):
+    """Stands in for a neuron and keeps its currents over a whole run; it never fires."""
+
+    def __init__(self, neuron: Neuron, steps: int) -> None:
+        super().__init__(neuron.threshold, neuron.amplitude)
+        self.steps, self.dims = steps, 0
+        self.seen: list[Tensor] = []
+
+    @property
+    def window(self) -> int:
+        return self.steps
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.zeros_like(z)
+
+    def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        self.dims = membrane.dim()
+        self.seen.append(current.clone())
+        return membrane.new_zeros(steps, *membrane.shape)
+
+
+def mean_output(neuron: Neuron, current: Tensor, membrane: Tensor, steps: int) -> Tensor:
+    """A neuron's mean output (B, ...) over a whole run; the membrane is moved on."""
+    return mean_over_steps(neuron.advance(current, membrane, steps))
+
+
+def mean_activations(conversion: "Conversion") -> dict[str, Tensor]:
+    """The mean activation of each site over the data: a number for each neuron, in double."""
+    sums = {site: ExactSum(unit_of(conversion.snn.neuron(site))) for site in conversion.snn.sites}
+    count = 0
+    for x in conversion.calibration():
+        for site, a in activations(conversion.ann, x, conversion.snn.sites).items():
+            sums[site].add(a, [0])
+        count += len(x)
+    return {site: total.value / count for site, total in sums.items()}
+
+
+def shortfall(conversion: "Conversion", site: str, steps: int) -> Tensor:
+    """By how much a site's mean output over some steps lies below its activation, on average over the data.
+
+    Returns:
+        One number for each neuron, in double, in the shape of a sample.
+    """
+    neuron, folded = conversion.snn.neuron(site), copy_folded(conversion.snn)
+    total, count, simulator = ExactSum(unit_of(neuron)), 0, None
+    for x in conversion.calibration():
+        a = activations(conversion.ann, x, [site])[site]
+        simulator = simulator or Simulator(folded, x, steps, at=[steps], read=site, count=False)
+        rate = simulator.run(x, count).logits[0]
+        total.add(a - rate * along_channels(neuron.amplitude, a.dim()), [0])
+        count += len(x)
+    return total.value / count
+
+
+def copy_folded(snn: SNN) -> SNN:
+    """Copy a network such that its spikes are 0 or 1: kernels know no other ones."""
+    folded = copy.deepcopy(snn)
+    with torch.no_grad():
+        fold_amplitudes(folded.module)
+    return folded

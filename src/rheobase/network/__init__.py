@@ -1,0 +1,117 @@
+"""What a network consists of: operations, activations, neurons, starts, codings; the `SNN` and its file.
+
+A captured or converted network is an fx graph in which every call is one operation of a closed list, and the
+nonlinear ones are sites. Folding moves scales and amplitudes into the weights that read them.
+"""
+
+from rheobase.network.activations import FUNCTIONS, Activation, Clip, RateNorm, Rectifier, Smooth
+from rheobase.network.ann import evaluating, find_like, require_classes
+from rheobase.network.captured import Network, Site
+from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
+from rheobase.network.file import load, save
+from rheobase.network.file.description import INPUT, build_network
+from rheobase.network.file.kinds import describe
+from rheobase.network.file.values import TENSOR
+from rheobase.network.folding import fold_amplitudes, fold_scales
+from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch, mean_over_steps
+from rheobase.network.operations import (
+    POOLING,
+    RESERVED,
+    RESIZING,
+    SYNAPTIC,
+    Accumulating,
+    Add,
+    Concat,
+    GatedMaxPool,
+    MaxPool,
+    Mean,
+    Pad,
+    Permute,
+    Product,
+    Reshape,
+    Scale,
+    Slice,
+    along_channels,
+    count_multiplications,
+)
+from rheobase.network.snn import SNN, Provenance, expect_snn
+from rheobase.network.starts import (
+    Constant,
+    Corrected,
+    Gaussian,
+    Half,
+    Initial,
+    Objective,
+    Potential,
+    Searched,
+    Start,
+    Uniform,
+    Zero,
+    parse_start,
+)
+
+__all__ = [
+    "FUNCTIONS",
+    "INPUT",
+    "POOLING",
+    "RESERVED",
+    "RESIZING",
+    "SNN",
+    "SYNAPTIC",
+    "TENSOR",
+    "Accumulating",
+    "Activation",
+    "Add",
+    "Clip",
+    "Coding",
+    "Coefficients",
+    "Concat",
+    "Constant",
+    "ConstantCurrent",
+    "Corrected",
+    "FewSpikes",
+    "GatedMaxPool",
+    "Gaussian",
+    "Half",
+    "Initial",
+    "IntegrateFire",
+    "MaxPool",
+    "Mean",
+    "Network",
+    "Neuron",
+    "Objective",
+    "Pad",
+    "Permute",
+    "Poisson",
+    "Potential",
+    "Product",
+    "Provenance",
+    "RateNorm",
+    "Rectifier",
+    "Reshape",
+    "Scale",
+    "Searched",
+    "Site",
+    "Slice",
+    "Smooth",
+    "Start",
+    "Switch",
+    "TemporalSwitch",
+    "Uniform",
+    "Zero",
+    "along_channels",
+    "build_network",
+    "count_multiplications",
+    "describe",
+    "evaluating",
+    "expect_snn",
+    "find_like",
+    "fold_amplitudes",
+    "fold_scales",
+    "load",
+    "mean_over_steps",
+    "parse_coding",
+    "parse_start",
+    "require_classes",
+    "save",
+]

@@ -1,0 +1,26 @@
+"""A captured network: a graph of operations with named sites."""
+
+from dataclasses import dataclass
+
+from torch import fx, nn
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in the network where an activation stands, and where a neuron will."""
+
+    name: str
+    activation: nn.Module
+    bound: float | None
+
+
+@dataclass
+class Network:
+    """A captured network: an fx graph whose every call is one operation, and its sites in order."""
+
+    module: fx.GraphModule
+    sites: list[Site]
+
+    def operation(self, node: fx.Node) -> nn.Module:
+        """The module a node calls."""
+        return self.module.get_submodule(str(node.target))

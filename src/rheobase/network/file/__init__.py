@@ -1,0 +1,152 @@
+"""Converted networks in files: one safetensors file holds the graph as JSON and the weights as tensors.
+
+Reading one runs no code of the file and needs no class of a model: every operation, neuron, start and coding
+is looked up in a closed list and every number is checked before it is used. `docs/format.md` describes the
+format.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rheobase.io import read_tensors, write_tensors
+from rheobase.network.file.description import build_network, describe_network
+from rheobase.network.file.values import FormatError
+from rheobase.network.snn import SNN
+
+__all__ = ["FORMAT", "VERSION", "FormatError", "load", "save"]
+
+FORMAT = "rheobase-snn"
+VERSION = 1
+"""Of the format: it grows when an older reader could misunderstand a newer file."""
+
+_MOST_HEADER = 64 * 2**20
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_WRITER = re.compile(r"[\w.+-]{1,40}", re.ASCII)
+
+
+def save(snn: SNN, path: Path | str) -> None:
+    """Write a converted network to one safetensors file, which appears whole or not at all.
+
+    Args:
+        snn: The network.
+        path: The file to write. A file already there is replaced in one step.
+
+    Raises:
+        ValueError: If the network could not be read back: it holds an operation, neuron, start or coding that
+            files cannot name, or values that are not finite. Nothing is written.
+    """
+    from rheobase import __version__
+
+    network, tensors = describe_network(snn)
+    cpu = {name: values.to("cpu").contiguous() for name, values in tensors.items()}
+    try:
+        build_network(json.loads(_text(network)), cpu)
+    except FormatError as error:
+        raise ValueError(f"this network cannot be saved: {error}") from error
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "rheobase": __version__,
+        "digest": digest(network, cpu),
+        "network": network,
+    }
+    write_tensors(path, cpu, document)
+
+
+def load(path: Path | str) -> SNN:
+    """Read a converted network; it gives the spikes of the one that was saved.
+
+    Args:
+        path: A file that `save` wrote.
+
+    Returns:
+        The network, on the CPU.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FormatError: The file is damaged, of another format or version, or describes no sound network.
+    """
+    path = Path(path)
+    document, tensors = _read(path)
+    try:
+        _check_version(document)
+        if document.keys() != {"format", "version", "rheobase", "digest", "network"}:
+            raise FormatError(f"its description has the parts {str(sorted(document))[:200]}")
+        if document["digest"] != digest(document["network"], tensors):
+            raise FormatError("its content is not what was written: it was damaged or changed")
+        return build_network(document["network"], {name: t.clone() for name, t in tensors.items()})
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+
+
+def digest(network: Any, tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of a description and its tensors, by which damage is told."""
+    total = hashlib.sha256(_text(network).encode())
+    for name in sorted(tensors):
+        values = tensors[name]
+        total.update(f"{name} {values.dtype} {list(values.shape)}\n".encode())
+        total.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+def _text(network: Any) -> str:
+    return json.dumps(network, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        _check_start(path)
+        tensors, document = read_tensors(path)
+        if "format" not in document:
+            raise FormatError(
+                f"{path} holds tensors but no description of a spiking network: it was not written by "
+                "rheobase.save; if they are a model's weights, convert the model first"
+            )
+        _text(document)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{path} cannot be read: {str(error)[:400]}") from error
+    return document, tensors
+
+
+def _check_start(path: Path) -> None:
+    """Refuse another kind of file, and a header longer than the file or than any network needs."""
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "nothing"
+        raise FileNotFoundError(f"there is {found} at {path}; a spiking network's file was expected")
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(9)
+    if start.startswith(_HDF5):
+        raise FormatError(
+            f"{path} is an HDF5 file, as NIR files are: read it by rheobase.from_nir; the command line tells "
+            "NIR files by the ending .nir"
+        )
+    length = int.from_bytes(start[:8], "little")
+    if start[8:] == b"{" and length > min(size - 8, _MOST_HEADER):
+        raise FormatError(
+            f"{path} ({size:,} bytes) claims a header of {length:,} bytes: it was cut short or damaged"
+        )
+
+
+def _check_version(document: dict[str, Any]) -> None:
+    found, version, writer = (document.get(key) for key in ("format", "version", "rheobase"))
+    if found != FORMAT:
+        raise FormatError(f"it is of format {str(found)[:80]!r}, expected {FORMAT!r}")
+    if type(version) is not int or version < 1:
+        raise FormatError(f"its format version is {str(version)[:80]!r}, expected 1 … {VERSION}")
+    if version > VERSION:
+        known = isinstance(writer, str) and _WRITER.fullmatch(writer)
+        newer = f"{writer} or later, which wrote it" if known else "in its newest version"
+        raise FormatError(
+            f"it is of format version {str(version)[:20]}, this rheobase reads up to {VERSION}: "
+            f"install rheobase {newer}"
+        )

@@ -1,0 +1,273 @@
+"""Folding: scales go into weights before or after them, spike amplitudes into weights that read them."""
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.network.neurons import Neuron
+from rheobase.network.operations import (
+    POOLING,
+    RESIZING,
+    SYNAPTIC,
+    TRANSPOSED,
+    Add,
+    Concat,
+    MaxPool,
+    Mean,
+    Pad,
+    Permute,
+    Reshape,
+    Scale,
+    Slice,
+)
+
+_ROUTING = (*POOLING, *RESIZING, Mean, Pad, Permute, Reshape, Slice)
+
+
+def fold_scales(module: fx.GraphModule) -> None:
+    """Fold each scale and shift into the weights before it, else into those after it, where that is exact."""
+    for node in list(module.graph.nodes):
+        scale = module.get_submodule(str(node.target)) if node.op == "call_module" else None
+        if not isinstance(scale, Scale):
+            continue
+        before = node.args[0]
+        after = next(iter(node.users)) if len(node.users) == 1 else None
+        if len(before.users) == 1 and _folds_back(
+            weights := _called(module, before), scale, _dims(module, node)
+        ):
+            assert weights is not None
+            _scale_outputs(weights, scale.scale, scale.shift)
+        elif after is not None and _folds_forward(
+            weights := _called(module, after), scale, _dims(module, node)
+        ):
+            assert weights is not None
+            _scale_inputs(weights, scale.scale, scale.shift)
+        else:
+            continue
+        node.replace_all_uses_with(before)
+        module.graph.erase_node(node)
+
+
+def _called(module: fx.GraphModule, node: fx.Node) -> nn.Module | None:
+    called = module.get_submodule(str(node.target)) if node.op == "call_module" else None
+    return called if isinstance(called, SYNAPTIC) else None
+
+
+def _dims(module: fx.GraphModule, node: fx.Node) -> int:
+    """How many dimensions a signal has; where no example has shown it, as the operations before it tell."""
+    if "shape" in node.meta:
+        return len(node.meta["shape"])
+    if "dims" in node.meta:
+        return int(node.meta["dims"])
+    if node.op != "call_module":
+        return 2
+    operation = module.get_submodule(str(node.target))
+    if isinstance(operation, Reshape):
+        return 1 + len(operation.shape)
+    if isinstance(operation, SYNAPTIC) and not isinstance(operation, nn.Linear):
+        return operation.weight.dim()  # type: ignore[operator]
+    dims = _dims(module, node.all_input_nodes[0])
+    return dims - len(operation.dims) if isinstance(operation, Mean) and not operation.keepdim else dims
+
+
+def _folds_back(weights: nn.Module | None, scale: Scale, dims: int) -> bool:
+    if weights is None:
+        return False
+    if isinstance(weights, nn.Linear) and dims != 2:
+        return False  # a linear layer's features are the last dimension, a scale's channels the second
+    return scale.scale.numel() in (1, _out_channels(weights))
+
+
+def _folds_forward(weights: nn.Module | None, scale: Scale, dims: int) -> bool:
+    if weights is None or scale.scale.numel() not in (1, _in_channels(weights)):
+        return False
+    if isinstance(weights, nn.Linear):
+        return dims == 2
+    if not scale.shift.any():
+        return True
+    # Zeros padded around a shifted map are not shifted, so the shift folds only where nothing is padded.
+    return not isinstance(weights, TRANSPOSED) and not any(_padding(weights))
+
+
+def _padding(weights: nn.Module) -> tuple[int, ...]:
+    padding = weights.padding
+    if isinstance(padding, str):
+        return (0,) if padding == "valid" else (1,)
+    return tuple(padding)  # type: ignore[arg-type]
+
+
+def _out_channels(weights: nn.Module) -> int:
+    return weights.out_features if isinstance(weights, nn.Linear) else int(weights.out_channels)  # type: ignore[arg-type]
+
+
+def _in_channels(weights: nn.Module) -> int:
+    return weights.in_features if isinstance(weights, nn.Linear) else int(weights.in_channels)  # type: ignore[arg-type]
+
+
+def _grouped(weights: nn.Module) -> tuple[Tensor, int, int]:
+    """The weights as (groups, …, …, kernel), with the axes of outputs and inputs; computed in double."""
+    w = weights.weight.detach().double()  # type: ignore[operator]
+    groups = 1 if isinstance(weights, nn.Linear) else int(weights.groups)  # type: ignore[arg-type]
+    outputs, inputs = (2, 1) if isinstance(weights, TRANSPOSED) else (1, 2)
+    return w.reshape(groups, w.shape[0] // groups, w.shape[1], -1), outputs, inputs
+
+
+def _along(values: Tensor, groups: int, axis: int) -> Tensor:
+    """One number per channel, viewed to multiply grouped weights along an axis."""
+    values = values.double()
+    if values.numel() == 1:
+        return values.reshape(())
+    shape = [groups, 1, 1, 1]
+    shape[axis] = values.numel() // groups
+    return values.reshape(shape)
+
+
+def _scale_outputs(weights: nn.Module, scale: Tensor, shift: Tensor) -> None:
+    w, outputs, _ = _grouped(weights)
+    count = _out_channels(weights)
+    old = weights.bias.detach().double() if weights.bias is not None else 0.0  # type: ignore[operator]
+    bias = (scale.double() * old + shift.double()).expand(count)
+    _assign(weights, w * _along(scale, w.shape[0], outputs), bias)
+
+
+def _scale_inputs(weights: nn.Module, scale: Tensor, shift: Tensor | None = None) -> None:
+    w, _, inputs = _grouped(weights)
+    bias = weights.bias.detach().double() if weights.bias is not None else None  # type: ignore[operator]
+    if shift is not None and shift.any():
+        added = (w * _along(shift, w.shape[0], inputs)).sum((inputs, 3)).flatten()
+        bias = added if bias is None else bias + added
+    _assign(weights, w * _along(scale, w.shape[0], inputs), bias)
+
+
+def _assign(weights: nn.Module, w: Tensor, bias: Tensor | None) -> None:
+    old: Tensor = weights.weight  # type: ignore[assignment]
+    weights.weight = nn.Parameter(w.reshape(old.shape).to(old), requires_grad=False)
+    if bias is not None:
+        # A bias of one channel would keep the stride 0 of its expansion, which files refuse.
+        bias = bias.to(old).clone(memory_format=torch.contiguous_format)
+        weights.bias = nn.Parameter(bias, requires_grad=False)
+
+
+def fold_amplitudes(module: fx.GraphModule) -> None:
+    """Carry each neuron's amplitude forward into the weights that read its spikes, so that spikes are 0 or 1.
+
+    An amplitude passes pooling, padding, reshaping and concatenation. Where it meets something it cannot
+    pass (a sum of branches with different amplitudes, another neuron, the output), an explicit scale stays.
+    """
+    pending: dict[fx.Node, Tensor] = {}
+    for node in list(module.graph.nodes):
+        if node.op == "placeholder":
+            pending[node] = torch.ones(())
+        elif node.op == "output":
+            _settle(module, node, pending)
+        elif node.op == "call_module":
+            pending[node] = _carry(module, node, module.get_submodule(str(node.target)), pending)
+    module.recompile()
+
+
+def _carry(
+    module: fx.GraphModule, node: fx.Node, operation: nn.Module, pending: dict[fx.Node, Tensor]
+) -> Tensor:
+    """Bring what is pending at a node's inputs past the node, and give what is pending after it."""
+    if any(pending[i].dim() > 1 for i in node.all_input_nodes):
+        _settle(module, node, pending)  # an amplitude for each neuron has no weight to go into
+    inputs = list(node.all_input_nodes)
+    waiting = [pending[i] for i in inputs]
+    first = waiting[0]
+    plain = all(w.dim() == 0 for w in waiting)
+    if isinstance(operation, Neuron):
+        _settle(module, node, pending)
+        amplitude = operation.amplitude
+        operation.amplitude = torch.ones_like(operation.threshold.flatten()[0])
+        return amplitude
+    if isinstance(operation, SYNAPTIC):
+        count = _in_channels(operation)
+        across = isinstance(operation, nn.Linear) and _dims(module, inputs[0]) != 2
+        if first.dim() == 1 and (across or first.numel() != count):
+            if across or not isinstance(operation, nn.Linear) or count % first.numel():
+                _settle(module, node, pending)
+                return torch.ones_like(first.flatten()[0])
+            first = first.repeat_interleave(count // first.numel())  # channels flattened with their positions
+        if not _is_one(first):
+            _scale_inputs(operation, first)
+        return torch.ones_like(first.flatten()[0])
+    if isinstance(operation, Scale) and (plain or first.numel() == operation.scale.numel()):
+        operation.scale = operation.scale * first.to(operation.scale)
+        return torch.ones_like(first.flatten()[0])
+    alike = plain and all(_same(w, first) for w in waiting)
+    if alike and isinstance(operation, (*_ROUTING, Add, Concat, MaxPool)):
+        return first
+    if _keeps_channels(operation, node) or _flattens_into_linear(module, node, operation, first):
+        return first
+    widths = [_channels(module, i) for i in inputs]
+    if isinstance(operation, Concat) and operation.dim == 1 and None not in widths:
+        return torch.cat([w.expand(int(n or 0)) for w, n in zip(waiting, widths, strict=True)])
+    _settle(module, node, pending)
+    return torch.ones_like(first.flatten()[0])
+
+
+def _settle(module: fx.GraphModule, node: fx.Node, pending: dict[fx.Node, Tensor]) -> None:
+    """Put an explicit scale on every input of a node where an amplitude is still pending."""
+    for source in list(node.all_input_nodes):
+        if not _is_one(pending[source]):
+            with module.graph.inserting_before(node):
+                scale = _call_scale(module, source, pending[source])
+            node.replace_input_with(source, scale)
+            pending[scale] = torch.ones_like(pending[source].flatten()[0])
+
+
+def _call_scale(module: fx.GraphModule, source: fx.Node, values: Tensor) -> fx.Node:
+    name, number = f"{source.target}_amplitude", 1
+    while name in {str(n.target) for n in module.graph.nodes}:
+        number += 1
+        name = f"{source.target}_amplitude_{number}"
+    module.add_submodule(name, Scale(values))
+    return module.graph.call_module(name, (source,))
+
+
+def _is_one(values: Tensor) -> bool:
+    return bool((values == 1).all())
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool((a == b).all())
+
+
+def _keeps_channels(operation: nn.Module, node: fx.Node) -> bool:
+    if isinstance(operation, Pad):
+        return len(operation.amounts) // 2 < len(node.meta.get("shape", ())) - 1
+    if isinstance(operation, Mean):
+        return 1 not in operation.dims
+    if isinstance(operation, Slice):
+        return operation.dim != 1
+    return isinstance(operation, (*POOLING, MaxPool, nn.Upsample))
+
+
+def _flattens_into_linear(
+    module: fx.GraphModule, node: fx.Node, operation: nn.Module, values: Tensor
+) -> bool:
+    """Whether channels and positions are flattened in order, and only linear layers read the result."""
+    if not isinstance(operation, Reshape) or len(operation.shape) != 1:
+        return False
+    readers = [module.get_submodule(str(u.target)) if u.op == "call_module" else None for u in node.users]
+    return all(isinstance(r, nn.Linear) and r.in_features % values.numel() == 0 for r in readers)
+
+
+def _channels(module: fx.GraphModule, node: fx.Node) -> int | None:
+    """How many channels a node's output has, where the operations tell."""
+    if node.op != "call_module":
+        return None
+    operation = module.get_submodule(str(node.target))
+    if isinstance(operation, SYNAPTIC):
+        shape = node.meta.get("shape", ())
+        return shape[1] if len(shape) > 2 else _out_channels(operation)
+    parts = [_channels(module, i) for i in node.all_input_nodes]
+    widths = [n for n in parts if n is not None]
+    if isinstance(operation, Slice) and operation.dim == 1:
+        return operation.length
+    if len(widths) < len(parts):
+        return None
+    if isinstance(operation, Concat) and operation.dim == 1:
+        return sum(widths)
+    if isinstance(operation, (Neuron, Scale, Add, Concat)) or _keeps_channels(operation, node):
+        return max(widths)  # a sum may spread one channel over all of the other's
+    return None

@@ -1,0 +1,301 @@
+"""The neuron models: what takes an activation's place at a site.
+
+A neuron keeps no state of its own. `advance` is given the membrane and moves it on; `forward` is the neuron's
+rate, the mean output it tends to when its mean input is z. So a converted network called like an ordinary
+one computes its own limit, the *rate twin*, and the simulation computes the same in spikes.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from rheobase.kernels import integrate_fire
+from rheobase.network.activations import FUNCTIONS
+from rheobase.network.operations import along_channels
+from rheobase.network.starts import Initial, Zero
+
+
+class Neuron(nn.Module, ABC):
+    """A spiking neuron at every position of a site.
+
+    Attributes:
+        threshold: θ: one number, one per channel, or one per neuron. A dead neuron's is the largest number.
+        amplitude: What one spike is worth downstream, shaped like the threshold or one number. Conversion
+            folds it into the weights that read the spikes and leaves 1 here.
+        initial: How the membrane starts.
+    """
+
+    threshold: Tensor
+    amplitude: Tensor
+
+    def __init__(
+        self, threshold: Tensor, amplitude: Tensor | None = None, initial: Initial | None = None
+    ) -> None:
+        super().__init__()
+        self.retune(threshold, amplitude)
+        self.initial = Zero() if initial is None else initial
+
+    @property
+    def window(self) -> int | None:
+        """How many steps it must see before it can fire, if it must: a run has just these, in one chunk."""
+        return None
+
+    def retune(self, threshold: Tensor, amplitude: Tensor | None = None) -> None:
+        """Set the threshold, and the amplitude, which by default is the threshold."""
+        threshold = threshold.detach().clone()
+        if threshold.isnan().any():
+            raise ValueError("a threshold is NaN; check the calibration data and the weights for NaN values")
+        amplitude = threshold if amplitude is None else amplitude
+        alive = threshold > 0
+        self.register_buffer("threshold", threshold.where(alive, torch.finfo(threshold.dtype).max))
+        self.register_buffer("amplitude", (amplitude * alive).detach().clone())
+
+    @property
+    def dead(self) -> Tensor:
+        """Where the threshold was not above zero: these neurons never fire."""
+        # Also in a network that was moved to another precision, where the largest number is another one.
+        largest = min(torch.finfo(dtype).max for dtype in (self.threshold.dtype, torch.float32))
+        return self.threshold >= largest
+
+    def limit(self, bound: float) -> None:
+        """Lower thresholds, and amplitudes with them, to what the site could give at most."""
+        ratio = torch.where(self.dead, 1.0, (bound / self.threshold).clamp(max=1))
+        self.threshold *= ratio
+        self.amplitude *= ratio
+
+    def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        """The membrane (B, ...) before the first step."""
+        return self.potential(shape, site, first_sample).expand(shape).contiguous()
+
+    def potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        """The potential before the first step, broadcastable to the membrane."""
+        threshold = along_channels(self.threshold, len(shape))
+        potential = self.initial.potential(threshold, shape, site, first_sample)
+        return torch.where(along_channels(self.dead, len(shape)), 0, potential)
+
+    @abstractmethod
+    def forward(self, z: Tensor) -> Tensor:
+        """The mean output that a mean input z tends to."""
+
+    @abstractmethod
+    def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        """Spikes (T, B, ...) for the currents of `steps` steps; the membrane is moved on in place.
+
+        Args:
+            current: (T, B, ...), or (B, ...) when it is the same at every step.
+            membrane: (B, ...).
+            steps: T.
+            out: Where to write the spikes, if given.
+        """
+
+
+class IntegrateFire(Neuron):
+    """Integrate and fire.
+
+    u(t) = v(t−1) + I(t);  s(t) = 1 if u(t) ≥ θ else 0;  v(t) = u(t) − θ·s(t), or u(t)·(1 − s(t)) for a
+    reset to zero. With `strict` it fires at u > θ only, as the paper prints it; ≥ agrees with the closed
+    form count = floor((T·z + v(0))/θ).
+    """
+
+    def __init__(
+        self,
+        threshold: Tensor,
+        amplitude: Tensor | None = None,
+        initial: Initial | None = None,
+        *,
+        reset: Literal["subtract", "zero"] = "subtract",
+        strict: bool = False,
+    ) -> None:
+        super().__init__(threshold, amplitude, initial)
+        self.reset: Literal["subtract", "zero"] = reset
+        self.strict = strict
+
+    def forward(self, z: Tensor) -> Tensor:
+        threshold = along_channels(self.threshold, z.dim())
+        amplitude = along_channels(self.amplitude, z.dim())
+        if self.reset == "subtract":
+            return (z / threshold).clamp(0, 1) * amplitude
+        # After a reset to zero a neuron needs ceil(θ/z) steps for each spike.
+        return torch.where(z > 0, 1 / torch.ceil(threshold / z.clamp(min=1e-30)).clamp(min=1), 0) * amplitude
+
+    def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        spikes = self.fire(current, membrane, steps, out)
+        if self.amplitude.dim() == 0 and self.amplitude.item() == 1:
+            return spikes
+        return spikes * along_channels(self.amplitude, membrane.dim())
+
+    def fire(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        """As `advance`, but spikes are 0 or 1 whatever their amplitude."""
+        threshold = along_channels(self.threshold, membrane.dim())
+        return integrate_fire(
+            current, membrane, threshold, steps=steps, strict=self.strict, reset=self.reset, out=out
+        )
+
+    def extra_repr(self) -> str:
+        count = self.threshold.numel()
+        threshold = f"{self.threshold.item():.4g}" if count == 1 else f"{count} values"
+        return f"threshold={threshold}, initial={self.initial}, reset={self.reset}"
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """What makes a few-spikes neuron out of K steps, each a tuple of K numbers in units of the range.
+
+    Attributes:
+        thresholds: T_t, above which step t fires.
+        resets: h_t, what a spike takes from the membrane.
+        values: d_t, what a spike adds to the output.
+    """
+
+    thresholds: tuple[float, ...]
+    resets: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.thresholds) == len(self.resets) == len(self.values) > 0:
+            counts = len(self.thresholds), len(self.resets), len(self.values)
+            raise ValueError(f"a few-spikes neuron needs as many thresholds, resets and values, got {counts}")
+
+    @classmethod
+    def binary(cls, steps: int) -> "Coefficients":
+        """T_t = h_t = d_t = 2^−t: the binary digits of a number between 0 and 1."""
+        digits = tuple(2.0**-t for t in range(1, steps + 1))
+        return cls(digits, digits, digits)
+
+
+class FewSpikes(Neuron):
+    """K steps in which a spike counts by when it comes.
+
+    v(0) = x, the mean current; z(t) = 1 if v(t−1) ≥ α·T_t else 0; v(t) = v(t−1) − α·h_t·z(t). With `strict`
+    it fires at v > α·T_t only, as the paper has it. Step t gives K·α·d_t·z(t), so that the mean output over
+    the K steps is α·Σ d_t·z(t). With T_t = h_t = d_t = 2^−t that is x rounded down to a multiple of α·2^−K,
+    between 0 and α·(1 − 2^−K).
+
+    A spike is worth what its step is worth, which the reader knows from the time; nothing else is graded.
+
+    A neuron needs its whole input before its first spike. So a run has K steps exactly, and what is read out
+    before the last is not an answer. On hardware layer l fires in steps (l − 1)·K + 1 … l·K of an input while
+    the layer before it works on the next one: K steps from input to input, K for each layer from an input to
+    its output.
+
+    An initial potential is taken in units of the smallest spike: with α·2^−K/2 the rule rounds to nearest.
+
+    Attributes:
+        threshold: α, the range: what T_t, h_t and d_t are given in units of.
+        amplitude: α·K, what a spike of d_t = 1 is worth at its step.
+    """
+
+    digits: Tensor
+
+    def __init__(
+        self,
+        threshold: Tensor,
+        coefficients: Coefficients,
+        function: str = "relu",
+        initial: Initial | None = None,
+        *,
+        strict: bool = False,
+    ) -> None:
+        """Build the neuron.
+
+        Args:
+            threshold: The range α: one number or one per channel.
+            coefficients: T_t, h_t and d_t.
+            function: What it stands for, one of `activations.FUNCTIONS`; `forward` computes the part of it
+                that lies between the smallest and the largest output.
+            initial: How the membrane starts, on top of the mean current.
+            strict: Whether it fires only above a threshold.
+        """
+        table = torch.tensor([coefficients.thresholds, coefficients.resets, coefficients.values])
+        super().__init__(threshold, threshold * table.shape[1], initial)
+        self.register_buffer("digits", table.to(threshold))
+        self.function = function
+        self.strict = strict
+
+    @property
+    def window(self) -> int:
+        return self.digits.shape[1]
+
+    def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        values = self.digits[2].abs()
+        smallest = values[values > 0].min() * self.threshold.where(~self.dead, 0)
+        potential = self.initial.potential(along_channels(smallest, len(shape)), shape, site, first_sample)
+        return potential.expand(shape).contiguous()
+
+    def forward(self, z: Tensor) -> Tensor:
+        scale = along_channels(self.threshold.where(~self.dead, 0), z.dim())
+        gain = along_channels(self.amplitude / (self.threshold * self.window), z.dim())
+        values = self.digits[2]
+        low, high = values.clamp(max=0).sum() * scale, values.clamp(min=0).sum() * scale
+        return FUNCTIONS[self.function](z).clamp(low, high) * gain
+
+    def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        if steps != self.window:
+            raise ValueError(
+                f"a few-spikes neuron of {self.window} steps runs all of them at once, got {steps}: "
+                f"simulate {self.window} steps in one chunk"
+            )
+        range_ = along_channels(self.threshold, membrane.dim())
+        amplitude = along_channels(self.amplitude, membrane.dim())
+        membrane += current if current.dim() == membrane.dim() else mean_over_steps(current)
+        spikes = current.new_empty(steps, *membrane.shape) if out is None else out
+        for t, (threshold, reset, value) in enumerate(self.digits.T):
+            fired = membrane > threshold * range_ if self.strict else membrane >= threshold * range_
+            membrane -= torch.where(fired, reset * range_, 0)
+            torch.mul(fired, value * amplitude, out=spikes[t])
+        return spikes
+
+    def extra_repr(self) -> str:
+        count = self.threshold.numel()
+        alpha = f"{self.threshold.item():.4g}" if count == 1 else f"{count} values"
+        return f"function={self.function}, range={alpha}, steps={self.window}, initial={self.initial}"
+
+
+def mean_over_steps(signal_TB: Tensor) -> Tensor:
+    """The mean (B, ...) over all steps, in double and one by one, so that it does not depend on the batch."""
+    total = signal_TB[0].double()
+    for signal in signal_TB[1:]:
+        total = total + signal
+    return (total / len(signal_TB)).to(signal_TB.dtype)
+
+
+class Switch(Neuron):
+    """Gathers current over a window of N steps, then switches its synapses on for a part of the next.
+
+    v = v(0) + ΣI(t);  p = v/(N·θ), kept in 0 … 1;  the synapses are on for floor(p·(N − 1)) steps. That is
+    p* − 1 for the two spikes of `coding.TemporalSwitch`, and as there the sum of the spikes so far is given.
+
+    A run has N steps exactly. On hardware each layer fires one window after the one before it.
+    """
+
+    def __init__(self, threshold: Tensor, window: int) -> None:
+        super().__init__(threshold)
+        self._window = window
+
+    @property
+    def window(self) -> int:
+        return self._window
+
+    def forward(self, z: Tensor) -> Tensor:
+        """The mean output that a mean input z tends to as windows get longer."""
+        return (z / along_channels(self.threshold, z.dim())).clamp(0, 1) * along_channels(
+            self.amplitude, z.dim()
+        )
+
+    def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        N = self.window
+        current_NB = current.expand(N, *membrane.shape)
+        for step in current_NB:  # one by one, so that no sum depends on the batch
+            membrane += step
+        share = (membrane / along_channels(self.threshold, membrane.dim()) / N).clamp(0, 1)
+        on = (share * (N - 1)).floor()
+        before = torch.arange(N, device=on.device).view(-1, *[1] * on.dim())
+        return (before < on) * along_channels(self.amplitude, membrane.dim())
+
+    def extra_repr(self) -> str:
+        return f"threshold={self.threshold.item():.4g}, window={self.window}, initial={self.initial}"

@@ -1,0 +1,116 @@
+"""The converted network."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.network.codings import Coding
+from rheobase.network.neurons import Neuron
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a converted network comes from.
+
+    Attributes:
+        method: The method's name.
+        settings: Its settings.
+        initial: How membranes start.
+        found: What the method chose by itself where a setting left it open, by the setting's name.
+    """
+
+    method: str
+    settings: dict[str, object]
+    initial: str
+    found: dict[str, object] = field(default_factory=dict)
+
+
+def expect_snn(network: object) -> None:
+    """Refuse what is not a converted network.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if not isinstance(network, SNN):
+        raise TypeError(
+            f"expected a spiking network, as rheobase.convert gives it, got {type(network).__name__}"
+        )
+
+
+class SNN(nn.Module):
+    """A spiking network: a graph of operations with a neuron at every site.
+
+    It keeps no state between runs. `simulate` runs it in spikes; called like an ordinary network it computes
+    its rate twin, the limit of infinitely many steps.
+
+    Attributes:
+        module: The graph; every call in it is one operation or one neuron.
+        sites: The names of the neurons, in order.
+        coding: How inputs become current.
+        input_shape: One sample's shape, where it is known.
+        provenance: The method and settings it was converted with.
+    """
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        sites: list[str],
+        coding: Coding,
+        input_shape: tuple[int, ...] | None,
+        provenance: Provenance,
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.sites = sites
+        self.coding = coding
+        self.input_shape = input_shape
+        self.provenance = provenance
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The rate twin's output."""
+        y: Tensor = self.module(x)
+        return y
+
+    def neuron(self, site: str) -> Neuron:
+        """The neuron at a site."""
+        found = self.module.get_submodule(site)
+        assert isinstance(found, Neuron)
+        return found
+
+    def source(self, site: str) -> str:
+        """The name of the node whose signal is the current of a site."""
+        node = next(n for n in self.module.graph.nodes if n.target == site)
+        return str(node.all_input_nodes[0].target)
+
+    @property
+    def neurons(self) -> dict[str, Neuron]:
+        """All neurons by the names of their sites."""
+        return {site: self.neuron(site) for site in self.sites}
+
+    @property
+    def window(self) -> int | None:
+        """How many steps a run must have, where neurons need all of them before they fire."""
+        windows = {neuron.window for neuron in self.neurons.values()} - {None}
+        if len(windows) > 1:
+            raise ValueError(f"the network's neurons need runs of different lengths: {windows} steps")
+        return windows.pop() if windows else None
+
+    @property
+    def dead(self) -> dict[str, float]:
+        """The sites with neurons that can never fire, and what share of their channels that is."""
+        shares = {site: n.dead.float().mean().item() for site, n in self.neurons.items()}
+        return {site: share for site, share in shares.items() if share > 0}
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return self.neuron(self.sites[0]).threshold.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What its membranes are computed in."""
+        return self.neuron(self.sites[0]).threshold.dtype
+
+    def extra_repr(self) -> str:
+        return f"method={self.provenance.method}, initial={self.provenance.initial}, coding={self.coding}"

@@ -1,0 +1,137 @@
+"""Records of one experiment, with several seeds taken together."""
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rheobase.papers.records import Record
+
+_SAME = 0.05  # points: one network's accuracy on two devices is nearer, two trainings' seldom
+
+
+@dataclass(frozen=True)
+class Group:
+    """The same experiment on one or more trained networks; its numbers are means over them.
+
+    Attributes:
+        records: One record for each network.
+    """
+
+    records: tuple[Record, ...]
+
+    @property
+    def first(self) -> Record:
+        """The record that stands for what all have in common."""
+        return self.records[0]
+
+    @property
+    def ann(self) -> float:
+        """Percent right before conversion."""
+        return statistics.fmean(record.ann_accuracy for record in self.records)
+
+    @property
+    def ann_deviation(self) -> float | None:
+        """Its standard deviation over seeds; None for a single one."""
+        return _deviation([record.ann_accuracy for record in self.records])
+
+    @property
+    def curve(self) -> dict[int, float]:
+        """Percent right after each step that all seeds were run for."""
+        shared = set.intersection(*(set(record.accuracy) for record in self.records))
+        return {t: statistics.fmean(r.accuracy[t] for r in self.records) for t in sorted(shared)}
+
+    @property
+    def deviations(self) -> dict[int, float]:
+        """Their standard deviations over seeds; empty for a single one."""
+        found = {t: _deviation([r.accuracy[t] for r in self.records]) for t in self.curve}
+        return {t: deviation for t, deviation in found.items() if deviation is not None}
+
+    @property
+    def seeds(self) -> str:
+        """The seeds in words."""
+        if len(self.records) == 1:
+            return f"seed {self.first.seed}"
+        return f"mean of seeds {', '.join(str(record.seed) for record in self.records)}"
+
+
+def group(records: Iterable[Record]) -> list[Group]:
+    """Take the seeds of each experiment together; of one measured twice the first counts, see `experiments`.
+
+    Records without accuracies, all of whose content is extra, are left out.
+    """
+    found = []
+    for experiment in experiments(r for r in records if r.accuracy):
+        seeds: dict[int, Record] = {}
+        for record in experiment:
+            seeds.setdefault(record.seed, record)
+        found.append(Group(tuple(seeds.values())))
+    return found
+
+
+def side_by_side(records: Iterable[Record]) -> list[Group]:
+    """Group experiments that are to be compared, all on the same trained networks.
+
+    A mean over seeds beside a single seed, or beside a network that was trained anew, would show how networks
+    differ. So those networks count that most of the experiments were made on, and only these experiments.
+    """
+    found = experiments(records)
+    networks: list[Record] = []
+    for record in sorted((r for experiment in found for r in experiment), key=lambda r: (r.seed, _order(r))):
+        if not any(_is_same_network(record, known) for known in networks):
+            networks.append(record)
+    if not networks:
+        return []
+    on = [{i for i, e in enumerate(found) if _find(e, network) is not None} for network in networks]
+    most = max(on, key=len)
+    shared = [network for network, members in zip(networks, on, strict=True) if members >= most]
+    pairs = ((i, [_find(found[i], network) for network in shared]) for i in sorted(most))
+    return [Group(tuple(r for r in kept if r is not None)) for _, kept in pairs]
+
+
+def experiments(records: Iterable[Record], *apart_from: str) -> list[list[Record]]:
+    """Records by what was measured, whatever the seed and the table.
+
+    Of each seed weights as they were trained come first, then the longest run.
+
+    Args:
+        records: The records.
+        *apart_from: Further fields in which records of one experiment may differ.
+    """
+    found: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda r: (r.seed, r.weights, -len(r.accuracy), _order(r))):
+        found.setdefault(_experiment(record, apart_from), []).append(record)
+    return [found[name] for name in sorted(found)]
+
+
+def choose(groups: Sequence[Group], **wanted: str) -> list[Group]:
+    """Those groups whose records have these values."""
+    return [g for g in groups if all(getattr(g.first, name) == value for name, value in wanted.items())]
+
+
+def _find(records: Sequence[Record], network: Record) -> Record | None:
+    return next((r for r in records if _is_same_network(r, network)), None)
+
+
+def _is_same_network(one: Record, other: Record) -> bool:
+    alike = abs(one.ann_accuracy - other.ann_accuracy) <= _SAME
+    return alike and (one.seed, one.weights) == (other.seed, other.weights)
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def _order(record: Record) -> str:
+    return json.dumps([record.identity, record.commit, record.date], sort_keys=True)
+
+
+def _experiment(record: Record, apart_from: Sequence[str]) -> str:
+    """What records of one experiment share: their identity but for the seed and where they are shown."""
+    identity = {"profile": record.profile} | record.identity
+    for name in ("seed", "table", *apart_from):
+        del identity[name]
+    recipe = dict(identity["settings"].get("recipe", {}))
+    recipe.pop("seed", None)
+    identity["settings"] = {**identity["settings"], "recipe": recipe}
+    return json.dumps(identity, sort_keys=True)

@@ -1,0 +1,226 @@
+"""Gradients through spikes: a run of a converted network that can be trained.
+
+Forward, it does what `simulate` does. Backward, a surrogate stands for the slope of firing, and whether a
+neuron was reset counts as given. Memory is bounded: of each chunk of steps only the state at its end is kept,
+and the chunk is run again when its gradients are due.
+
+Shape letters: T steps of a chunk, B batch, K outputs; `...` is one sample's own shape.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils.checkpoint import checkpoint
+
+from rheobase.network import SNN, Accumulating, Add, IntegrateFire, Neuron, along_channels
+from rheobase.simulation.plan import Schedule, Step, schedule
+
+_LONG_AGO = 1000
+
+
+class Surrogate(ABC):
+    """What stands for the slope of firing over u/θ."""
+
+    @abstractmethod
+    def slope(self, distance: Tensor, age: Tensor) -> Tensor:
+        """The slope.
+
+        Args:
+            distance: u/θ − 1: how far the membrane is above its threshold.
+            age: How many steps ago the neuron fired last, this step not counted.
+        """
+
+
+@dataclass(frozen=True)
+class Triangle(Surrogate):
+    """height · max(0, 1 − |u/θ − 1|)."""
+
+    height: float = 0.3
+
+    def slope(self, distance: Tensor, age: Tensor) -> Tensor:
+        return self.height * (1 - distance.abs()).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class SpikeTime(Surrogate):
+    """alpha · exp(−beta · steps since the neuron's last spike).
+
+    A neuron that has not fired yet is taken to have fired 1000 steps before the run, as in the authors'
+    code. It learns next to nothing, so runs must be long enough for neurons to fire.
+    """
+
+    alpha: float = 0.3
+    beta: float = 0.01
+
+    def slope(self, distance: Tensor, age: Tensor) -> Tensor:
+        return self.alpha * torch.exp(-self.beta * age)
+
+
+class _Fire(torch.autograd.Function):
+    """Integrate and fire over a chunk of steps, with a surrogate's slopes for the way back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        current_TB: Tensor,
+        membrane: Tensor,
+        last: Tensor,
+        neuron: IntegrateFire,
+        surrogate: Surrogate,
+        before: int,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        theta = along_channels(neuron.threshold, membrane.dim())
+        last = last.clone()
+        potentials_TB, ages_TB = torch.empty_like(current_TB), torch.empty_like(current_TB)
+        fired_TB = torch.empty_like(current_TB, dtype=torch.bool)
+        for t, current in enumerate(current_TB):
+            u = torch.add(membrane, current, out=potentials_TB[t])
+            fired = (torch.gt if neuron.strict else torch.ge)(u, theta, out=fired_TB[t])
+            torch.sub(before + t, last, out=ages_TB[t])
+            last.masked_fill_(fired, before + t)
+            membrane = torch.where(fired, u - theta if neuron.reset == "subtract" else 0, u)
+        slopes_TB = surrogate.slope(potentials_TB / theta - 1, ages_TB) / theta
+        ctx.save_for_backward(slopes_TB, *([fired_TB] if neuron.reset == "zero" else []))
+        ctx.mark_non_differentiable(last)
+        return fired_TB.to(current_TB.dtype), membrane, last
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        from_spikes_TB, later, _ = gradients  # `later`: by way of the membrane, from the steps after
+        slopes_TB, *resets = ctx.saved_tensors
+        to_current_TB = torch.empty_like(slopes_TB)
+        for t in reversed(range(len(slopes_TB))):
+            if resets:
+                later = later.masked_fill(resets[0][t], 0)
+            later = torch.addcmul(later, from_spikes_TB[t], slopes_TB[t], out=to_current_TB[t])
+        return to_current_TB, later, None, None, None, None
+
+
+State = dict[str, Tensor]
+
+
+def unroll(
+    snn: SNN,
+    x: Tensor,
+    steps: int,
+    surrogate: Surrogate,
+    *,
+    chunk: int = 8,
+    masks: dict[str, Tensor] | None = None,
+    first_sample: int = 0,
+) -> Tensor:
+    """The mean output (B, K) over some steps, with gradients with respect to the network's weights.
+
+    Args:
+        snn: A network of integrate-and-fire neurons; its parameters that require gradients get them.
+        x: Inputs (B, ...).
+        steps: How many time steps.
+        surrogate: What stands for the slope of firing.
+        chunk: Steps whose inner results are held at a time. Changes no result; the memory is that of so many
+            steps and of the state after every so many.
+        masks: Factors for the outputs of some sites, the same at every step: dropout.
+        first_sample: The number of the first input, as in `simulate`.
+    """
+    for site, neuron in snn.neurons.items():
+        if not isinstance(neuron, IntegrateFire):
+            raise TypeError(
+                f"gradients go through integrate-and-fire neurons; site {site!r} has {type(neuron).__name__}"
+            )
+    if chunk < 1:
+        raise ValueError(f"chunk must be at least one step, got {chunk}")
+    x = x.to(snn.dtype)
+    run = _Unrolled(snn, schedule(snn, x), x, surrogate, masks or {}, first_sample)
+    total, state = torch.zeros((), dtype=x.dtype, device=x.device), run.start()
+    for before in range(0, steps, chunk):
+        T = min(chunk, steps - before)
+        if chunk >= steps:
+            output, state = run.chunk(state, before, T)
+        else:
+            output, state = checkpoint(
+                run.chunk, state, before, T, use_reentrant=False, preserve_rng_state=False
+            )
+        total = total + output
+    return total / steps
+
+
+class _Unrolled:
+    """One run, chunk by chunk; what changes is handed from chunk to chunk."""
+
+    def __init__(
+        self,
+        snn: SNN,
+        plan: Schedule,
+        x: Tensor,
+        surrogate: Surrogate,
+        masks: dict[str, Tensor],
+        first_sample: int,
+    ) -> None:
+        self.snn, self.plan, self.x, self.surrogate = snn, plan, x, surrogate
+        self.masks, self.first_sample = masks, first_sample
+        self.still: dict[fx.Node, Tensor] = {plan.source: x} if snn.coding.constant else {}
+        for step in plan.steps:
+            if step.still:
+                self.still[step.node] = step.operation(*(self.still[i] for i in step.inputs))
+
+    def start(self) -> State:
+        """Membranes and last spikes before the first step."""
+        state = {}
+        for number, site in enumerate(self.snn.sites):
+            shape = next(s.shape for s in self.plan.steps if s.node.target == site)
+            membrane = self.snn.neuron(site).start(
+                torch.Size((len(self.x), *shape)), number, self.first_sample
+            )
+            state[f"{site}/membrane"] = membrane
+            state[f"{site}/fired"] = torch.full_like(membrane, -_LONG_AGO)
+        return state
+
+    def chunk(self, state: State, before: int, T: int) -> tuple[Tensor, State]:
+        """The sum of the outputs of T steps, and the state after them."""
+        after = dict(state)
+        moving: dict[fx.Node, Tensor] = {}
+        if not self.snn.coding.constant:
+            coded = self.snn.coding.encode(self.x, before, T, self.first_sample)
+            moving[self.plan.source] = coded.flatten(0, 1)
+        for step in self.plan.steps:
+            if not step.still:
+                moving[step.node] = self._call(step, moving, after, before, T)
+                for node in step.last_reads:
+                    moving.pop(node, None)
+        result = moving.get(self.plan.result)
+        if result is None:
+            return T * self.still[self.plan.result], after
+        return result.view(T, -1, *result.shape[1:]).sum(0), after
+
+    def _call(self, step: Step, moving: dict[fx.Node, Tensor], after: State, before: int, T: int) -> Tensor:
+        inputs = [
+            moving[i] if i in moving else self.still[i].expand(T, *self.still[i].shape).flatten(0, 1)
+            for i in step.inputs
+        ]
+        if isinstance(step.operation, Neuron):
+            return self._fire(step, inputs[0].view(T, -1, *step.shape), after, before)
+        if isinstance(step.operation, Accumulating):
+            name = str(step.node.target)
+            own = {k.rpartition("/")[2]: v for k, v in after.items() if k.rpartition("/")[0] == name}
+            inputs_TB = tuple(i.view(T, -1, *i.shape[1:]) for i in inputs)
+            output = step.operation.advance(inputs_TB, own, before).flatten(0, 1)
+            after.update({f"{name}/{k}": v for k, v in own.items()})
+            return output
+        if isinstance(step.operation, Add):
+            inputs = [inputs[0], inputs[-1]]  # x + x reads one node twice
+        y: Tensor = step.operation(*inputs)
+        return y
+
+    def _fire(self, step: Step, current_TB: Tensor, after: State, before: int) -> Tensor:
+        site = str(step.node.target)
+        neuron = self.snn.neuron(site)
+        assert isinstance(neuron, IntegrateFire)
+        membrane, last = after[f"{site}/membrane"], after[f"{site}/fired"]
+        fired: tuple[Tensor, Tensor, Tensor] = _Fire.apply(  # type: ignore[no-untyped-call]
+            current_TB, membrane, last, neuron, self.surrogate, before
+        )
+        spikes_TB, after[f"{site}/membrane"], after[f"{site}/fired"] = fired
+        factor = along_channels(neuron.amplitude, membrane.dim()) * self.masks.get(site, 1.0)
+        return (spikes_TB * factor).flatten(0, 1)

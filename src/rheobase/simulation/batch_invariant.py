@@ -1,0 +1,142 @@
+"""Weighted connections whose bits do not depend on how many rows are computed together.
+
+Libraries choose the order of a sum by the size of the problem: PyTorch takes other convolution routines for
+small batches, matrix products other kernels for few rows. A spike decided by the last bit would then depend
+on the batch size. That is avoided here: on a CPU convolutions go to one library whatever the size, and matrix
+products are computed in blocks of one height; on a GPU everything is.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from rheobase.network import SYNAPTIC
+
+_ROWS = 32
+_GPU_ROWS = 128
+_FEW = 16
+"""From this many rows on, PyTorch's choice of a convolution routine no longer depends on their number."""
+
+
+def run_graph(module: fx.GraphModule, x: Tensor, see: Callable[[str, Tensor], None]) -> Tensor:
+    """Run a captured network on inputs, and show the result of every call under the call's name."""
+    result: Tensor = _Runner(module, see).run(x)
+    return result
+
+
+class _Runner(fx.Interpreter):
+    def __init__(self, module: fx.GraphModule, see: Callable[[str, Tensor], None]) -> None:
+        super().__init__(module)
+        self.see = see
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        operation = self.fetch_attr(target)
+        value = weigh(operation, *args) if isinstance(operation, SYNAPTIC) else operation(*args)
+        self.see(target, value)
+        return value
+
+
+def memory_format(x: Tensor) -> torch.memory_format:
+    """How a signal lies in memory: channels last is up to five times as fast where channels are few."""
+    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if last else torch.contiguous_format
+
+
+def weigh(operation: nn.Module, x: Tensor) -> Tensor:
+    """Apply a convolution, transposed convolution or linear layer to (rows, ...)."""
+    if x.device.type != "cpu":
+        return _in_blocks(operation, x, _GPU_ROWS)
+    if isinstance(operation, nn.Linear):
+        y = _in_blocks(*_whole_groups(operation, x.reshape(-1, x.shape[-1])), _ROWS)
+        return y.reshape(*x.shape[:-1], -1)
+    if isinstance(operation, (nn.Conv1d, nn.Conv2d)) and _direct(operation, x):
+        return _convolve(operation, x)
+    x = x.contiguous()  # one routine needs one memory format
+    missing = _FEW - x.shape[0]
+    if missing <= 0:
+        return operation(x)  # type: ignore[no-any-return]
+    padded: Tensor = operation(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]))
+    return padded[: x.shape[0]]
+
+
+def _whole_groups(linear: nn.Linear, x: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """A linear layer and its inputs, filled up with zeros to a multiple of four.
+
+    On some processors MKL sums what is left over from groups of four in an order that depends on the row.
+    """
+    missing = -linear.in_features % 4
+    if not missing:
+        return linear, x
+    weight = functional.pad(linear.weight, (0, missing))
+    return lambda block: functional.linear(block, weight, linear.bias), functional.pad(x, (0, missing))
+
+
+def _in_blocks(operation: Callable[[Tensor], Tensor], x: Tensor, height: int) -> Tensor:
+    count, y = x.shape[0], x.new_empty(0)
+    for begin in range(0, count, height):
+        block = x[begin : begin + height]
+        rows = len(block)
+        if rows < height:
+            block = _room(x, height).zero_()
+            block[:rows] = x[begin:]
+        part: Tensor = operation(block)
+        if count <= height:
+            return part[:count]
+        if begin == 0:
+            y = _room(part, count)  # filled block by block, so that there are never two of it
+        y[begin : begin + rows] = part[:rows]
+    return y
+
+
+def _room(like: Tensor, rows: int) -> Tensor:
+    """Room for so many rows in a signal's memory format: another one would be another routine."""
+    form = memory_format(like)
+    return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=like.device, memory_format=form)
+
+
+def _direct(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> bool:
+    plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
+    return plain and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+
+
+def _convolve(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
+    """Call oneDNN itself, past PyTorch's choice between routines."""
+    call = torch.ops.aten.mkldnn_convolution
+    padding, stride, dilation = (list(v) for v in (conv.padding, conv.stride, conv.dilation))
+    if isinstance(conv, nn.Conv2d):
+        form = memory_format(x)
+        x, weight = x.contiguous(memory_format=form), conv.weight.contiguous(memory_format=form)
+        y: Tensor = call(x, weight, conv.bias, padding, stride, dilation, conv.groups)
+        return y
+    flat: Tensor = call(
+        x.unsqueeze(2).contiguous(),
+        conv.weight.unsqueeze(2),
+        conv.bias,
+        [0, *padding],
+        [1, *stride],
+        [1, *dilation],
+        conv.groups,
+    )
+    return flat.squeeze(2)
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Keep autocast and TF32 out of convolutions and matrix products for a while."""
+    if device.type != "cuda":
+        casts = torch.amp.is_autocast_available(device.type)
+        with torch.autocast(device.type, enabled=False) if casts else nullcontext():
+            yield
+        return
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before

@@ -1,0 +1,166 @@
+"""Fusion: which calls of a schedule are done together, and which signals are kept as counts."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from torch import fx, nn
+
+from rheobase.network import (
+    SYNAPTIC,
+    Add,
+    Concat,
+    IntegrateFire,
+    MaxPool,
+    Pad,
+    Permute,
+    Reshape,
+    Scale,
+    Slice,
+)
+from rheobase.simulation.fused_layer import Beside, Layer, SumPool, Synapse
+from rheobase.simulation.plan import Schedule, Step, build
+from rheobase.simulation.profiles import Profile
+
+_ROUTING = (Reshape, Permute, Slice, Concat, Pad)
+_LARGEST_COUNT = 127
+
+
+def fuse(plan: Schedule, profile: Profile, visible: Collection[str] = ()) -> Schedule:
+    """Put calls of a schedule together where one kernel can do them.
+
+    Args:
+        plan: The schedule.
+        profile: The arithmetic of the layers.
+        visible: Names of nodes whose signal somebody wants to see.
+    """
+    return _Fusion(plan, profile, set(visible)).run()
+
+
+def name_unfused(plan: Schedule) -> list[str]:
+    """The connections that spikes go through in every step and no layer of a fused schedule does."""
+    weighing = [s for s in plan.steps if isinstance(s.operation, SYNAPTIC) and not (s.still or s.tail)]
+    return [str(step.node.target) for step in weighing]
+
+
+class _Fusion:
+    def __init__(self, plan: Schedule, profile: Profile, visible: set[str]) -> None:
+        self.plan, self.profile, self.visible = plan, profile, visible
+        self.steps = {step.node: step for step in plan.steps}
+        self.units: dict[fx.Node, float] = {}
+        self.largest: dict[fx.Node, int] = {}
+        self.readers = {
+            node: [s.node for s in plan.steps if node in s.inputs] for node in [plan.source, *self.steps]
+        }
+
+    def run(self) -> Schedule:
+        steps: dict[fx.Node, Step] = {}
+        for step in self.plan.steps:
+            steps[step.node] = self._layer(step) or self._count(step) or step
+        needed, waiting = set(), [self.plan.result]
+        waiting += [node for node in steps if str(node.target) in self.visible]
+        while waiting:
+            node = waiting.pop()
+            if node in steps and node not in needed:
+                needed.add(node)
+                waiting += steps[node].inputs
+        kept = tuple(step for node, step in steps.items() if node in needed)
+        return build(replace(self.plan, steps=kept), self.profile.counts.itemsize)
+
+    def _count(self, step: Step) -> Step | None:
+        """The step, if its signal can be kept as counts of a unit."""
+        if step.still or step.tail:
+            return None
+        operation, inputs = step.operation, step.inputs
+        if isinstance(operation, IntegrateFire):
+            return self._counted(step, 1.0, 1) if step.binary else None
+        if any(i not in self.units for i in inputs) or len({self.units[i] for i in inputs}) != 1:
+            return None
+        unit, largest = self.units[inputs[0]], max(self.largest[i] for i in inputs)
+        if isinstance(operation, _ROUTING) or (isinstance(operation, MaxPool) and largest == 1):
+            return self._counted(step, unit, largest)
+        side = _square_side(operation)
+        if side is not None and largest * side**2 <= _LARGEST_COUNT:
+            pooled = replace(step, operation=SumPool(side))
+            return self._counted(pooled, unit / side**2, largest * side**2)
+        return None
+
+    def _counted(self, step: Step, unit: float, largest: int) -> Step:
+        self.units[step.node], self.largest[step.node] = unit, largest
+        return replace(step, unit=unit)
+
+    def _layer(self, step: Step) -> Step | None:
+        """The layer that ends in this neuron, if there is one."""
+        neuron, source = step.operation, step.inputs[0]
+        if not isinstance(neuron, IntegrateFire) or not step.binary or neuron.threshold.dim() > 1:
+            return None
+        if synapse := self._synapse(source):
+            inputs: tuple[fx.Node, ...] = self.steps[source].inputs
+            layer = Layer(synapse, neuron, self.units[inputs[0]], self.profile)
+        elif found := self._sum(source, neuron):
+            layer, inputs = found
+        else:
+            return None
+        fused = replace(step, operation=layer, inputs=inputs, scratch=layer.count_scratch(step.shape))
+        return self._counted(fused, 1.0, 1)
+
+    def _sum(self, source: fx.Node, neuron: IntegrateFire) -> tuple[Layer, tuple[fx.Node, fx.Node]] | None:
+        """The layer behind a sum of two, and its inputs."""
+        step = self.steps.get(source)
+        if step is None or not isinstance(step.operation, Add) or not self._hidden(source):
+            return None
+        terms = [self.steps[i] for i in step.inputs if i in self.steps]
+        if [term.shape for term in terms] != [step.shape, step.shape]:
+            return None
+        connections = {term.node: found for term in terms if (found := self._synapse(term.node))}
+        if not connections:
+            return None
+        main = max(connections, key=lambda node: connections[node].weight.numel())
+        other = terms[1] if terms[0].node is main else terms[0]
+        synapse, first = connections[main], self.steps[main].inputs[0]
+        unit, shortcut = self.units[first], connections.get(other.node)
+        if shortcut is not None and Beside.fits(synapse, shortcut):
+            second = other.inputs[0]
+            beside = Beside(shortcut, self.units[second])  # type: ignore[arg-type]
+            return Layer(synapse, neuron, unit, self.profile, beside=beside), (first, second)
+        if isinstance(other.operation, Scale) and not other.operation.shifted:
+            second, scale = other.inputs[0], other.operation.scale
+            if second in self.units and scale.dim() <= 1:
+                scale = scale * self.units[second]
+                return Layer(synapse, neuron, unit, self.profile, scale=scale), (first, second)
+        if other.node in self.units:
+            scale = synapse.weight.new_tensor(self.units[other.node])
+            return Layer(synapse, neuron, unit, self.profile, scale=scale), (first, other.node)
+        return Layer(synapse, neuron, unit, self.profile), (first, other.node)
+
+    def _hidden(self, node: fx.Node) -> bool:
+        """Whether only one call reads a node, and nobody looks at it."""
+        return (
+            len(self.readers[node]) == 1
+            and str(node.target) not in self.visible
+            and node is not self.plan.result
+        )
+
+    def _synapse(self, node: fx.Node) -> Synapse | None:
+        """The connection at a node, if a kernel can do it together with what reads it."""
+        step = self.steps.get(node)
+        if step is None or step.still or not self._hidden(node) or step.inputs[0] not in self.units:
+            return None
+        operation = step.operation
+        if isinstance(operation, nn.Linear):
+            return operation if len(step.shape) == 1 else None
+        if not isinstance(operation, nn.Conv2d) or operation.groups != 1 or operation.dilation != (1, 1):
+            return None
+        plain = operation.padding_mode == "zeros" and not isinstance(operation.padding, str)
+        return operation if plain else None
+
+
+def _square_side(operation: nn.Module) -> int | None:
+    """The side of the windows of an average pooling that puts each input into one window of one size."""
+    if not isinstance(operation, nn.AvgPool2d) or operation.ceil_mode or operation.divisor_override:
+        return None
+    sides = {*_pair(operation.kernel_size), *_pair(operation.stride)}
+    return sides.pop() if len(sides) == 1 and set(_pair(operation.padding)) == {0} else None
+
+
+def _pair(extent: int | tuple[int, int]) -> tuple[int, int]:
+    return (extent, extent) if isinstance(extent, int) else extent

@@ -1,0 +1,27 @@
+"""Data, networks and the trainer: `datasets`, `models`, `augmentation`, recipes and `train`."""
+
+from rheobase.training import datasets, models
+from rheobase.training.datasets.folders import Folder
+from rheobase.training.datasets.split import Dataset, Split
+from rheobase.training.loader import Draw, count_steps, feed, seed_of
+from rheobase.training.recipe import RECIPES, Recipe, find_recipe
+from rheobase.training.state import finished_recipe
+from rheobase.training.trainer import CollapseError, train
+
+__all__ = [
+    "RECIPES",
+    "CollapseError",
+    "Dataset",
+    "Draw",
+    "Folder",
+    "Recipe",
+    "Split",
+    "count_steps",
+    "datasets",
+    "feed",
+    "find_recipe",
+    "finished_recipe",
+    "models",
+    "seed_of",
+    "train",
+]

@@ -1,0 +1,104 @@
+"""The networks by name, and any other network by where it lives."""
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from rheobase.training.models.resnet import resnet18, resnet20, resnet34
+from rheobase.training.models.small import small, small_residual
+from rheobase.training.models.vgg import vgg16
+
+BUILDERS: dict[str, Callable[..., nn.Module]] = {
+    "vgg16": vgg16,
+    "resnet18": resnet18,
+    "resnet20": resnet20,
+    "resnet34": resnet34,
+    "small": small,
+    "small-residual": small_residual,
+}
+
+
+def names() -> list[str]:
+    """The networks `build` knows by name."""
+    return sorted(BUILDERS)
+
+
+def build(name: str, classes: int = 10, **options: Any) -> nn.Module:
+    """Build a network with fresh weights.
+
+    Args:
+        name: One of `names()`, or "package.module:callable" for a network of your own. Your callable gets
+            `classes` under that name or as `num_classes`, whichever it takes, or not at all if it takes
+            neither.
+        classes: Width of the read-out.
+        **options: Passed on to the builder, such as `size=224`.
+
+    Raises:
+        ValueError: The name is not known, or names nothing that can be imported.
+        TypeError: The builder does not take these options, or what it returned is not a network.
+    """
+    if classes < 1:
+        raise ValueError(f"a network needs at least one class, got classes={classes}")
+    builder = _import(name) if ":" in name else _look_up(name)
+    signature = inspect.signature(builder)
+    arguments = {**_name_classes(signature, classes), **options}
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} cannot be built with {sorted(arguments)}: {error}; it takes {signature}"
+        ) from None
+    model = builder(**arguments)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{name} returned a {type(model).__name__}; a builder must return a torch.nn.Module")
+    return model
+
+
+def _look_up(name: str) -> Callable[..., nn.Module]:
+    if name in BUILDERS:
+        return BUILDERS[name]
+    near = difflib.get_close_matches(name.lower(), BUILDERS, n=1)
+    suggestion = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(
+        f"unknown network {name!r}: {suggestion}The names are {', '.join(names())}; "
+        'a network of your own is "package.module:callable"'
+    )
+
+
+def _import(name: str) -> Callable[..., object]:
+    path, _, attribute = name.partition(":")
+    if not path or not attribute:
+        raise ValueError(f'{name!r} should read "package.module:callable"')
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        # A module that exists but imports something missing is the user's own error, and says so itself.
+        if error.name is None or not f"{path}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(
+            f"{name!r}: there is no module {error.name!r} on the Python path; install it, or run from the "
+            "folder that holds it with PYTHONPATH=."
+        ) from None
+    builder: object = getattr(module, attribute, None)
+    if builder is None:
+        near = difflib.get_close_matches(attribute, dir(module), n=1)
+        suggestion = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{name!r}: module {path} has no {attribute!r}{suggestion}")
+    if not callable(builder) or isinstance(builder, nn.Module):
+        raise TypeError(
+            f"{name!r} is a {type(builder).__name__}, not a callable that builds a network: name a function "
+            "or a class that does"
+        )
+    return builder
+
+
+def _name_classes(signature: inspect.Signature, classes: int) -> dict[str, int]:
+    for word in ("classes", "num_classes"):
+        if word in signature.parameters:
+            return {word: classes}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    return {"num_classes": classes} if takes_any else {}

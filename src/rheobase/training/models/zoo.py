@@ -1,0 +1,47 @@
+"""Trained networks that come with the package."""
+
+import difflib
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from rheobase.io import load_weights
+from rheobase.network import Clip
+from rheobase.training.models.builders import build
+
+_FOLDER = Path(__file__).with_name("weights")
+
+
+def catalogue() -> dict[str, dict[str, Any]]:
+    """The trained networks by name: how each was trained, and the checksum of its file."""
+    found: dict[str, dict[str, Any]] = json.loads((_FOLDER / "index.json").read_text("utf-8"))
+    return found
+
+
+def pretrained(name: str) -> nn.Module:
+    """A trained network in float32, in evaluation mode, with the activations it was trained with.
+
+    Raises:
+        ValueError: There is none of that name, or its file is damaged.
+    """
+    known = catalogue()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"no trained network is called {name!r}.{hint} There are: {', '.join(known)}")
+    about, path = known[name], _FOLDER / f"{name}.safetensors"
+    if hashlib.sha256(path.read_bytes()).hexdigest() != about["sha256"]:
+        raise ValueError(
+            f"{path} is damaged: its checksum is not the recorded one; install the package again"
+        )
+    with torch.random.fork_rng(devices=[]):  # its first weights are drawn, and of no use
+        network = build(about["model"], about["classes"])
+    for name, module in list(network.named_modules()):
+        if isinstance(module, nn.ReLU):
+            network.set_submodule(name, Clip())
+    load_weights(network.float(), path)
+    return network.eval()

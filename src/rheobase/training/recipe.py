@@ -1,0 +1,126 @@
+"""How to train: the settings of one training as data, and the paper's own by name."""
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Schedule = Literal["cosine", "constant"]
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of one training by stochastic gradient descent.
+
+    Attributes:
+        epochs: Passes over the data.
+        batch_size: Images per step, over all processes together.
+        learning_rate: The largest rate, reached after the warm-up.
+        momentum: Of the descent.
+        weight_decay: L2 penalty on every parameter but the thresholds.
+        clip_decay: L2 penalty on the trained thresholds, which pulls the clips down.
+        label_smoothing: Share of the target spread evenly over all classes.
+        schedule: How the rate falls after the warm-up, step by step: along half a cosine to zero, or not.
+        warmup_epochs: Over these the rate grows in a straight line from zero.
+        augment: The augmentation by its name in `rheobase.training.loader`, or None to only normalise.
+        precision: Of activations and gradients; the weights are float32 always.
+        compile: Whether torch compiles the network, which costs a minute and pays on a GPU.
+        seed: Of every draw. Together with the epoch and the step it decides the order of the images, the
+            augmentation and the dropout.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    clip_decay: float = 5e-4
+    label_smoothing: float = 0.0
+    schedule: Schedule = "cosine"
+    warmup_epochs: int = 0
+    augment: str | None = None
+    precision: Precision = "float32"
+    compile: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 1), ("warmup_epochs", 0), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+            raise ValueError(f"learning_rate must be above zero, got {self.learning_rate}")
+        for name in ("weight_decay", "clip_decay"):
+            if not (getattr(self, name) >= 0 and math.isfinite(getattr(self, name))):
+                raise ValueError(f"{name} must be zero or more, got {getattr(self, name)}")
+        for name in ("momentum", "label_smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+        for name, choices in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"warmup_epochs ({self.warmup_epochs}) must leave epochs ({self.epochs}) to train in"
+            )
+
+    def rate(self, step: int, steps_per_epoch: int) -> float:
+        """Give the learning rate of one step of the whole training, counted from zero."""
+        warmup = self.warmup_epochs * steps_per_epoch
+        if step < warmup:
+            return self.learning_rate * (step + 1) / warmup
+        if self.schedule == "constant":
+            return self.learning_rate
+        share = (step - warmup) / (self.epochs * steps_per_epoch - warmup)
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
+
+
+def _cifar(classes: int, clip_decay: float = 5e-4) -> Recipe:
+    return Recipe(
+        epochs=300,
+        batch_size=128,  # the paper does not state it; this is what its authors' later code uses
+        learning_rate=0.1 if classes == 10 else 0.02,
+        clip_decay=clip_decay,
+        augment=f"cifar{classes}",
+        precision="bfloat16",
+        compile=True,
+    )
+
+
+RECIPES: dict[str, Recipe] = {
+    # The paper's. The clips start where `Clip` starts them, at 4.
+    "vgg16-cifar10": _cifar(10, clip_decay=1e-3),
+    "resnet20-cifar10": _cifar(10),
+    "resnet18-cifar10": _cifar(10),
+    "vgg16-cifar100": _cifar(100),
+    "resnet20-cifar100": _cifar(100),
+    "resnet18-cifar100": _cifar(100),
+    "vgg16-imagenet": Recipe(
+        epochs=120,
+        batch_size=256,
+        learning_rate=0.1,
+        weight_decay=1e-4,
+        clip_decay=1e-4,
+        label_smoothing=0.1,
+        augment="imagenet",
+        precision="bfloat16",
+        compile=True,
+    ),
+    # Ours: the small networks on the embedded digits, in seconds on a CPU. So short a training needs a
+    # stronger pull to bring the clips down from 4 as far as a long one does.
+    "digits": Recipe(epochs=30, batch_size=64, learning_rate=0.05, clip_decay=1e-2, warmup_epochs=1),
+}
+
+
+def find_recipe(name: str) -> Recipe:
+    """Return the recipe of this name.
+
+    Raises:
+        ValueError: There is none; the message suggests the nearest.
+    """
+    if name not in RECIPES:
+        near = difflib.get_close_matches(name, RECIPES, n=1)
+        suggestion = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"unknown recipe {name!r}: {suggestion}The names are {', '.join(RECIPES)}")
+    return RECIPES[name]

@@ -1,0 +1,360 @@
+"""Diagnosis: the parts of an error are what they are called, and sum to the whole."""
+
+import copy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from families import FAMILIES, build, inputs
+from rheobase import Constant, Gaussian, Half, Uniform, Zero, convert, evaluate, simulate
+from rheobase.analysis.diagnosis import Diagnosis, diagnose, remedies
+from rheobase.analysis.diagnosis.closed_form import bound_spikes, count_spikes, even_output
+from rheobase.analysis.diagnosis.findings import find
+from rheobase.analysis.diagnosis.observation import capture_original, observe
+from rheobase.analysis.diagnosis.parts import PARTS, split_error
+from rheobase.methods import few_spikes
+from rheobase.methods.shared.side_by_side import activations
+from rheobase.network.codings import Poisson
+from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire
+from rheobase.network.snn import SNN
+from rheobase.reports import run_record
+from rheobase.reports.diagnosis_page import remedies_section
+from rheobase.reports.run_record import RunRecord
+from rheobase.simulation import simulator
+from rheobase.simulation.plan import schedule
+from rheobase.training import datasets
+
+pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
+
+
+def neuron(theta: float, reset: str = "subtract", strict: bool = False) -> IntegrateFire:
+    one = torch.ones((), dtype=torch.float64)
+    return IntegrateFire(one * theta, one, reset=reset, strict=strict)  # type: ignore[arg-type]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    z=st.integers(-20, 30),
+    v0=st.integers(-40, 60),
+    T=st.integers(1, 40),
+    reset=st.sampled_from(["subtract", "zero"]),
+    strict=st.booleans(),
+)
+def test_the_closed_form_is_the_neuron(z: int, v0: int, T: int, reset: str, strict: bool) -> None:
+    """From every start, also below zero and above the threshold."""
+    one = neuron(8.0, reset, strict)
+    current, start = (torch.full((1, 1), float(v), dtype=torch.float64) for v in (z, v0))
+    spikes = one.advance(current, start.clone(), T)
+    assert count_spikes(one, current, start, T).item() == spikes.sum().item()
+
+
+def test_the_closed_form_of_the_paper() -> None:
+    z = torch.linspace(-1, 3, 401, dtype=torch.float64)[None]
+    start = torch.full_like(z, 0.7)
+    for T in (1, 3, 16):
+        expected = ((T * z + 0.7) / 2).floor().clamp(0, T)
+        assert torch.equal(count_spikes(neuron(2.0), z, start, T), expected)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    currents=st.lists(st.integers(-12, 20), min_size=1, max_size=20),
+    v0=st.integers(-10, 20),
+    strict=st.booleans(),
+)
+def test_unevenness_bounds_the_spikes(currents: list[int], v0: int, strict: bool) -> None:
+    one, T = neuron(8.0, strict=strict), len(currents)
+    current_TB = torch.tensor(currents, dtype=torch.float64).view(T, 1, 1)
+    start = torch.full((1, 1), float(v0), dtype=torch.float64)
+    count = one.advance(current_TB.clone(), start.clone(), T).sum(0)
+    sums, z = current_TB.cumsum(0), current_TB.mean(0)
+    unevenness = (sums - torch.arange(1, T + 1).view(-1, 1, 1) * z).abs().amax(0)
+    low, high = bound_spikes(one, z, start, T, unevenness + 1e-9)
+    assert low <= count <= high
+
+
+def test_other_neurons_are_run() -> None:
+    few = FewSpikes(torch.tensor(2.0), Coefficients.binary(4))
+    z = torch.linspace(-1, 3, 33)[None]
+    start = torch.zeros_like(z)
+    assert torch.equal(even_output(few, z, start, 4), few.advance(z, start.clone(), 4).double().mean(0))
+
+
+def identity_holds(result: Diagnosis) -> None:
+    for site in result.sites.values():
+        parts = [getattr(site, name) for name in PARTS]
+        size = max(abs(p.bias) for p in parts) + 1e-12
+        assert abs(sum(p.bias for p in parts) - site.error.bias) <= 1e-9 * size
+        channels = torch.tensor([p.channels for p in parts], dtype=torch.float64).sum(0)
+        torch.testing.assert_close(
+            channels, torch.tensor(site.error.channels, dtype=torch.float64), rtol=1e-6, atol=1e-9
+        )
+        assert sum(p.share for p in parts) == pytest.approx(1 if site.error.power else 0, abs=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    widths=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    T=st.integers(1, 12),
+    initial=st.sampled_from([Zero(), Half(), Constant(0.9), Uniform(), Gaussian(0, 1)]),
+    per_channel=st.booleans(),
+    strict=st.booleans(),
+)
+def test_parts_sum_to_the_whole(seed, widths, T, initial, per_channel, strict) -> None:
+    """For every neuron and sample; with clipping, as the data go beyond the calibration."""
+    torch.manual_seed(seed)
+    sizes = [4, *widths, 3]
+    layers = [(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(sizes)]
+    model = nn.Sequential(*[m for pair in layers for m in pair][:-1])
+    x = torch.randn(12, 4)
+    snn = convert(model, "max-norm", x[:4], initial=initial, per_channel=per_channel, strict=strict)
+    network = capture_original(model, snn, x)
+    for site, seen in observe(network, snn, x, T, 0).items():
+        parts = split_error(seen, snn.neuron(site), T)
+        whole = seen.output - seen.activation
+        assert (sum(parts.values()) - whole).abs().max() <= 1e-12 * (1 + seen.activation.abs().max())
+    identity_holds(diagnose(model, snn, x, T, remedies=False))
+
+
+def directly(model: nn.Module, snn: SNN, site: str, x: Tensor, T: int) -> tuple[Tensor, Tensor]:
+    """A site's activation and mean output, the short way: spikes counted, times the threshold."""
+    network = capture_original(model, snn, x)
+    a = activations(network, x, [site])[site].double()
+    theta = snn.neuron(site).threshold
+    theta = theta.view(-1, *[1] * (a.dim() - 2)) if theta.dim() else theta
+    counts = torch.zeros_like(a)
+    simulate(snn, x, T, watch=[site], probe=lambda n, s, _: counts.add_(s.sum(0)))
+    alive = theta != torch.finfo(theta.dtype).max
+    return a, torch.where(alive, counts * theta.double() / T, 0)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family(name: str) -> None:
+    model, x, T = build(name), inputs(40), 5
+    snn = convert(model, "max-norm", inputs(64, seed=3), initial=Half(), per_channel=True)
+    result = diagnose(model, snn, x, T, remedies=False)
+    identity_holds(result)
+    for site in snn.sites:
+        a, output = directly(model, snn, site, x, T)
+        found = result.sites[site]
+        assert found.error.bias == pytest.approx((output - a).mean().item(), rel=1e-6, abs=1e-9)
+        assert found.error.power == pytest.approx((output - a).square().mean().item(), rel=1e-6)
+        expected = torch.corrcoef(torch.stack([a.flatten(), output.flatten()]))[0, 1].item()
+        assert found.correlation == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_first_site_only_clips_and_counts() -> None:
+    model, x = build("Plain"), inputs(32)
+    snn = convert(model, "robust-norm", x, percentile=70.0, initial=Half())
+    first = diagnose(model, snn, x, 6, remedies=False).sites[snn.sites[0]]
+    assert first.inherited.power == 0
+    assert first.made_here.power <= 1e-3 * first.quantisation.power  # a sum that rounds onto the threshold
+    a, _ = directly(model, snn, snn.sites[0], x, 6)
+    kept = a.clamp(max=snn.neuron(snn.sites[0]).threshold.item())
+    assert first.clipping.bias == pytest.approx((kept - a).mean().item(), rel=1e-6)
+    assert first.clipped == pytest.approx(1 - (kept.square().sum() / a.square().sum()).item(), rel=1e-6)
+    assert first.clipped > 0.05
+
+
+def test_neurons_that_wait_and_neurons_that_never_fire() -> None:
+    model, x, T = build("SharedReLU"), inputs(16), 7
+    snn = convert(model, "max-norm", inputs(64, seed=3))
+    result = diagnose(model, snn, x, T, remedies=False)
+    for site in snn.sites:
+        a, _ = directly(model, snn, site, x, T)
+        fired = torch.zeros_like(a, dtype=torch.bool)
+        for t in range(1, T + 1):
+            _, output = directly(model, snn, site, x, t)
+            fired = output > 0
+            share = ((a > 0) & ~fired).sum() / (a > 0).sum()
+            assert result.sites[site].waiting[t - 1] == pytest.approx(share.item(), abs=1e-6)
+        silent = ((a > 0).any(0) & ~fired.any(0)).sum() / (a > 0).any(0).sum()
+        assert result.sites[site].silent == pytest.approx(silent.item(), abs=1e-6)
+
+
+def test_dead_channels_are_named() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 5))
+    with torch.no_grad():
+        model[0].weight[1:3] = 0
+        model[0].bias[1:3] = torch.tensor([-1.0, -1.0])
+        model[0].weight[3] = 0
+        model[0].weight[3, 0] = 1
+        model[0].bias[3] = 0.0
+    dark = inputs(8)
+    dark[:, 0] = -dark[:, 0].abs()
+    snn = convert(model, "max-norm", dark, per_channel=True)
+    result = diagnose(model, snn, inputs(8), 8, remedies=False)
+    assert result.sites["1"].dead == 0.75
+    found = next(f for f in result.findings if f.kind == "dead")
+    assert "75%" in str(found)
+    assert "calibrate on more data" in str(found)
+
+
+def test_any_coding() -> None:
+    """Behind random spikes even the first site inherits an error, and the parts still sum."""
+    model, x = build("Plain"), inputs(16).tanh()
+    snn = convert(model, "max-norm", x, coding=Poisson(seed=3))
+    result = diagnose(model, snn, x, 6, remedies=False)
+    identity_holds(result)
+    assert result.sites[snn.sites[0]].inherited.power > 0
+
+
+def test_a_site_on_the_input_itself() -> None:
+    model, x = nn.Sequential(nn.ReLU(), nn.Linear(4, 3)).eval(), torch.rand(8, 4)
+    for coding in (None, Poisson()):
+        snn = convert(model, "max-norm", x, coding=coding)
+        identity_holds(diagnose(model, snn, x, 4, remedies=False))
+
+
+def test_findings_name_what_helps(trained: nn.Module, digits: datasets.Dataset) -> None:
+    data = digits.train.take(96)
+    snn = convert(trained, "max-norm", data)
+    before = copy.deepcopy(trained.state_dict())
+    result = diagnose(trained, snn, data, 6)
+    assert all(torch.equal(v, trained.state_dict()[k]) for k, v in before.items())
+    assert result.measure == "accuracy"
+    assert result.snn < result.ann - 20
+    severities = [finding.severity for finding in result.findings]
+    assert severities == sorted(severities, reverse=True)
+    waiting = next(f for f in result.findings if f.kind == "waiting")
+    assert waiting.remedy is not None
+    assert waiting.remedy.gain == max(r.gain for r in result.remedies) > 20
+    half = next(r for r in result.remedies if r.what == "start half instead of zero")
+    assert half.gain > 20
+    gained = simulate(convert(trained, "max-norm", data, initial=Half()), data.normalise(data.images), 6)
+    right = (gained.logits[-1].argmax(-1) == data.labels).double().mean().item() * 100
+    assert half.after == pytest.approx(right)
+    text = str(result)
+    assert "1. site" in text
+    assert all(site in text for site in snn.sites)
+    assert any(r.what == "robust-norm with percentile 99 instead of max-norm" for r in result.remedies)
+    assert any(r.what == "a threshold for each channel" for r in result.remedies)
+    assert any("steps" in r.what and r.steps == 24 for r in result.remedies)
+
+
+def test_a_batch_that_is_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = build("IdentitySkip"), inputs(7)
+    snn = convert(model, "max-norm", x, initial=Uniform(0.0, 1.0), coding=Poisson(scale=5.0))
+    whole = diagnose(model, snn, x, 5, remedies=False)
+    assert simulate(snn, x, 5).chunk[0] == 7
+    plan = schedule(snn, x)
+    monkeypatch.setitem(simulator.DEFAULT_MEMORY, "cpu", 3 * (plan.fixed_bytes + 5 * plan.moving_bytes))
+    assert simulate(snn, x, 5).chunk[0] < 7
+    assert diagnose(model, snn, x, 5, remedies=False).sites == whole.sites
+
+
+def names_of_remedies(snn: SNN, model: nn.Module, x: Tensor, steps: int) -> set[str]:
+    return {r.what for r in diagnose(model, snn, x, steps, progress=False).remedies}
+
+
+def test_remedies_change_one_thing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = build("Plain"), inputs(8)
+    asked: list[tuple[Any, Any]] = []
+
+    def note(ann: nn.Module, method: Any, *given: Any, **options: Any) -> SNN:
+        asked.append((method, options["initial"]))
+        return convert(ann, method, *given, **options)
+
+    monkeypatch.setattr(remedies, "convert", note)
+    start = Uniform(0.25, 0.75, seed=3)
+    snn = convert(model, "robust-norm", x, percentile=99, per_channel=True, initial=start)
+    names = names_of_remedies(snn, model, x, 4)
+    assert {n for n in names if "percentile" in n} == {
+        f"percentile {p} instead of 99" for p in (99.9, 99.99, 100)
+    }
+    assert all(method.per_channel and initial == start for method, initial in asked)
+    asked.clear()
+    names = names_of_remedies(convert(model, "hwang", x, steps=4), model, x, 8)
+    assert "start half instead of searched(4)" in names
+    assert "converted for 8 steps instead of 4" in names
+    # A start that belongs to the method is searched anew for its steps, and goes along to another method.
+    assert all(i is None if m.name == "hwang" else str(i) == "searched(4)" for m, i in asked)
+    names = names_of_remedies(convert(model, "diehl", x, coding="constant"), model, x, 4)
+    assert "robust-norm with a threshold for each channel instead of diehl" in names
+
+
+def test_a_method_that_cannot_be_had_again_is_left_out() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(8, 4), nn.SiLU(), nn.Linear(4, 3)).eval()
+    x = torch.rand(6, 8)
+    table = max((t for t in few_spikes.tables() if t.function == "silu"), key=lambda t: t.steps)
+    snn = convert(model, "few-spikes", x, steps=table.steps, tables=(table,))
+    assert remedies.method_of(convert(model, "few-spikes", x, steps=table.steps)) is not None
+    assert remedies.method_of(snn) is None
+    assert diagnose(model, snn, x, table.steps, progress=False).samples == 6
+
+
+def test_an_interrupted_diagnosis_keeps_what_is_done(
+    trained: nn.Module, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = digits.train.take(48)
+    snn = convert(trained, "max-norm", data)
+    whole = diagnose(trained, snn, data, 4, progress=False)
+    assert whole.untried == []
+    for done in (0, 2):
+        calls: list[Any] = []
+
+        def press(*arguments: Any, calls: list[Any] = calls, done: int = done, **options: Any) -> Any:
+            calls.append(arguments)
+            if len(calls) > done:
+                raise KeyboardInterrupt
+            return evaluate(*arguments, **options)
+
+        monkeypatch.setattr(remedies, "evaluate", press)
+        part = diagnose(trained, snn, data, 4, progress=False)
+        assert len(part.remedies) == done
+        assert {r.what for r in part.remedies} | set(part.untried) == {r.what for r in whole.remedies}
+        assert part.sites == whole.sites
+        assert [f.kind for f in part.findings] == [f.kind for f in whole.findings]
+        assert all("stopped before everything" in f.advice for f in part.findings if f.kind != "dead")
+        assert f"not tried any more: {part.untried[0]}" in str(part)
+    page = remedies_section(part)
+    assert page is not None
+    assert page.points == tuple(part.untried)
+    monkeypatch.setattr(run_record, "sweep_starts", lambda *_, **__: pytest.fail("went on after Ctrl-C"))
+    kept = run_record.record_diagnosis(trained, snn, data, 4, title="t", progress=False)
+    kept.write(tmp_path / "part.json")
+    assert RunRecord.read(tmp_path / "part.json").diagnosis == kept.diagnosis
+
+
+def test_without_labels_agreement_counts(trained: nn.Module, digits: datasets.Dataset) -> None:
+    x = digits.train.normalise(digits.train.images[:48])
+    snn = convert(trained, "max-norm", x, initial=Half())
+    result = diagnose(trained, snn, x, 4, remedies=False)
+    assert (result.measure, result.ann) == ("agreement", 100.0)
+    answers = simulate(snn, x, 4).logits[-1].argmax(-1)
+    assert result.snn == pytest.approx(100 * (answers == trained(x).argmax(-1)).double().mean().item())
+
+
+def test_another_model_is_refused(trained: nn.Module, digits: datasets.Dataset) -> None:
+    data = digits.train.take(8)
+    snn = convert(trained, "max-norm", data)
+    other = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)).eval()
+    with pytest.raises(ValueError, match="pass the model that was given to convert"):
+        diagnose(other, snn, data, 4)
+    wider = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)).eval()
+    narrow = convert(wider, "max-norm", data)
+    wider[1], wider[3] = nn.Linear(64, 9), nn.Linear(9, 10)
+    with pytest.raises(ValueError, match=r"1 has weights of shape \(9, 64\), the spiking one's \(8, 64\)"):
+        diagnose(wider, narrow, data, 4)
+    with pytest.raises(TypeError, match="expected a spiking network"):
+        diagnose(snn, trained, data, 4)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="steps must be a whole number"):
+        diagnose(trained, snn, data, 2.5)  # type: ignore[arg-type]
+
+
+def test_more_steps_must_gain_clearly_more_than_what_is_free() -> None:
+    kinds = ("clipping", "quantisation", "unevenness", "waiting", "bias")
+    x = inputs(8)
+    result = diagnose(build("Plain"), convert(build("Plain"), "max-norm", x), x, 4, remedies=False)
+    free = remedies.Remedy("a half start", kinds, 80.0, 90.0, 4)
+    for after, expected in ((90.5, "a half start"), (92.0, "4 times as many steps")):
+        longer = remedies.Remedy("4 times as many steps", kinds, 80.0, after, 16)
+        found = find(list(result.sites.values()), [longer, free], 4)
+        assert {f.remedy.what for f in found if f.remedy} == {expected}

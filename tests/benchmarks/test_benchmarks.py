@@ -1,0 +1,117 @@
+"""The benchmarks: memory and time of one contender alone, and no speed of wrong spikes."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import contenders
+import imagenet_input
+import simulation
+import training
+from rheobase import convert
+from rheobase.analysis import benchmark
+from rheobase.simulation.fused_layer import Layer
+from rheobase.training.state import Epoch
+
+CPU = torch.device("cpu")
+
+
+def options(out: Path, **more: object) -> argparse.Namespace:
+    return argparse.Namespace(out=str(out), device="cpu", **({"resume": False} | more))
+
+
+def test_the_first_call_and_the_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr(benchmark.time, "perf_counter", lambda: next(clock))
+    calls: list[int] = []
+
+    def prepare():
+        calls.append(0)
+        return lambda: calls.append(1)
+
+    timing = benchmark.measure(prepare, CPU, repeats=3, warm_up=2)
+    assert calls == [0, 1, 1, 1, 1, 1]
+    assert timing == benchmark.Timing(3, 1, 1, 1, 3, 0)
+
+
+def test_a_record_grows_row_by_row_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    record = simulation.Record(options(path), CPU)
+    row = {"model": "m", "contender": "c", "batch": 2, "steps": 4, "repeats": 1, "median": 3.0}
+    record.add(row)
+    record.add(row | {"steps": 8})
+    record.add(row | {"repeats": 5, "median": 2.0})
+    again = simulation.Record(options(path, resume=True), CPU)
+    assert again.find({"model": "m", "steps": 4}) == [row | {"repeats": 5, "median": 2.0}]
+    assert len(again.rows) == 2
+    assert simulation.Record(options(path), CPU).rows == []
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"sources": "others"}))
+    with pytest.raises(SystemExit, match="was measured with sources others"):
+        simulation.Record(options(path, resume=True), CPU)
+
+
+def test_after_the_deadline_nothing_begins(tmp_path: Path) -> None:
+    bench = simulation.Bench.__new__(simulation.Bench)
+    bench.name, bench.options = "m", argparse.Namespace(until=0.0, repeats=5)
+    bench.record = simulation.Record(options(tmp_path / "record.json"), CPU)
+    with pytest.raises(simulation.DeadlineError):
+        bench.time("ours", "c", 2, 4)
+    known = {"model": "m", "contender": "c", "batch": 2, "steps": 4, "repeats": 5}
+    bench.record.add(known)
+    assert bench.time("ours", "c", 2, 4) == known
+
+
+def test_wrong_spikes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = contenders.Check(contenders.convert(contenders.network("resnet20")), CPU)
+    assert check.find_mistake("int8", 2, steps=3) is None
+    original = Layer.advance
+
+    def late(self, spikes_TB, added, membrane, out_TB, totals_TB=None) -> None:
+        membrane[-1, -1] -= 1
+        original(self, spikes_TB, added, membrane, out_TB, totals_TB)
+
+    monkeypatch.setattr(Layer, "advance", late)
+    assert "spikes, expected" in check.find_mistake("int8", 2, steps=3)
+
+
+def test_epochs_are_timed_without_the_first_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
+) -> None:
+    seconds = [9.0, 1.0, 3.0, 2.0]
+    history = [Epoch(i, 0.0, 0.0, 0.1, s, {}) for i, s in enumerate(seconds, 1)]
+    monkeypatch.setattr(training, "train", lambda *given, **more: argparse.Namespace(history=history))
+    told = ["--models", "resnet20", "--images", "8", "--epochs", "3", "--repeats", "2", "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", ["training.py", *told, "--out", str(tmp_path / "record.json")])
+    training.main()
+    augmentation, epochs = json.loads((tmp_path / "record.json").read_text())["rows"]
+    assert augmentation["n"] == 2
+    assert (epochs["first"], epochs["median"], epochs["slowest"], epochs["minutes"]) == (9, 2, 3, 10)
+    assert "300 epochs 10.0 min, the first 9.0 s" in capsys.readouterr().out
+
+
+def test_the_input_of_imagenet_is_timed_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, record = torch.get_num_threads(), tmp_path / "record.json"
+    words = ["--images", "64", "--workers", "0", "--repeats", "1", "--record", str(record)]
+    monkeypatch.setattr(sys, "argv", ["imagenet_input.py", *words])
+    try:
+        imagenet_input.main()
+    finally:
+        torch.set_num_threads(threads)
+    rates = json.loads(record.read_text("utf-8"))["images_per_second"]
+    assert len(rates) == 4
+    assert all(rate["median"] > 0 for rate in rates.values())
+
+
+def test_the_callers_model_is_left_in_its_mode() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)).train()
+    x = torch.rand(2, 4)
+    snn = convert(model, "max-norm", x, initial="half")
+    benchmark.bench(model, snn, x, steps=2, profiles=["exact"], repeats=1)
+    assert model.training

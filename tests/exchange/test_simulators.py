@@ -1,0 +1,164 @@
+"""What adapters refuse and notice, with a simulator of a few lines; the real ones are in `interop`."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nir
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from families import build, inputs
+from rheobase import Half, convert
+from rheobase.exchange import simulators
+from rheobase.exchange.nir import to_nir
+from rheobase.exchange.nir.files import read_nir
+from rheobase.exchange.nir.reading import in_order
+from rheobase.exchange.simulators import Verification, verify
+from rheobase.exchange.simulators.base import Adapter, AdapterError, Runner
+
+pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
+
+
+def simulator(
+    hard: bool = False, zero: bool = False, several: bool = False, floor: bool = False, leak: float = 1.0
+) -> Any:
+    """A build function for a plain simulator, with a bad habit if asked for."""
+
+    def build_(graph: Any, starts: dict[str, Tensor]) -> Runner:
+        def run(x: Tensor) -> dict[str, Tensor]:
+            spikes: dict[str, list[Tensor]] = {site: [] for site in starts}
+            v = {site: start * (not zero) for site, start in starts.items()}
+            for t in range(x.shape[1]):
+                values = {"input": x[:, t]}
+                for name in in_order(graph)[1:]:
+                    node, signal = graph.nodes[name], sum(values[a] for a, b in graph.edges if b == name)
+                    if name in starts:
+                        u = leak * v[name] + signal
+                        s = u.floor().clamp(min=0) if several else (u >= 1).float()
+                        v[name] = u * (s == 0) if hard else u - s
+                        v[name] = v[name].clamp(min=-1) if floor else v[name]
+                        spikes[name].append(s)
+                        signal = s
+                    elif hasattr(node, "stride"):
+                        extents = [[int(n) for n in e] for e in (node.stride, node.padding)]
+                        signal = F.conv2d(signal, *map(torch.as_tensor, (node.weight, node.bias)), *extents)
+                    elif hasattr(node, "weight"):
+                        signal = F.linear(signal, *map(torch.as_tensor, (node.weight, node.bias)))
+                    elif hasattr(node, "start_dim"):
+                        signal = signal.flatten(1)
+                    values[name] = signal
+            return {site: torch.stack(s, 1) for site, s in spikes.items()}
+
+        return run
+
+    return build_
+
+
+PLAIN = Adapter("torch", "2", ">=", frozenset({"Conv2d", "Affine", "Flatten"}), simulator())
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let an adapter stand under the name of a real one."""
+
+    def stand_in(adapter: Adapter) -> None:
+        monkeypatch.setattr(simulators, "find", lambda name: adapter)
+
+    return stand_in
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    snn = convert(build("IdentitySkip"), "max-norm", inputs(64, seed=5), initial=Half())
+    to_nir(snn, tmp_path / "net.nir", "grid", "portable", golden=inputs(8), steps=10)
+    return tmp_path / "net.nir"
+
+
+def test_a_simulator_that_does_as_meant(path: Path, use: Any) -> None:
+    use(PLAIN)
+    result = verify(path, "torch")
+    assert result.total == 0
+    assert result.compared == 8 * 10 * 2 * 6 * 8 * 8
+    assert "all 61,440 decisions to fire are the same" in str(result)
+    assert simulators.load(path, "torch")(inputs(3)[:, None].repeat(1, 4, 1, 1, 1))["relu"].shape == (
+        3,
+        4,
+        6,
+        8,
+        8,
+    )
+
+
+@pytest.mark.parametrize(
+    "habit", [{"hard": True}, {"zero": True}, {"several": True}, {"floor": True}, {"leak": 0.9}], ids=str
+)
+def test_bad_habits_are_refused_before_anything_runs(habit: dict[str, Any], path: Path, use: Any) -> None:
+    use(replace(PLAIN, build=simulator(**habit)))
+    with pytest.raises(
+        AdapterError, match=r"a neuron of torch fired \[.*expected \[1, 1, 1, 1, 0, 0, 0, 1\]"
+    ):
+        verify(path, "torch")
+
+
+@pytest.mark.parametrize("habit", [{"hard": True}, {"zero": True}, {"several": True}], ids=str)
+def test_bad_habits_would_show_in_the_spikes(
+    habit: dict[str, Any], path: Path, use: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Adapter, "_prove", lambda self: None)
+    use(replace(PLAIN, build=simulator(**habit)))
+    result = verify(path, "torch")
+    assert result.total > 0
+    assert result.first is not None
+
+
+def test_files_that_it_would_misread_are_refused(path: Path, tmp_path: Path) -> None:
+    snn = convert(build("Plain"), "max-norm", inputs(64, seed=5), initial=Half())
+    to_nir(snn, tmp_path / "pools.nir")
+    with pytest.raises(AdapterError, match="n3, a AvgPool2d, rightly: export with pool='portable'"):
+        PLAIN.load(read_nir(tmp_path / "pools.nir"))
+    to_nir(snn, tmp_path / "portable.nir", pool="portable")
+    PLAIN.load(read_nir(tmp_path / "portable.nir"))
+    with pytest.raises(AdapterError, match="export with profile='grid'"):
+        replace(PLAIN, compare=">").load(read_nir(tmp_path / "portable.nir"))
+    graph = read_nir(path)
+    graph.metadata["reset"] = "zero"
+    with pytest.raises(AdapterError, match="reset by subtraction"):
+        PLAIN.load(graph)
+    graph = read_nir(path)
+    graph.nodes["relu"].metadata["v_init"][0] = 1.5
+    with pytest.raises(AdapterError, match="relu starts at its threshold or above"):
+        PLAIN.load(graph)
+
+
+def test_files_of_others_are_refused(path: Path, use: Any) -> None:
+    use(PLAIN)
+    for change, reason in (
+        (lambda graph: graph.metadata.clear(), "does not say that neurons are reset by subtraction"),
+        (lambda graph: graph.nodes["relu"].metadata.pop("v_init"), "does not say where its neurons start"),
+    ):
+        graph = read_nir(path)
+        change(graph)
+        nir.write(path.with_name("other.nir"), graph)
+        with pytest.raises(AdapterError, match=reason):
+            verify(path.with_name("other.nir"), "torch")
+
+
+def test_where_spikes_first_differ() -> None:
+    result = Verification("a", "1", 2, 3, 100, {"x": [0, 0, 4], "y": [0, 1, 0]})
+    assert result.total == 5
+    assert result.first == ("y", 2)
+    assert str(result) == "a 1: 2 inputs, 3 steps: 5 of 100 differ, first at y, step 2"
+
+
+def test_every_adapter_asks_for_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert simulators.names() == ["norse", "sinabs", "snntorch", "spikingjelly"]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for name in simulators.names():
+        with pytest.raises(ModuleNotFoundError, match=rf"{name} is not .*pip install --no-deps {name}==\d"):
+            simulators.find(name)
+    with pytest.raises(ValueError, match="there is no adapter for 'brian'"):
+        simulators.find("brian")

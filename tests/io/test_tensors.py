@@ -1,0 +1,304 @@
+"""Files of weights: whole or not at all, and never read into the wrong network."""
+
+import errno
+import json
+import os
+import pickle
+import stat
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from rheobase.io.tensors import load_weights, read_tensors, require_room, save_weights, write_tensors
+
+
+def network(width: int = 4) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(1, width, 3), nn.BatchNorm2d(width), nn.Flatten(), nn.Linear(width, 2))
+
+
+def snapshot(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def equal(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "weights.safetensors"
+    save_weights(network(), path)
+    return path
+
+
+def test_weights_and_metadata_come_back(tmp_path: Path) -> None:
+    written, read = network(), network()
+    path = tmp_path / "new" / "folder" / "weights.safetensors"
+    save_weights(written, path, {"epochs": 3, "classes": ["kōwhai", "tūī"], "nested": {"rate": 0.1}})
+    metadata = load_weights(read, path)
+    assert metadata == {"epochs": 3, "classes": ["kōwhai", "tūī"], "nested": {"rate": 0.1}}
+    assert equal(snapshot(written), snapshot(read))
+
+
+dtypes = st.sampled_from(
+    [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool]
+)
+shapes = st.lists(st.integers(0, 4), max_size=4)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.text(min_size=1, max_size=9), st.tuples(dtypes, shapes), max_size=4), st.integers())
+def test_any_tensors_come_back_bit_for_bit(
+    tmp_path: Path, kinds: dict[str, tuple[torch.dtype, list[int]]], seed: int
+) -> None:
+    draws = torch.Generator().manual_seed(seed % 2**32)
+    tensors = {
+        name: torch.randint(-9, 9, shape, generator=draws).to(dtype).t()
+        if len(shape) == 2
+        else torch.randint(-9, 9, shape, generator=draws).to(dtype)
+        for name, (dtype, shape) in kinds.items()
+        if name != "__metadata__"
+    }
+    write_tensors(tmp_path / "any", tensors, {"seed": seed})
+    found, metadata = read_tensors(tmp_path / "any")
+    assert metadata == {"seed": seed}
+    assert equal(tensors, found)
+    assert all(found[name].dtype == tensors[name].dtype for name in tensors)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_file_cut_short_anywhere_is_refused(saved: Path, share: float) -> None:
+    whole = saved.read_bytes()
+    cut = saved.with_name("cut.safetensors")
+    cut.write_bytes(whole[: int(share * len(whole))])
+    model = network()
+    before = snapshot(model)
+    with pytest.raises(ValueError, match=r"cut\.safetensors .* is not a whole safetensors file"):
+        load_weights(model, cut)
+    assert equal(before, snapshot(model))
+
+
+@pytest.mark.parametrize("text", ["{not json", "[1]", "5", "null", "[" * 100_000])
+def test_damaged_metadata_is_refused(text: str, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.ones(2)}, tmp_path / "bad", {"rheobase": text})
+    with pytest.raises(ValueError, match="is not a whole safetensors file"):
+        read_tensors(tmp_path / "bad")
+
+
+def test_another_programs_file_has_no_metadata(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    model = network()
+    save_file(model.state_dict(), tmp_path / "foreign", {"format": "pt"})
+    assert load_weights(network(), tmp_path / "foreign") == {}
+
+
+def test_another_architecture_is_refused_by_name(saved: Path) -> None:
+    class Other(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.add_module("0", nn.Conv2d(1, 5, 3))
+            self.stem = nn.Linear(2, 2)
+
+    other = Other()
+    before = snapshot(other)
+    with pytest.raises(ValueError) as caught:
+        load_weights(other, saved)
+    message = str(caught.value)
+    assert "it lacks stem.weight, stem.bias;" in message
+    assert "it has 1.bias, 1.num_batches_tracked, 1.running_mean, 1.running_var and 3 more" in message
+    assert "0.weight is (4, 1, 3, 3) floating point instead of (5, 1, 3, 3) floating point" in message
+    assert equal(before, snapshot(other))
+
+
+def test_whole_numbers_are_not_taken_for_weights(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "whole", {"weight": torch.ones(2, 2, dtype=torch.int64)}, {})
+    with pytest.raises(ValueError, match=r"whole numbers instead of .* floating point"):
+        load_weights(nn.Linear(2, 2, bias=False), tmp_path / "whole")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    broken, model = network(), network()
+    with torch.no_grad():
+        broken[3].bias[1] = value
+    save_weights(broken, tmp_path / "broken")
+    before = snapshot(model)
+    with pytest.raises(ValueError, match=r"not finite, in 3\.bias"):
+        load_weights(model, tmp_path / "broken")
+    assert equal(before, snapshot(model))
+
+
+class TestPickles:
+    def test_refused_unless_asked_for(self, tmp_path: Path) -> None:
+        written, read = network(), network()
+        torch.save(written.state_dict(), tmp_path / "weights.pt")
+        with pytest.raises(ValueError, match="allow_pickle=True"):
+            load_weights(read, tmp_path / "weights.pt")
+        assert load_weights(read, tmp_path / "weights.pt", allow_pickle=True) == {}
+        assert equal(snapshot(written), snapshot(read))
+
+    def test_the_name_does_not_make_the_format(self, saved: Path) -> None:
+        renamed = saved.rename(saved.with_suffix(".pt"))
+        load_weights(network(), renamed)
+
+    @pytest.mark.parametrize("bare", [True, False])
+    def test_code_in_it_never_runs(self, tmp_path: Path, bare: bool) -> None:
+        target = tmp_path / "ran"
+
+        class Hostile:
+            def __reduce__(self) -> tuple[object, ...]:
+                return (os.mkdir, (str(target),))
+
+        path = tmp_path / "hostile.pth"
+        if bare:
+            path.write_bytes(pickle.dumps({"weight": Hostile()}))
+        else:
+            torch.save({"weight": Hostile()}, path)
+        for allow in (False, True):
+            with pytest.raises(ValueError, match="hostile"):
+                load_weights(network(), path, allow_pickle=allow)
+        assert not target.exists()
+
+    def test_what_is_not_a_dictionary_of_tensors_is_refused(self, tmp_path: Path) -> None:
+        torch.save([torch.ones(1)], tmp_path / "list.pt")
+        with pytest.raises(ValueError, match="holds a list"):
+            load_weights(network(), tmp_path / "list.pt", allow_pickle=True)
+        torch.save({"epoch": 3, "state_dict": network().state_dict()}, tmp_path / "nested.pt")
+        with pytest.raises(ValueError, match="more than tensors, in epoch, state_dict"):
+            load_weights(network(), tmp_path / "nested.pt", allow_pickle=True)
+
+
+class TestSharedTensors:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Linear(3, 3)
+            self.two = nn.Linear(3, 3)
+            self.two.weight = self.one.weight
+            self.register_buffer("view", self.one.weight.detach()[0])
+
+    def test_come_back_shared(self, tmp_path: Path) -> None:
+        written, read = self.Tied(), self.Tied()
+        save_weights(written, tmp_path / "tied")
+        load_weights(read, tmp_path / "tied")
+        assert equal(snapshot(written), snapshot(read))
+        assert read.two.weight is read.one.weight
+
+    def test_two_values_for_one_tensor_are_refused(self, tmp_path: Path) -> None:
+        tensors = snapshot(self.Tied())
+        tensors["two.weight"] += 1
+        write_tensors(tmp_path / "untied", tensors, {})
+        with pytest.raises(ValueError, match=r"one\.weight and two\.weight differ"):
+            load_weights(self.Tied(), tmp_path / "untied")
+
+
+@pytest.mark.parametrize("place", ["", "nothing.safetensors"])
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, place: str) -> None:
+    with pytest.raises(FileNotFoundError, match="a file of weights was expected"):
+        load_weights(network(), tmp_path / place)
+
+
+class TestReplacing:
+    @pytest.mark.parametrize("failing", ["fsync", "replace"])
+    def test_a_failed_write_leaves_the_old_file(
+        self, saved: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+    ) -> None:
+        old = saved.read_bytes()
+
+        def fail(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "no space")
+
+        monkeypatch.setattr(os, failing, fail)
+        with pytest.raises(OSError, match=rf"{saved.name} cannot be written \(no space\)"):
+            save_weights(network(), saved)
+        assert saved.read_bytes() == old
+        assert list(saved.parent.iterdir()) == [saved]
+
+    @pytest.mark.parametrize("metadata", [{"model": network()}, {"loss": float("nan")}])
+    def test_metadata_json_cannot_hold_leaves_the_old_file(
+        self, saved: Path, metadata: dict[str, object]
+    ) -> None:
+        old = saved.read_bytes()
+        with pytest.raises((TypeError, ValueError)):
+            save_weights(network(), saved, metadata)
+        assert saved.read_bytes() == old
+        assert list(saved.parent.iterdir()) == [saved]
+
+    def test_what_a_killed_writer_left_is_cleared(self, saved: Path) -> None:
+        saved.with_name(f".{saved.name}.part").write_bytes(b"half a file")
+        save_weights(network(), saved)
+        assert list(saved.parent.iterdir()) == [saved]
+
+    def test_two_writers_at_once_are_told(self, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        old, sync = saved.read_bytes(), os.fsync
+
+        def finish_before(descriptor: int) -> None:  # what another writer of the file does in between
+            saved.with_name(f".{saved.name}.part").unlink(missing_ok=True)
+            sync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", finish_before)
+        with pytest.raises(OSError, match=r"another process is writing .* too, stop one"):
+            save_weights(network(), saved)
+        assert saved.read_bytes() == old
+
+    def test_a_link_stays_and_what_it_leads_to_is_replaced(self, saved: Path, tmp_path: Path) -> None:
+        old = saved.read_bytes()
+        link = tmp_path / "elsewhere" / "latest"
+        link.parent.mkdir()
+        link.symlink_to(saved)
+        require_room(link, 100)
+        save_weights(nn.Linear(2, 3), link)
+        assert link.is_symlink()
+        assert link.read_bytes() == saved.read_bytes() != old
+        assert [path.name for path in link.parent.iterdir()] == ["latest"]
+
+    def test_others_may_read_it_as_the_umask_allows(self, tmp_path: Path) -> None:
+        before = os.umask(0o022)
+        try:
+            save_weights(network(), tmp_path / "open")
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o644
+
+
+def test_only_tensors_are_written(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="extra is a list"):
+        write_tensors(tmp_path / "x", {"extra": [1]}, {})  # type: ignore[dict-item]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_header_is_plain_json(saved: Path) -> None:
+    content = saved.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    assert header["0.weight"]["shape"] == [4, 1, 3, 3]
+
+
+class TestRoom:
+    def test_enough_leaves_no_trace(self, tmp_path: Path) -> None:
+        require_room(tmp_path / "new" / "last", 1000)
+        assert not list((tmp_path / "new").iterdir())
+
+    def test_too_little_is_said_with_numbers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        free = type("Usage", (), {"free": 1_900_000_000})
+        monkeypatch.setattr("shutil.disk_usage", lambda _: free)
+        (tmp_path / "last").write_bytes(bytes(1000))
+        require_room(tmp_path / "last", 950_000_500)
+        with pytest.raises(OSError, match="1,900 MB free and checkpoints need 2,000 MB"):
+            require_room(tmp_path / "last", 1_000_000_000)
+
+    def test_a_folder_is_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(IsADirectoryError, match="name a file in it"):
+            require_room(tmp_path, 1)
+
+    def test_a_place_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(OSError, match=r"checkpoints cannot be written to .*file/folder"):
+            require_room(tmp_path / "file" / "folder" / "last", 1)

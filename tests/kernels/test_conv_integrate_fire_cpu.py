@@ -1,0 +1,302 @@
+"""The convolution with neurons on a processor equals its definition, spike for spike.
+
+Float weights, biases, thresholds and potentials are small multiples of 1/64, so that every order of summation
+is exact.
+"""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire
+from rheobase.kernels.conv_integrate_fire import amx, cpu, reference
+from rheobase.kernels.conv_integrate_fire.packing import keep
+from rheobase.kernels.conv_integrate_fire.problem import Problem
+from rheobase.simulation.batch_invariant import weigh
+
+needs_matrix_unit = pytest.mark.skipif(
+    amx.explain_no_matrix_unit() is not None, reason=f"no matrix unit: {amx.explain_no_matrix_unit()}"
+)
+WRITTEN = ("membrane", "out", "totals")
+WEIGHTS = (torch.int8, torch.bfloat16, torch.float32)
+
+
+def channels_last(tensor: Tensor) -> Tensor:
+    """Return a copy of (..., C, H, W) whose channels are contiguous in memory."""
+    return tensor.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
+
+
+@st.composite
+def problems(draw, weights=WEIGHTS, *, tiled=False):
+    """Problems of odd sizes, with one step, channel, sample or pixel; `tiled` ones suit the matrix unit."""
+    dtype = draw(st.sampled_from(weights))
+    integer = dtype == torch.int8
+    T, B, groups = (
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 5)),
+        1 if tiled else draw(st.sampled_from([1, 1, 2])),
+    )
+    C = groups * draw(st.sampled_from([1, 3, 16, 20, 32, 64, 65]))
+    N = draw(st.sampled_from([16, 32, 48])) if tiled else groups * draw(st.sampled_from([1, 3, 16, 20]))
+    H, W = draw(st.integers(1, 19)), draw(st.integers(1, 19))
+    kernel = draw(st.sampled_from([(1, 1), (3, 3), (3, 3), (1, 3), (5, 5)]))
+    stride = (draw(st.integers(1, 3)),) * 2 if tiled else (draw(st.integers(1, 2)), draw(st.integers(1, 2)))
+    dilation = (1, 1) if tiled else (draw(st.sampled_from([1, 1, 2])),) * 2
+    reach = tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
+    least = (max(0, -(-(r - n) // 2)) for r, n in zip(reach, (H, W), strict=True))
+    padding = tuple(draw(st.integers(low, max(2, low))) for low in least)
+    Y, X = ((n + 2 * p - r) // s + 1 for n, p, r, s in zip((H, W), padding, reach, stride, strict=True))
+    seed = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    place = channels_last if tiled or draw(st.booleans()) else torch.clone
+
+    def numbers(*size: int, low: int = -20, high: int = 21) -> Tensor:
+        values = torch.randint(low, high, size, generator=seed)
+        return values.int() if integer else values / 64
+
+    def spiking(*size: int) -> Tensor:
+        largest = draw(st.sampled_from([1, 1, 4, 127]))
+        return torch.randint(0, largest + 1, size, generator=seed).to(torch.uint8)
+
+    residual, scale = None, None
+    if draw(st.booleans()):
+        shape = draw(st.sampled_from([(T, B, N, Y, X), (B, N, Y, X)]))
+        residual = place(spiking(*shape) if draw(st.booleans()) else numbers(*shape))
+        scale = numbers(N, low=-5, high=6) if draw(st.booleans()) else None
+    kind = torch.uint8 if tiled else draw(st.sampled_from([torch.uint8, torch.float32]))
+    limits = {"low": -128, "high": 128} if integer else {"low": -8, "high": 9}
+    return Problem(
+        spikes=place(spiking(T, B, C, H, W)),
+        weight=numbers(N, C // groups, *kernel, **limits).to(dtype),
+        bias=numbers(N) if draw(st.booleans()) else None,
+        membrane=place(numbers(B, N, Y, X)),
+        threshold=numbers(
+            *draw(st.sampled_from([(), (N, 1, 1)] if tiled else [(), (N, 1, 1), (N, Y, X)])), low=1, high=400
+        ),
+        out=place(torch.full((T, B, N, Y, X), 99, dtype=kind)),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        residual=residual,
+        residual_scale=scale,
+        totals=torch.full((T, B), 7, dtype=torch.int32) if draw(st.booleans()) else None,
+        strict=draw(st.booleans()),
+        reset=draw(st.sampled_from(["subtract", "zero"])),
+    )
+
+
+def copy(problem: Problem) -> Problem:
+    """Return the problem with an own membrane, output and totals."""
+    own = {
+        name: value.clone() for name, value in vars(problem).items() if name in WRITTEN and value is not None
+    }
+    return Problem(**vars(problem) | own)
+
+
+def assert_alike(got: Problem, want: Problem) -> None:
+    """Check that two problems were solved alike."""
+    for name in WRITTEN:
+        if getattr(want, name) is not None:
+            assert torch.equal(getattr(got, name), getattr(want, name)), name
+
+
+def solve(problem: Problem, run, **options) -> Problem:
+    """Return a copy of the problem with its results filled in."""
+    own = copy(problem)
+    run(own, **options)
+    return own
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(), piece=st.sampled_from([1, 500, 5000, cpu.PIECE]))
+def test_equals_reference_however_it_is_cut(problem, piece):
+    assert_alike(solve(problem, cpu.run_in_pieces, piece=piece), solve(problem, reference.run))
+
+
+@pytest.mark.parametrize("dtype", WEIGHTS)
+def test_windows_that_see_nothing_but_padding(dtype):
+    """There the integer convolution of oneDNN ends the process, if it is dilated."""
+    integer = dtype == torch.int8
+    spikes = torch.ones(1, 2, 130, 17, 1, dtype=torch.uint8)
+    weight = torch.ones(6, 65, 1, 1).to(dtype)
+    kind = torch.int32 if integer else torch.float32
+    membrane, threshold = torch.zeros(2, 6, 9, 2, dtype=kind), torch.tensor(66, dtype=kind)
+    options = {"stride": 2, "padding": (0, 1), "dilation": 2, "groups": 2, "backend": "cpu"}
+    fired = conv_integrate_fire(spikes, weight, None, membrane, threshold, **options)
+    assert not fired.any()
+    assert not membrane.any()
+
+
+@settings(max_examples=20, deadline=None)
+@given(problem=problems(weights=(torch.int8,)))
+def test_equals_reference_without_integer_convolutions(problem):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "can_multiply_integers", lambda: False)
+        assert_alike(solve(problem, cpu.run_in_pieces), solve(problem, reference.run))
+
+
+@settings(max_examples=15, deadline=None)
+@given(problem=problems(weights=(torch.int8,)), data=st.data())
+def test_large_integers_are_exact(problem, data):
+    """Potentials beyond what single precision holds: the run halves its steps, down to the reference."""
+    problem.membrane.mul_(data.draw(st.sampled_from([2**18, 2**22, 2**24])))
+    assert_alike(solve(problem, cpu.run_in_pieces), solve(problem, reference.run))
+
+
+@needs_matrix_unit
+@pytest.mark.parametrize("run", [amx.run_fused, amx.run_currents_first])
+@settings(max_examples=25, deadline=None)
+@given(problem=problems(weights=(torch.int8, torch.bfloat16), tiled=True))
+def test_matrix_unit_equals_reference(run, problem):
+    assert amx.supports(problem)
+    assert_alike(solve(problem, run), solve(problem, reference.run))
+
+
+@needs_matrix_unit
+def test_images_that_windows_do_not_reach_the_end_of_have_room():
+    """Strides leave rows at the end unseen, which are placed in memory all the same."""
+    layer = amx._describe(
+        Problem(
+            spikes=torch.zeros(1, 4, 16, 18, 18, dtype=torch.uint8),
+            weight=torch.zeros(16, 16, 1, 1, dtype=torch.int8),
+            bias=None,
+            membrane=torch.zeros(4, 16, 6, 6, dtype=torch.int32),
+            threshold=torch.tensor(1, dtype=torch.int32),
+            out=torch.zeros(1, 4, 16, 6, 6, dtype=torch.uint8),
+            stride=(3, 3), padding=(0, 0), dilation=(1, 1), groups=1,
+            residual=None, residual_scale=None, totals=None, strict=False, reset="subtract",
+        )
+    )  # fmt: skip
+    for images in range(1, 40):
+        last = (images - 1) * layer.stride * layer.pitch
+        assert layer.count_bytes(images) >= (last + 18 * 18) * 16
+
+
+@needs_matrix_unit
+@pytest.mark.parametrize(("batch", "way"), [(1, "run_currents_first"), (256, "run_fused")])
+def test_many_weights_of_few_neurons_are_read_once(monkeypatch, batch, way):
+    taken = []
+    for name in ("run_fused", "run_currents_first"):
+        monkeypatch.setattr(amx, name, lambda p, name=name: taken.append(name))
+    spikes, membrane = torch.ones(4, batch, 1024, dtype=torch.uint8), torch.zeros(batch, 1024)
+    weight = torch.ones(1024, 1024, dtype=torch.bfloat16)
+    linear_integrate_fire(spikes, weight, None, membrane, torch.tensor(1.0), backend="cpu")
+    assert taken == [way]
+
+
+@pytest.mark.parametrize("unit", [False, pytest.param(True, marks=needs_matrix_unit)])
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**31), cut=st.integers(1, 5), b=st.integers(1, 4), dtype=st.sampled_from(WEIGHTS))
+def test_does_not_depend_on_batch_or_chunks(unit, seed, cut, b, dtype):
+    """Bit for bit, with weights whose sums are rounded."""
+    draw = torch.Generator().manual_seed(seed)
+    integer = dtype == torch.int8
+    spikes = channels_last((torch.rand(6, 5, 16, 9, 9, generator=draw) < 0.3).to(torch.uint8))
+    weight = torch.randn(32, 16, 3, 3, generator=draw)
+    weight = (weight * 40).clamp(-127, 127).to(dtype) if integer else weight.to(dtype)
+    threshold = torch.tensor(300, dtype=torch.int32) if integer else torch.tensor(3.0)
+    start = channels_last(torch.zeros(5, 32, 9, 9, dtype=threshold.dtype))
+
+    def run(spikes: Tensor, membrane: Tensor) -> Tensor:
+        if not unit:
+            patch.setattr(amx, "supports", lambda problem: False)
+        return conv_integrate_fire(spikes, weight, None, membrane, threshold, padding=1, backend="cpu")
+
+    with pytest.MonkeyPatch.context() as patch:
+        whole = start.clone()
+        want = run(spikes, whole)
+        for samples in (slice(b), slice(b, None)):
+            membrane = channels_last(start[samples])
+            chunks = (slice(cut), slice(cut, None))
+            got = torch.cat([run(spikes[steps, samples], membrane) for steps in chunks])
+            assert torch.equal(got, want[:, samples])
+            assert torch.equal(membrane, whole[samples])
+    assert want.any()
+    assert not want.all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**31), stride=st.integers(1, 2), C=st.sampled_from([3, 16, 64]))
+def test_float32_equals_the_two_parts_bit_for_bit(seed, stride, C):
+    """With rounded sums: the convolution of the whole chunk, then the neurons."""
+    draw = torch.Generator().manual_seed(seed)
+    conv = torch.nn.Conv2d(C, 16, 3, stride, 1)
+    with torch.no_grad():
+        conv.weight.normal_(generator=draw)
+        spikes = channels_last((torch.rand(4, 3, C, 9, 9, generator=draw) < 0.2).to(torch.uint8))
+        current = weigh(conv, spikes.flatten(0, 1).float()).unflatten(0, (4, 3))
+        residual = channels_last((torch.rand(current.shape, generator=draw) < 0.3).to(torch.uint8))
+        scale, threshold = torch.rand(16, generator=draw), torch.rand(16, 1, 1, generator=draw) + 1
+        current = current + residual * scale[:, None, None]
+        potential = channels_last(torch.zeros(current.shape[1:]))
+        membrane = potential.clone()
+        want = integrate_fire(current, potential, threshold, steps=4, backend="reference")
+        got = conv_integrate_fire(
+            spikes,
+            conv.weight,
+            conv.bias,
+            membrane,
+            threshold,
+            stride=stride,
+            padding=1,
+            residual=residual,
+            residual_scale=scale,
+            backend="cpu",
+        )
+    assert torch.equal(got.float(), want)
+    assert torch.equal(membrane, potential)
+
+
+@pytest.mark.parametrize("dtype", WEIGHTS)
+def test_changed_weights_are_seen(dtype):
+    weight = torch.ones(3, 2, 1, 1).to(dtype)
+    spikes = torch.ones(1, 1, 2, 4, 4, dtype=torch.uint8)
+    kind = torch.int32 if dtype == torch.int8 else torch.float32
+    for factor in (1, 5):
+        weight.mul_(factor)
+        membrane = torch.zeros(1, 3, 4, 4, dtype=kind)
+        threshold = torch.tensor(100, dtype=kind)
+        conv_integrate_fire(spikes, weight, None, membrane, threshold, backend="cpu")
+        assert (membrane == 2 * factor).all()
+
+
+def test_packed_weights_are_kept_for_views():
+    made, weight = [], torch.ones(4, 5)
+    for _ in range(3):
+        keep(weight[..., None, None], "form", lambda: made.append(1))
+    keep(weight[1:, :, None, None], "form", lambda: made.append(1))
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("silent", [torch.finfo(torch.float32).max, float("inf")])
+@pytest.mark.parametrize("reset", ["subtract", "zero"])
+def test_silent_neurons_stay_finite(silent, reset):
+    membrane = torch.zeros(1, 2)
+    spikes, threshold = torch.ones(3, 1, 1, dtype=torch.uint8), torch.tensor([silent, 1.0])
+    fired = linear_integrate_fire(
+        spikes, torch.ones(2, 1), None, membrane, threshold, reset=reset, backend="cpu"
+    )
+    assert fired.flatten(1).sum(0).tolist() == [0, 3]
+    assert membrane.flatten().tolist() == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [("find_spec", "llvmlite is not installed"), ("platform", "on Linux with an x86-64")],
+)
+def test_without_a_matrix_unit(monkeypatch, change, reason):
+    """It says why, and the problem is solved all the same."""
+    amx.explain_no_matrix_unit.cache_clear()
+    if change == "find_spec":
+        monkeypatch.setattr(amx, "find_spec", lambda name: None)
+    monkeypatch.setattr(amx.platform, "machine", lambda: "arm64" if change == "platform" else "x86_64")
+    monkeypatch.setattr(amx.platform, "system", lambda: "Linux")
+    assert reason in amx.explain_no_matrix_unit()
+    weight, spikes = torch.ones(16, 2, 1, 1, dtype=torch.int8), torch.ones(1, 1, 2, 4, 4, dtype=torch.uint8)
+    membrane = torch.zeros(1, 16, 4, 4, dtype=torch.int32)
+    conv_integrate_fire(spikes, weight, None, membrane, torch.tensor(9, dtype=torch.int32), backend="cpu")
+    assert (membrane == 2).all()
+    monkeypatch.undo()
+    amx.explain_no_matrix_unit.cache_clear()

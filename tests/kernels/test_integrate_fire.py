@@ -1,0 +1,340 @@
+"""The fast integrate-and-fire kernels equal the reference, and the reference equals arithmetic on paper."""
+
+# ruff: noqa: E402
+
+import importlib
+import os
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+HAS_GPU = torch.cuda.is_available()
+if not HAS_GPU:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+from rheobase.kernels import choose_backend, integrate_fire
+from rheobase.kernels.backends import explain_no_launch
+from rheobase.kernels.integrate_fire import SPIKE_DTYPES
+
+DEVICE = "cuda" if HAS_GPU else "cpu"
+FAST = ["triton"] if HAS_GPU else ["cpu", "triton"]
+MAXIMUM = torch.finfo(torch.float32).max
+
+
+def run(backend: str, current: Tensor, membrane: Tensor, threshold: Tensor, **options) -> tuple[Tensor, ...]:
+    """Run one backend on its own membrane and poisoned outputs; return spikes, membrane and counts."""
+    membrane = membrane.to(DEVICE, copy=True)
+    counts = torch.full_like(membrane, 3, dtype=options.pop("counts_dtype", torch.float32))
+    dtype = options.pop("dtype", torch.float32)
+    poison = 255 if dtype == torch.uint8 else float("nan")
+    steps = options["steps"]
+    out = torch.stack([torch.full_like(membrane, poison, dtype=dtype)] * steps)
+    if membrane.dim() == 4 and membrane.is_contiguous(memory_format=torch.channels_last):
+        out = out.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, (steps, -1))
+    spikes = integrate_fire(
+        current.to(DEVICE), membrane, threshold.to(DEVICE), out=out, counts=counts, backend=backend, **options
+    )
+    assert spikes is out
+    return spikes, membrane, counts
+
+
+def assert_same(backend: str, *arguments: Tensor, **options) -> None:
+    expected = run("reference", *arguments, **options)
+    for got, want in zip(run(backend, *arguments, **options), expected, strict=True):
+        assert got.dtype == want.dtype
+        assert not got.isnan().any()
+        assert torch.equal(got, want)
+
+
+@st.composite
+def problems(draw):
+    """Currents on a grid that contains the thresholds, so that ties are common."""
+    steps = draw(st.integers(1, 9))
+    batch = draw(st.integers(1, 4))
+    shape = draw(st.sampled_from([(1,), (7,), (1025,), (3, 5, 5), (5, 1, 1), (2, 17, 31), (1, 1, 3)]))
+    kind = draw(st.sampled_from(["scalar", "one", "first", "last", "outer", "full"]))
+    threshold_shape = {
+        "scalar": (),
+        "one": (1,) * len(shape),
+        "first": (shape[0],) + (1,) * (len(shape) - 1),
+        "last": shape[-1:],
+        "outer": tuple(size if axis != 1 else 1 for axis, size in enumerate(shape)),
+        "full": shape,
+    }[kind]
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+
+    def grid(*size: int, low: int, high: int) -> Tensor:
+        return torch.randint(low, high, size, generator=generator) / 8
+
+    constant = draw(st.booleans())
+    current = grid(*(() if constant else (steps,)), batch, *shape, low=-8, high=17)
+    membrane = grid(batch, *shape, low=-8, high=17)
+    threshold = grid(*threshold_shape, low=1, high=17)
+    threshold[torch.rand(threshold_shape, generator=generator) < 0.1] = MAXIMUM
+    if len(shape) == 3 and draw(st.booleans()):
+        membrane = membrane.contiguous(memory_format=torch.channels_last)
+        if draw(st.booleans()):
+            current = (
+                current.reshape(-1, *shape).contiguous(memory_format=torch.channels_last).view(current.shape)
+            )
+    return current, membrane, threshold, steps
+
+
+@pytest.mark.parametrize("backend", FAST)
+@settings(max_examples=60, deadline=None)
+@given(
+    problem=problems(),
+    strict=st.booleans(),
+    reset=st.sampled_from(["subtract", "zero"]),
+    dtype=st.sampled_from(SPIKE_DTYPES),
+    counts_dtype=st.sampled_from([torch.float32, torch.int32]),
+)
+def test_equals_reference(backend, problem, strict, reset, dtype, counts_dtype):
+    *arguments, steps = problem
+    assert_same(
+        backend, *arguments, steps=steps, strict=strict, reset=reset, dtype=dtype, counts_dtype=counts_dtype
+    )
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("threshold_shape", [(), (1, 1, 1), (5, 1, 1), (6, 7), (5, 1, 7), (5, 6, 7)])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_every_neuron_meets_its_own_threshold(backend, threshold_shape, memory_format):
+    torch.manual_seed(3)
+    membrane = torch.rand(3, 5, 6, 7).contiguous(memory_format=memory_format)
+    assert_same(backend, torch.randn(4, 3, 5, 6, 7), membrane, torch.rand(threshold_shape) + 0.1, steps=4)
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("wide", [torch.float32, torch.float64])
+def test_current_dtypes(backend, dtype, wide):
+    torch.manual_seed(0)
+    current, membrane = torch.randn(6, 3, 1500).to(dtype), torch.rand(3, 1500).to(wide)
+    threshold = torch.rand(1500) + 0.1
+    if dtype == torch.float64 and wide == torch.float32:
+        with pytest.raises(TypeError, match=r"current is torch\.float64: expected .* or torch\.float32"):
+            run(backend, current, membrane, threshold, steps=6)
+    else:
+        assert_same(backend, current, membrane, threshold, steps=6)
+
+
+@pytest.mark.parametrize("backend", FAST)
+def test_whole_numbers_of_32_bits_are_exact(backend):
+    torch.manual_seed(0)
+    current = torch.randint(-(2**31), 2**31 - 1, (6, 3, 1500), dtype=torch.int32)
+    membrane = torch.randint(-(2**31), 2**31, (3, 1500)).double()
+    assert_same(backend, current, membrane, torch.randint(1, 2**31, (1500,)).double(), steps=6)
+    with pytest.raises(TypeError, match=r"current is torch\.int32: expected"):
+        run(backend, current, membrane.float(), torch.rand(1500), steps=6)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 8, 9, 40])
+@pytest.mark.parametrize("many", [1, 1 << 20])
+def test_loading_steps_ahead_changes_nothing(steps, many, monkeypatch):
+    module = importlib.import_module("rheobase.kernels.integrate_fire.triton")
+    monkeypatch.setattr(module, "_MANY", many)
+    torch.manual_seed(0)
+    current, membrane = torch.randn(steps, 3, 1500), torch.rand(3, 1500)
+    assert_same("triton", current, membrane, torch.rand(1500) + 0.1, steps=steps)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 50001), (1, 1, 262145), (40, 2, 3000)])
+def test_cpu_blocks_cover_every_neuron(shape):
+    torch.manual_seed(1)
+    for threshold in (torch.rand(()), torch.rand(shape[1], 1), torch.rand(shape[1:])):
+        assert_same(
+            "cpu" if not HAS_GPU else "triton", torch.randn(2, *shape), torch.rand(shape), threshold, steps=2
+        )
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+def test_constant_current_equals_expanded(backend):
+    torch.manual_seed(2)
+    current, membrane = torch.randn(2, 3, 5), torch.rand(2, 3, 5)
+    threshold = torch.rand(3, 1) + 0.2
+    once = run(backend, current, membrane, threshold, steps=7)
+    repeated = run(backend, current.expand(7, 2, 3, 5), membrane, threshold, steps=7)
+    broadcast = run(backend, torch.tensor(0.3).expand(7, 2, 3, 5), membrane, threshold, steps=7)
+    dense = run(backend, torch.full((7, 2, 3, 5), 0.3), membrane, threshold, steps=7)
+    assert all(map(torch.equal, once, repeated))
+    assert all(map(torch.equal, broadcast, dense))
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+@settings(max_examples=15, deadline=None)
+@given(problem=problems(), data=st.data())
+def test_chunks_chain(backend, problem, data):
+    current, membrane, threshold, steps = problem
+    whole = run(backend, current, membrane, threshold, steps=steps)
+    cut = data.draw(st.integers(0, steps))
+    lengths = [length for length in (cut, steps - cut) if length]
+    parts, position, counts = [], 0, torch.zeros_like(membrane, device=DEVICE)
+    state = membrane.to(DEVICE, copy=True)
+    for length in lengths:
+        chunk = current if current.dim() == membrane.dim() else current[position : position + length]
+        position += length
+        parts.append(
+            integrate_fire(
+                chunk.to(DEVICE), state, threshold.to(DEVICE), steps=length, counts=counts, backend=backend
+            )
+        )
+    assert torch.equal(torch.cat(parts), whole[0])
+    assert torch.equal(state, whole[1])
+    assert torch.equal(counts + 3, whole[2])
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+def test_closed_form_count(backend):
+    """A constant current z in [0, θ] from v0 in [0, θ) fires clip(floor((T z + v0) / θ), 0, T) times.
+
+    All values are multiples of 1/64 in float64, so every sum is exact and ties count as in the formula.
+    """
+    z = torch.arange(65, dtype=torch.float64).view(1, 65, 1) / 64
+    start = torch.arange(64, dtype=torch.float64).view(1, 1, 64) / 64
+    for steps in (1, 4, 32):
+        membrane = start.expand(1, 65, 64).to(DEVICE, copy=True)
+        counts = torch.zeros(1, 65, 64, dtype=torch.int32, device=DEVICE)
+        threshold = torch.ones((), dtype=torch.float64, device=DEVICE)
+        current = z.expand(1, 65, 64).to(DEVICE)
+        spikes = integrate_fire(current, membrane, threshold, steps=steps, counts=counts, backend=backend)
+        expected = (steps * z + start).floor().clamp(0, steps).to(DEVICE)
+        assert torch.equal(counts.double(), expected)
+        assert torch.equal(spikes.double().sum(0), expected)
+        assert torch.equal(membrane, (start + steps * z).to(DEVICE) - expected)
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+def test_a_tie_fires_unless_strict(backend):
+    current, membrane, threshold = torch.full((1, 1, 1), 1.0), torch.zeros(1, 1), torch.tensor(1.0)
+    assert run(backend, current, membrane, threshold, steps=1)[0].item() == 1
+    assert run(backend, current, membrane, threshold, steps=1, strict=True)[0].item() == 0
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize("silent", [torch.finfo(torch.float64).max, float("inf"), MAXIMUM])
+def test_silent_neurons_stay_finite(backend, silent):
+    threshold = torch.tensor([silent, 1.0], dtype=torch.float64)
+    for reset in ("subtract", "zero"):
+        spikes, membrane, _ = run(
+            backend, torch.ones(3, 1, 2), torch.zeros(1, 2), threshold, steps=3, reset=reset
+        )
+        assert spikes.sum(0).tolist() == [[0, 3]]
+        assert membrane.tolist() == [[3, 0]]
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+def test_output_takes_the_membrane_format(backend):
+    membrane = torch.zeros(2, 3, 4, 5, device=DEVICE).to(memory_format=torch.channels_last)
+    threshold = torch.ones(3, 1, 1, device=DEVICE)
+    spikes = integrate_fire(membrane.clone(), membrane, threshold, steps=2, backend=backend)
+    assert spikes.shape == (2, 2, 3, 4, 5)
+    assert spikes[0].is_contiguous(memory_format=torch.channels_last)
+    assert spikes.dtype == torch.float32
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+def test_empty_batch(backend):
+    empty = torch.zeros(0, 3, device=DEVICE)
+    assert integrate_fire(empty, empty, torch.ones((), device=DEVICE), steps=2, backend=backend).shape == (
+        2,
+        0,
+        3,
+    )
+
+
+def test_choose_backend(monkeypatch):
+    monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", lambda device: None)
+    assert choose_backend("cpu") == "cpu"
+    assert choose_backend("cpu", "reference") == "reference"
+    assert choose_backend("cpu", offered=("reference", "triton")) == "reference"
+    assert choose_backend("cuda", "auto") == "triton"
+    assert choose_backend("meta") == "reference"
+    with pytest.raises(ValueError, match="unknown backend 'cuda'"):
+        choose_backend("cpu", "cuda")
+    with pytest.raises(ValueError, match="tensors are on cuda"):
+        choose_backend("cuda", "cpu")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ValueError, match="TRITON_INTERPRET"):
+        choose_backend("cpu", "triton")
+    monkeypatch.setattr("rheobase.kernels.backends.find_spec", lambda name: None)
+    assert choose_backend("cuda") == "reference"
+    with pytest.raises(ValueError, match="not installed"):
+        choose_backend("cuda", "triton")
+
+
+def test_a_card_on_which_triton_fails_gets_the_reference(monkeypatch):
+    from rheobase.kernels.integrate_fire import triton
+
+    assert explain_no_launch.__wrapped__(torch.device(DEVICE)) is None
+
+    def fail(*_, **__):
+        raise RuntimeError("the driver is too old\nand more")
+
+    monkeypatch.setattr(triton, "run", fail)
+    reason = explain_no_launch.__wrapped__(torch.device(DEVICE))
+    assert reason == f"Triton fails on {DEVICE}: RuntimeError: the driver is too old"
+    monkeypatch.setattr(triton, "run", lambda *_, **__: None)
+    assert explain_no_launch.__wrapped__(torch.device(DEVICE)) == f"Triton gives wrong results on {DEVICE}"
+    monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", lambda device: reason)
+    assert choose_backend("cuda") == "reference"
+    with pytest.raises(ValueError, match="backend 'triton' cannot run: Triton fails on"):
+        choose_backend("cuda", "triton")
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"steps": 0}, ValueError, "at least 1"),
+        ({"reset": "soft"}, ValueError, "expected 'subtract' or 'zero'"),
+        ({"current": torch.ones(3, 2, 5)}, ValueError, r"expected \(3, 2, 4\) or \(2, 4\)"),
+        ({"current": torch.ones(2, 4).double()}, TypeError, "current is torch.float64"),
+        ({"current": torch.ones(2, 4).int()}, TypeError, "current is torch.int32"),
+        ({"membrane": torch.zeros(2, 4).half()}, TypeError, "membrane is torch.float16"),
+        ({"membrane": torch.tensor(0.0)}, ValueError, "no batch dimension"),
+        ({"threshold": torch.ones(2)}, ValueError, r"broadcasts to a sample's \(4,\)"),
+        ({"threshold": torch.ones(2, 4)}, ValueError, r"broadcasts to a sample's \(4,\)"),
+        ({"threshold": torch.ones(4).int()}, TypeError, "threshold is torch.int32"),
+        ({"out": torch.ones(2, 2, 4)}, ValueError, r"out has shape \(2, 2, 4\)"),
+        ({"out": torch.ones(3, 2, 4).bool()}, TypeError, "out is torch.bool"),
+        ({"counts": torch.ones(2, 3)}, ValueError, r"counts has shape \(2, 3\)"),
+        ({"counts": torch.ones(2, 4).long()}, TypeError, "counts is torch.int64"),
+        ({"current": torch.ones(2, 4, device="meta")}, ValueError, "current is on meta"),
+    ],
+)
+def test_refusals_change_nothing(backend, change, error, message):
+    arguments = {
+        "current": torch.ones(2, 4),
+        "membrane": torch.zeros(2, 4),
+        "threshold": torch.ones(4),
+        "steps": 3,
+    }
+    arguments |= change
+    tensors = {
+        name: value.to(DEVICE) if isinstance(value, Tensor) and value.device.type != "meta" else value
+        for name, value in arguments.items()
+    }
+    with pytest.raises(error, match=message):
+        integrate_fire(**tensors, backend=backend)
+    assert not tensors["membrane"].any()
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("name", ["membrane", "out", "counts"])
+def test_strided_outputs_are_refused(backend, name):
+    tensors = {
+        "current": torch.ones(2, 4, device=DEVICE),
+        "membrane": torch.zeros(2, 4, device=DEVICE),
+        "threshold": torch.ones(4, device=DEVICE),
+        "out": torch.zeros(3, 2, 4, device=DEVICE),
+        "counts": torch.zeros(2, 4, device=DEVICE),
+    }
+    wide = torch.zeros(*tensors[name].shape[:-1], 8, device=DEVICE)
+    tensors[name] = wide[..., ::2]
+    with pytest.raises(ValueError, match=f"{name} has strides"):
+        integrate_fire(**tensors, steps=3, backend=backend)
+    assert not wide.any()

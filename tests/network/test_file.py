@@ -1,0 +1,530 @@
+"""Files of converted networks: every spike comes back, and a bad file does no harm."""
+
+import copy
+import inspect
+import json
+import math
+import os
+import random
+import resource
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from families import FAMILIES, build, inputs, networks
+from rheobase import Constant, Gaussian, Half, Uniform, convert, methods, prepare, simulate
+from rheobase.io.tensors import read_tensors, write_tensors
+from rheobase.network import codings, neurons, save, starts
+from rheobase.network.file import VERSION, digest, load
+from rheobase.network.file.kinds import CODINGS, OPERATIONS, STARTS
+from rheobase.network.file.values import FormatError
+from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire
+from rheobase.network.operations import MaxPool
+from rheobase.network.snn import SNN
+from rheobase.network.starts import Corrected, Initial, Potential
+
+pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
+
+
+def spikes(snn: SNN, x: Tensor, steps: int) -> dict[str, Tensor]:
+    """Every spike of a run, by site."""
+    seen: dict[str, list[Tensor]] = {site: [] for site in snn.sites}
+    simulate(snn, x, steps, probe=lambda site, signal, before: seen[site].append(signal.clone()))
+    return {site: torch.cat(parts) for site, parts in seen.items()}
+
+
+def assert_same(a: SNN, b: SNN, x: Tensor, steps: int = 6) -> None:
+    assert a.sites == b.sites
+    ours, theirs = spikes(a, x, steps), spikes(b, x, steps)
+    assert all(torch.equal(ours[site], theirs[site]) for site in a.sites)
+    assert torch.equal(simulate(a, x, steps).logits, simulate(b, x, steps).logits)
+
+
+def round_trip(snn: SNN, folder: Path) -> SNN:
+    save(snn, folder / "net.safetensors")
+    return load(folder / "net.safetensors")
+
+
+def example(name: str = "Plain", **options: Any) -> SNN:
+    return convert(build(name), "max-norm", inputs(16, seed=5), **{"initial": Half(), **options})
+
+
+class TestRoundTrip:
+    @pytest.mark.parametrize("name", FAMILIES)
+    def test_every_family_keeps_every_spike(self, name: str, tmp_path: Path) -> None:
+        snn = example(name, per_channel=True)
+        back = round_trip(snn, tmp_path)
+        assert_same(snn, back, inputs(3))
+        assert (back.provenance, back.input_shape, back.coding) == (snn.provenance, (3, 8, 8), snn.coding)
+        assert not back.training
+        assert not any(p.requires_grad for p in back.parameters())
+
+    @pytest.mark.parametrize(
+        "initial",
+        [Constant(0.3), Uniform(0.1, 0.7, 3), Gaussian(seed=2), Corrected(Uniform(), torch.tensor(0.125))],
+        ids=str,
+    )
+    @pytest.mark.parametrize(
+        "shown",
+        [codings.ConstantCurrent(), codings.Poisson(7, 5.0), codings.TemporalSwitch(8, 5.0)],
+        ids=repr,
+    )
+    def test_every_start_and_coding(self, initial: Initial, shown: codings.Coding, tmp_path: Path) -> None:
+        snn = example(initial=initial, coding=shown, strict=True)
+        back = round_trip(snn, tmp_path)
+        assert back.coding == shown
+        assert_same(snn, back, inputs(3))
+
+    def test_starts_given_as_tensors(self, tmp_path: Path) -> None:
+        snn = example()
+        for neuron in snn.neurons.values():
+            size = neuron.threshold.numel()
+            neuron.initial = Corrected(Potential(torch.rand(size)), torch.rand(size))
+        assert_same(snn, round_trip(snn, tmp_path), inputs(3))
+
+    def test_few_spikes(self, tmp_path: Path) -> None:
+        snn = example()
+        for site, neuron in snn.neurons.items():
+            few = FewSpikes(neuron.threshold, Coefficients.binary(6), "silu", Half(), strict=True)
+            snn.module.set_submodule(site, few)
+        assert_same(snn, round_trip(snn, tmp_path), inputs(3))
+
+    @pytest.mark.parametrize("name", methods.names())
+    def test_every_method(self, name: str, tmp_path: Path) -> None:
+        method, plain, x = methods.find(name).example(), build("Plain"), inputs(32).clamp(-1, 1)
+        model = prepare(plain, method)
+        model.load_state_dict({**model.state_dict(), **plain.state_dict()})
+        snn = convert(model.eval(), method, x)
+        window = next(iter(snn.neurons.values())).window
+        assert_same(snn, round_trip(snn, tmp_path), x[:3], window or 6)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    def test_numbers_of_any_width(self, dtype: torch.dtype, tmp_path: Path) -> None:
+        snn = example("Depthwise").to(dtype)
+        back = round_trip(snn, tmp_path)
+        assert back.dtype == dtype
+        assert_same(snn, back, inputs(3).to(dtype))
+
+    @pytest.mark.parametrize("name", ["block-0", "größe", "graph", "meta", "1x1"])
+    def test_modules_of_any_name_that_torch_takes(self, name: str, tmp_path: Path) -> None:
+        class Named(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.parts = nn.ModuleDict({name: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())})
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.parts[name](x).mean((2, 3))
+
+        snn = convert(Named().eval(), "max-norm", inputs(8), initial=Half())
+        assert snn.sites == [f"parts.{name}.1"]
+        assert_same(snn, round_trip(snn, tmp_path), inputs(2))
+
+    def test_inputs_of_unknown_shape(self, tmp_path: Path) -> None:
+        snn = example()
+        snn.input_shape = None
+        back = round_trip(snn, tmp_path)
+        assert back.input_shape is None
+        assert_same(snn, back, inputs(2))
+
+    def test_settings_are_kept_as_plain_values(self, tmp_path: Path) -> None:
+        snn = example(per_channel=True)
+        assert round_trip(snn, tmp_path).provenance.settings["per_channel"] is True
+        snn.provenance.settings.update(widths=(1, 2), place=Path("somewhere"))
+        assert round_trip(snn, tmp_path).provenance.settings == {
+            **snn.provenance.settings, "widths": [1, 2], "place": "somewhere",
+        }  # fmt: skip
+        snn.provenance.found["factor"] = 0.4
+        assert round_trip(snn, tmp_path).provenance.found == {"factor": 0.4}
+        snn.provenance.settings["limit"] = math.inf
+        assert round_trip(snn, tmp_path).provenance.settings["limit"] == "inf"
+
+    def test_a_fresh_process_gives_the_same_spikes(self, tmp_path: Path) -> None:
+        snn = example("DenseConcat", initial=Uniform(), coding=codings.Poisson(1, 5.0))
+        path, x = tmp_path / "net.safetensors", inputs(4)
+        save(snn, path)
+        write_tensors(tmp_path / "x.safetensors", {"x": x, **spikes(snn, x, 7)}, {})
+        program = (
+            "import sys, torch; from rheobase import simulate\n"
+            "from rheobase.io import read_tensors; from rheobase.network.file import load\n"
+            "torch.set_num_threads(1)\n"
+            "snn, (kept, _) = load(sys.argv[1]), read_tensors(sys.argv[2])\n"
+            "seen = lambda site, s, before: print(site, torch.equal(s, kept[site][before:before + len(s)]))\n"
+            "simulate(snn, kept['x'], 7, chunk=3, probe=seen)\n"
+        )
+        command = [sys.executable, "-c", program, str(path), str(tmp_path / "x.safetensors")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == 3 * [word for site in snn.sites for word in (site, "True")]
+
+
+@given(networks(), st.sampled_from([Half(), Uniform()]), st.booleans())
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_random_networks_keep_every_spike(
+    tmp_path: Path, network: tuple[nn.Module, tuple[int, ...]], initial: Initial, per_channel: bool
+) -> None:
+    model, shape = network
+    data = torch.randn(12, *shape, generator=torch.Generator().manual_seed(3))
+    snn = convert(model, "max-norm", data, initial=initial, per_channel=per_channel)
+    assert_same(snn, round_trip(snn, tmp_path), data[:3], 4)
+
+
+class TestSaving:
+    def test_every_neuron_start_and_coding_has_a_name(self) -> None:
+        for module, base, known in (
+            (neurons, neurons.Neuron, OPERATIONS),
+            (starts, Initial, STARTS),
+            (codings, codings.Coding, CODINGS),
+        ):
+            found = {n for n, c in vars(module).items() if inspect.isclass(c) and issubclass(c, base)}
+            assert found - {base.__name__} == {n for n, k in known.items() if issubclass(k.type, base)}
+
+    def test_the_document_lists_every_kind(self) -> None:
+        text = (Path(__file__).parents[2] / "docs/format.md").read_text()
+        listed = {word.strip(" ,|") for line in text.splitlines() if "|" in line for word in line.split()}
+        assert listed >= {*OPERATIONS, *STARTS, *CODINGS}
+
+    def test_what_has_no_name_is_refused_and_nothing_is_written(self, tmp_path: Path) -> None:
+        class Odd(IntegrateFire):
+            pass
+
+        snn = example()
+        path = tmp_path / "net.safetensors"
+        save(snn, path)
+        before = path.read_bytes()
+        snn.module.set_submodule(snn.sites[1], Odd(torch.ones(())))
+        with pytest.raises(ValueError, match=f"{snn.sites[1]} is of type Odd"):
+            save(snn, path)
+        assert path.read_bytes() == before
+
+    def test_values_that_are_not_finite_are_refused(self, tmp_path: Path) -> None:
+        snn = example()
+        snn.module.get_submodule("0").weight[0] = math.nan
+        with pytest.raises(ValueError, match=r"cannot be saved.*'0.weight' has NaN"):
+            save(snn, tmp_path / "net.safetensors")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_failure_while_writing_keeps_the_old_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "net.safetensors"
+        save(example(), path)
+        before = path.read_bytes()
+
+        def fail(*_: object) -> None:
+            raise OSError("no room")
+
+        monkeypatch.setattr(os, "replace", fail)
+        with pytest.raises(OSError, match="no room"):
+            save(example("IdentitySkip"), path)
+        assert path.read_bytes() == before
+        assert [p.name for p in tmp_path.iterdir()] == ["net.safetensors"]
+
+    def test_the_same_network_gives_the_same_bytes(self, tmp_path: Path) -> None:
+        for name in "ab":
+            save(example(), tmp_path / name)
+        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def small() -> SNN:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)]
+    start = Corrected(Half(), torch.zeros(2))
+    return convert(nn.Sequential(*layers).eval(), "max-norm", torch.randn(8, 1, 4, 4), initial=start)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "net.safetensors"
+    save(small(), path)
+    return path
+
+
+Document, Tensors = dict[str, Any], dict[str, Tensor]
+Change = Callable[[Document, Tensors], Any]
+
+
+def rewrite(path: Path, change: Change, sign: bool = True) -> None:
+    """Change a file's description and tensors; the digest is made to fit, as someone hostile would."""
+    tensors, document = read_tensors(path)
+    change(document, tensors)
+    if sign and "network" in document:
+        document["digest"] = digest(document["network"], tensors)
+    write_tensors(path, tensors, document)
+
+
+def network(**parts: Any) -> Change:
+    return lambda document, tensors: document["network"].update(parts)
+
+
+def node(index: int, **parts: Any) -> Change:
+    return lambda document, tensors: document["network"]["nodes"][index].update(parts)
+
+
+def operation(index: int, **settings: Any) -> Change:
+    return lambda document, tensors: document["network"]["nodes"][index]["operation"].update(settings)
+
+
+def instead(index: int, **settings: Any) -> Change:
+    return node(index, operation=settings)
+
+
+def values(name: str, new: Tensor | float) -> Change:
+    if isinstance(new, Tensor):
+        return lambda document, tensors: tensors.update({name: new})
+    return lambda document, tensors: tensors[name].fill_(new)
+
+
+def top(**parts: Any) -> Change:
+    return lambda document, tensors: document.update(parts)
+
+
+def enlarge(document: Document, tensors: Tensors) -> None:
+    pad = {"name": "pad", "inputs": ["@input"], "operation": {"kind": "Pad", "amounts": [65536] * 4}}
+    document["network"]["nodes"].insert(0, pad)
+    node(1, inputs=["pad"])(document, tensors)
+
+
+def nest(document: Document, tensors: Tensors) -> None:
+    place, path = document["network"]["nodes"][1]["operation"]["initial"], "1.initial"
+    for _ in range(20):
+        place["start"] = copy.deepcopy(place)
+        place, path = place["start"], f"{path}.start"
+        tensors[f"{path}.values"] = torch.zeros(2)
+
+
+def add_across(document: Document, tensors: Tensors) -> None:
+    """A sum of (samples, 8) and (samples, 1, 8): torch would add every sample to every other."""
+    nodes = document["network"]["nodes"]
+    nodes.insert(4, {"name": "a", "inputs": ["3"], "operation": {"kind": "Reshape", "shape": [1, 8]}})
+    nodes.insert(5, {"name": "b", "inputs": ["3", "a"], "operation": {"kind": "Add"}})
+    nodes[6]["inputs"] = ["b"]
+
+
+HOSTILE: dict[str, tuple[Change, str]] = {
+    "unknown operation": (operation(0, kind="System"), "'System', expected one of"),
+    "class path": (operation(0, kind="os.system"), "expected one of"),
+    "kind that is a list": (operation(0, kind=["Conv2d"]), "expected one of"),
+    "unknown setting": (operation(0, device="cuda"), "expected the settings"),
+    "missing setting": (instead(0, kind="Linear", in_features=1), "expected the settings"),
+    "huge size": (operation(0, out_channels=10**15), "whole number in"),
+    "large size": (operation(0, out_channels=2**24, kernel_size=[2**24, 2**24]), "overflowed"),
+    "size that is not the weight's": (operation(0, out_channels=2**24), "its weight is"),
+    "zero groups": (operation(0, groups=0), "whole number in"),
+    "text for a number": (operation(0, stride=["1", 1]), "stride is"),
+    "true for a number": (operation(0, groups=True), "groups is True"),
+    "wrong weight": (values("0.weight", torch.zeros(2, 1, 3, 4)), r"weight is \(2, 1, 3, 4\)"),
+    "whole weights": (values("0.weight", torch.zeros(2, 1, 3, 3).long()), "floating point"),
+    "NaN": (values("0.weight", math.nan), "NaN"),
+    "infinite": (values("1.threshold", math.inf), "infinite"),
+    "negative threshold": (values("1.threshold", -1.0), "not above zero"),
+    "thresholds that do not fit": (values("1.threshold", torch.ones(3)), "does not fit"),
+    "starts that do not fit": (values("1.initial.values", torch.ones(5)), "does not fit"),
+    "missing tensor": (lambda document, tensors: tensors.pop("0.weight"), "lacks the tensor '0.weight'"),
+    "extra tensor": (values("extra", torch.zeros(1)), "nothing in the network uses"),
+    "path for a name": (node(0, name="../../etc/passwd"), "cannot be a node"),
+    "code for a name": (node(0, name="x); import os; os.abort("), "cannot be a node"),
+    "taken name": (node(2, name="forward"), "has a meaning already"),
+    "taken name within": (node(2, name="a.forward"), "has a meaning already"),
+    "name of the graph": (node(2, name="graph"), "has a meaning already"),
+    "name fx uses": (node(2, name="meta"), "has a meaning already"),
+    "name fx uses, above": (node(2, name="meta.a"), "has a meaning already"),
+    "dunder name": (node(2, name="__class__"), "has a meaning already"),
+    "keyword": (node(2, name="import"), "word of Python"),
+    "node inside a node": (node(2, name="1.pool"), "inside another"),
+    "name used twice": (node(3, name="2"), "two nodes"),
+    "cycle": (node(0, inputs=["4"]), "no node before it"),
+    "loop": (node(3, inputs=["3"]), "no node before it"),
+    "too many inputs": (node(3, inputs=["2"] * 9), "expected 1 to 1"),
+    "too many nodes": (network(nodes=[0] * 20_001), "1 … 20000 nodes"),
+    "node that is none": (network(nodes=["a"]), "a node is a"),
+    "output": (network(output="nowhere"), "which is no node"),
+    "sites": (network(sites=["0"]), "the sites are"),
+    "no sites": (network(sites=[]), "the sites are"),
+    "coding": (network(coding={"kind": "Constant"}), "expected one of ConstantCurrent"),
+    "reshape": (operation(3, shape=[7]), "does not fit"),
+    "mixed samples": (instead(3, kind="Permute", dims=[1, 0, 2, 3]), "keep samples apart"),
+    "samples added to each other": (add_across, "keep samples apart"),
+    "number that no float holds": (
+        network(coding={"kind": "Poisson", "seed": 0, "scale": 10**400}),
+        "expected a finite number",
+    ),
+    "numbers of several widths": (values("0.bias", torch.zeros(2).double()), r"0\.bias is of torch\.float64"),
+    "name that Python reads otherwise": (node(2, name="ﬁne"), "cannot be a node"),
+    "huge signal": (enlarge, "values a sample"),
+    "huge input": (network(input_shape=[2**24] * 3), "overflow"),
+    "nested starts": (nest, "nested too deeply"),
+    "provenance": (network(provenance=[]), "provenance"),
+    "found": (
+        network(provenance={"method": "x", "settings": {}, "initial": "half", "found": 1}),
+        "provenance",
+    ),
+    "description": (top(network=["a"]), "the network is described by"),
+    "another format": (top(format="other"), "of format 'other'"),
+    "version": (top(version="1; import os"), "format version"),
+    "version zero": (top(version=0), "format version"),
+    "missing part": (lambda document, tensors: document.pop("rheobase"), "has the parts"),
+    "no description": (lambda document, tensors: document.clear(), "not written by rheobase.save"),
+    "weights of a model": (lambda document, tensors: document.pop("format"), "convert the model first"),
+}
+
+
+class TestLoading:
+    @pytest.mark.parametrize("name", HOSTILE)
+    def test_hostile_files_are_refused(self, name: str, file: Path) -> None:
+        change, message = HOSTILE[name]
+        rewrite(file, change)
+        with pytest.raises(FormatError, match=message) as caught:
+            load(file)
+        assert file.name in str(caught.value)
+        assert len(str(caught.value)) < 1500
+
+    def test_a_newer_format_says_what_to_install(self, file: Path) -> None:
+        rewrite(file, top(version=VERSION + 1, rheobase="9.8.7"))
+        with pytest.raises(FormatError, match=r"install rheobase 9\.8\.7 or later"):
+            load(file)
+
+    @pytest.mark.parametrize("writer", ["\x1b[31m; rm -rf", "9" * 500, None, {}])
+    def test_what_wrote_a_newer_format_is_not_repeated_blindly(self, writer: Any, file: Path) -> None:
+        rewrite(file, top(version=10**4000, rheobase=writer))
+        with pytest.raises(FormatError, match="install rheobase in its newest version") as caught:
+            load(file)
+        assert len(str(caught.value)) < 500
+
+    def test_files_of_the_first_format_stay_readable(self) -> None:
+        """Written once, with weights on a grid, so that every machine fires the same spikes."""
+        snn = load(Path(__file__).parents[1] / "files/format-1.safetensors")
+        x = (torch.arange(128) % 9 / 8).view(2, 1, 8, 8)
+        fired = {site: s.flatten(1).sum(1).int().tolist() for site, s in spikes(snn, x, 8).items()}
+        assert fired == {
+            "relu": [321, 298, 289, 328, 301, 297, 301, 312],
+            "relu_2": [37, 32, 32, 32, 32, 32, 34, 32],
+            "relu_3": [182, 172, 169, 173, 168, 171, 168, 169],
+        }
+        assert simulate(snn, x, 8).logits[-1].tolist() == [[2.25, 2.875, 3.5]] * 2
+
+    def test_changed_weights_are_noticed(self, file: Path) -> None:
+        rewrite(file, values("0.weight", 0.25), sign=False)
+        with pytest.raises(FormatError, match="damaged or changed"):
+            load(file)
+
+    def test_missing_files(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match=r"there is nothing at .* a spiking network's file"):
+            load(tmp_path / "nothing")
+        with pytest.raises(FileNotFoundError, match=r"there is a folder at .* a spiking network's file"):
+            load(tmp_path)
+
+    def test_a_nir_file_is_sent_to_its_reader(self, tmp_path: Path) -> None:
+        (tmp_path / "net.nir").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+        with pytest.raises(FormatError, match=r"read it by rheobase\.from_nir"):
+            load(tmp_path / "net.nir")
+
+    def test_pickles_are_refused(self, tmp_path: Path) -> None:
+        torch.save({"a": torch.zeros(1)}, tmp_path / "net.pt")
+        with pytest.raises(FormatError, match="pickle"):
+            load(tmp_path / "net.pt")
+
+    @pytest.mark.parametrize(
+        "text", ["[" * 100_000, '{"a":' * 50_000, '{"x": 1e999}', '{"x": ' + "9" * 10_000 + "}"]
+    )
+    def test_json_that_goes_too_far(self, text: str, tmp_path: Path) -> None:
+        header = json.dumps({"__metadata__": {"rheobase": text}}).encode()
+        (tmp_path / "net").write_bytes(struct.pack("<Q", len(header)) + header)
+        with pytest.raises(FormatError):
+            load(tmp_path / "net")
+
+    @pytest.mark.parametrize("length", [2**63, 2**40, 10_000_000])
+    def test_headers_longer_than_the_file(self, length: int, file: Path) -> None:
+        file.write_bytes(struct.pack("<Q", length) + file.read_bytes()[8:])
+        with pytest.raises(FormatError, match="claims a header"):
+            load(file)
+
+    def test_the_network_outlives_its_file(self, file: Path) -> None:
+        snn = load(file)
+        x = torch.randn(2, 1, 4, 4)
+        before = spikes(snn, x, 4)
+        with file.open("r+b") as handle:
+            handle.truncate(100)
+        after = spikes(snn, x, 4)
+        assert all(torch.equal(before[s], after[s]) for s in snn.sites)
+
+    def test_accumulating_operations_come_back_whole(self, file: Path) -> None:
+        assert any(isinstance(m, MaxPool) for m in load(file).modules())
+
+
+JUNK = [None, True, -1, 0, 1, 2**31, 10**30, 1e300, "", "x", "../x", "Conv2d", [], {}, [[]], {"kind": 1}]
+
+
+def mutate(value: Any, random_: random.Random) -> Any:
+    """A JSON value with one thing in it changed, removed, doubled or exchanged."""
+    if isinstance(value, dict) and value and random_.random() < 0.9:
+        key = random_.choice(sorted(value))
+        roll = random_.random()
+        if roll < 0.05:
+            return {k: v for k, v in value.items() if k != key}
+        if roll < 0.1:
+            return {**value, str(random_.choice(JUNK)): value[key]}
+        return {**value, key: mutate(value[key], random_)}
+    if isinstance(value, list) and value and random_.random() < 0.9:
+        i = random_.randrange(len(value))
+        roll = random_.random()
+        if roll < 0.1:
+            return value[:i] + value[i + 1 :]
+        if roll < 0.2:
+            return [*value, value[i]]
+        if roll < 0.3:
+            return value[::-1]
+        return [*value[:i], mutate(value[i], random_), *value[i + 1 :]]
+    if type(value) is int and random_.random() < 0.5:
+        return value + random_.choice([-1, 1, 2**16])
+    return random_.choice(JUNK)
+
+
+def test_fuzz(file: Path) -> None:
+    """2,400 damaged files: each is refused with our error or is sound, in bounded memory."""
+    random_ = random.Random(0)
+    content = file.read_bytes()
+    tensors, document = read_tensors(file)
+    whole_network = document["network"]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    loaded = 0
+    for i in range(2400):
+        if i % 3 == 0:
+            damaged = bytearray(content)
+            for _ in range(random_.choice([1, 1, 1, 8])):
+                damaged[random_.randrange(len(damaged))] ^= 1 << random_.randrange(8)
+            file.write_bytes(damaged[: random_.choice([None, None, random_.randrange(len(damaged))])])
+        else:
+            network = mutate(whole_network, random_)
+            text = json.dumps({**document, "network": network, "digest": digest(network, tensors)})
+            write_plainly(file, tensors, text)
+        try:
+            snn = load(file)
+        except FormatError:
+            continue
+        loaded += 1
+        assert snn.sites == whole_network["sites"]
+    assert loaded < 400  # what only changes a stride, a shift or spaces between numbers is sound
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 200 * 1024, f"{grown} KiB"
+
+
+def write_plainly(path: Path, tensors: dict[str, Tensor], text: str) -> None:
+    from safetensors.torch import save as write
+
+    path.write_bytes(write(tensors, {"rheobase": text}))
+
+
+def test_the_default_device_does_not_matter(tmp_path: Path) -> None:
+    snn, x = convert(build("Plain"), "max-norm", inputs(16), initial=Half()), inputs(3)
+    with torch.device("meta"):
+        save(snn, tmp_path / "network.safetensors")
+        back = load(tmp_path / "network.safetensors")
+    assert torch.equal(simulate(back, x, 6).logits, simulate(snn, x, 6).logits)

@@ -1,0 +1,257 @@
+"""Early exit: the same answers as without, as far as they are taken, for less."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from families import FAMILIES, build, inputs
+from rheobase import Half, Uniform, convert, evaluate, simulate
+from rheobase.analysis import exits
+from rheobase.analysis.energy import CMOS_45NM
+from rheobase.analysis.exits import compare_exit, fit_exit, trade_off
+from rheobase.network.codings import Poisson
+from rheobase.network.snn import SNN
+from rheobase.papers import records
+from rheobase.reports.run_record import RunRecord
+from rheobase.simulation.batch_invariant import weigh
+from rheobase.simulation.exits import Confidence, Exit, Margin, Patience
+from rheobase.simulation.plan import schedule
+from rheobase.simulation.synapses import count_synapses
+from rheobase.training import datasets
+
+pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
+
+T = 9
+NEVER = [Margin(math.inf), Confidence(1.1), Patience(T + 1), Margin(-1.0, after=T)]
+
+
+def network(name: str, coding=None, initial=None) -> SNN:
+    calibration = inputs(32, seed=5) if coding is None else inputs(32, seed=5).tanh()
+    return convert(build(name), "max-norm", calibration, initial=initial or Half(), coding=coding)
+
+
+def some_level(snn: SNN, x: Tensor, share: float = 0.5) -> float:
+    """A margin with which about so many samples leave on the way."""
+    logits = simulate(snn, x, T).logits
+    margins = logits.topk(2).values.diff(dim=-1).abs()[:, :, 0]
+    return margins[:-1].amax(0).quantile(1 - share).item()
+
+
+@dataclass(frozen=True)
+class Appointed(Exit):
+    """Lets every sample of a batch go at a step of its own."""
+
+    appointments: tuple[int, ...] = ()
+
+    def score(self, mean_BK: Tensor, state: dict[str, Tensor]) -> Tensor:
+        if not state:
+            state["wait"] = torch.tensor(self.appointments)
+        state["wait"] = state["wait"] - 1
+        return (state["wait"] <= 0).double()
+
+
+def test_rules_on_a_made_up_run() -> None:
+    outputs = torch.tensor([[[0.0, 1.0], [3.0, 0.0]], [[2.0, 1.0], [3.0, 0.0]], [[4.0, 1.0], [0.0, 3.0]]])
+    state: dict[str, Tensor] = {}
+    assert [Margin(1).score(m, {}).tolist() for m in outputs] == [[1, 3], [1, 3], [3, 3]]
+    assert [Patience(1).score(m, state).tolist() for m in outputs] == [[1, 1], [1, 2], [2, 1]]
+    expected = outputs[0].softmax(1).amax(1)
+    assert torch.equal(Confidence(0.5).score(outputs[0], {}), expected)
+
+
+@pytest.mark.parametrize("name", ["Plain", "SharedReLU", "MaxPooled", "SqueezeExcite"])
+@pytest.mark.parametrize("rule", NEVER, ids=str)
+def test_a_rule_that_never_fires_changes_no_bit(name: str, rule: Exit) -> None:
+    x, snn = inputs(7), network(name)
+    synapses = count_synapses(schedule(snn, x))
+    plain = simulate(snn, x, T, synapses=synapses)
+    for chunk in (None, 4):
+        run = simulate(snn, x, T, synapses=synapses, exit=rule, chunk=chunk)
+        assert torch.equal(run.logits, plain.logits)
+        assert torch.equal(run.sop, plain.sop)
+        assert all(torch.equal(run.spikes[s], plain.spikes[s]) for s in snn.sites)
+        assert run.left.tolist() == [T] * 7
+    y = torch.zeros(7, dtype=torch.int64)
+    assert evaluate(snn, (x, y), T, exit=rule, progress=False) == evaluate(snn, (x, y), T, progress=False)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("coding", [None, Poisson()], ids=["constant", "poisson"])
+def test_every_sample_is_as_if_alone_and_cut_off(name: str, coding) -> None:
+    """Answers freeze at the exit, and what came after costs nothing: whatever the chunks."""
+    x = inputs(8) if coding is None else inputs(8).tanh()
+    snn = network(name, coding, Uniform())
+    left = [3, 9, 1, 3, 7, 2, 9, 8]
+    rule, full = Appointed(1.0, appointments=tuple(left)), simulate(snn, x, T)
+    synapses = count_synapses(schedule(snn, x))
+    alone = [simulate(snn, x[b : b + 1], n, first_sample=b, synapses=synapses) for b, n in enumerate(left)]
+    for chunk in (1, 2, 4, T):
+        run = simulate(snn, x, T, exit=rule, chunk=chunk, synapses=synapses)
+        assert run.left.tolist() == left
+        for b, n in enumerate(left):
+            assert torch.equal(run.logits[:n, b], full.logits[:n, b])
+            assert torch.equal(run.logits[n:, b], full.logits[n - 1, b].expand(T - n, -1))
+        for site in snn.sites:
+            spent = torch.zeros(T, dtype=torch.int64)
+            for one, n in zip(alone, left, strict=True):
+                spent[:n] += one.spikes[site]
+            assert torch.equal(run.spikes[site], spent)
+        operations = torch.zeros(T, dtype=torch.float64)
+        for one, n in zip(alone, left, strict=True):
+            operations[:n] += one.sop
+        torch.testing.assert_close(run.sop, operations)
+
+
+@pytest.mark.parametrize("rule", [Margin(0.3), Confidence(0.3), Patience(3)], ids=str)
+def test_batches_and_order_change_nothing(rule: Exit) -> None:
+    x, snn = inputs(20), network("MaxPooled")
+    whole = simulate(snn, x, T, exit=rule)
+    assert len(whole.left.unique()) > 1
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
+    shuffled = simulate(snn, x[order], T, exit=rule)
+    assert torch.equal(shuffled.left, whole.left[order])
+    assert torch.equal(shuffled.logits, whole.logits[:, order])
+    plan = schedule(snn, x)
+    tight = simulate(snn, x, T, exit=rule, memory=3 * (plan.fixed_bytes + plan.moving_bytes))
+    assert tight.chunk[0] < 20
+    assert torch.equal(tight.logits, whole.logits)
+    assert torch.equal(tight.left, whole.left)
+    y = torch.arange(20) % 5
+    results = [evaluate(snn, (x, y), T, exit=rule, batch_size=n, progress=False) for n in (1, 7, 20)]
+    assert results[0] == results[1] == results[2]
+
+
+def test_a_delay_counts_from_where_outputs_do() -> None:
+    x, snn = inputs(6), network("Plain")
+    run = simulate(snn, x, T, delay=3, exit=Margin(-1.0))
+    assert run.left.tolist() == [4] * 6
+    assert torch.equal(run.logits, simulate(snn, x, 4, delay=3).logits.expand(T - 3, -1, -1))
+
+
+def test_the_batch_really_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, snn = inputs(16), network("Plain")
+    rows: list[int] = []
+
+    def counting(operation: nn.Module, signal: Tensor) -> Tensor:
+        rows.append(signal.shape[0])
+        return weigh(operation, signal)
+
+    monkeypatch.setattr("rheobase.simulation.engine.weigh", counting)
+    rule = Margin(some_level(snn, x))
+    rows.clear()
+    run = simulate(snn, x, T, exit=rule, chunk=1)
+    first, *later = rows
+    assert first == 16  # under a constant input the first layer is computed once
+    assert sum(later) == 3 * int(run.left.sum())
+    assert run.left.sum() < 16 * T
+    rows.clear()
+    assert simulate(snn, x, T, exit=Margin(-1.0), chunk=1).left.tolist() == [1] * 16
+    assert len(rows) == 4  # when everyone has left, nothing runs
+
+
+def test_an_evaluation_tells_latency_and_cost() -> None:
+    x, snn = inputs(24), network("Plain")
+    y = simulate(snn, x, T).logits[-1].argmax(-1)
+    rule = Margin(some_level(snn, x))
+    full, early = (
+        evaluate(snn, (x, y), T, exit=e, convention=CMOS_45NM, progress=False) for e in (None, rule)
+    )
+    left = simulate(snn, x, T, exit=rule).left
+    assert early.exits == torch.bincount(left - 1, minlength=T).tolist()
+    assert sum(early.exits) == 24
+    for t in range(1, T + 1):
+        assert early.latency[t - 1] == pytest.approx(left.clamp(max=t).double().mean().item())
+    assert full.exits == [0] * (T - 1) + [24]
+    assert full.latency == list(range(1, T + 1))
+    saving = compare_exit(full, early)
+    assert saving.steps == pytest.approx(1 - left.double().mean().item() / T)
+    assert 0 < saving.joules < 1
+    assert 0 < saving.spikes < 1
+    assert saving.loss == pytest.approx(full.accuracy[-1] - early.accuracy[-1])
+    assert saving.loss == pytest.approx(100 - early.accuracy[-1])
+    per_step = (full.mac[-1] - full.mac[0]) / (T - 1)
+    assert early.mac[-1] == pytest.approx(full.mac[0] + per_step * (early.latency[-1] - 1))
+
+
+@pytest.mark.parametrize("rule", [Margin, Confidence, Patience])
+def test_a_fitted_rule_keeps_the_accuracy(
+    rule: type[Exit], clipped: nn.Module, digits: datasets.Dataset
+) -> None:
+    """On the training data as promised; on the test data within two pictures of 360; for far fewer steps."""
+    snn = convert(clipped, "opi")
+    fitted = fit_exit(snn, digits.train, rule, steps=12, loss=0.2)
+    again = fit_exit(snn, digits.train, rule, steps=12, loss=0.2, batch_size=500)
+    assert fitted == again
+    assert isinstance(fitted, rule)
+    for split, loss in ((digits.train, 0.2), (digits.test, 0.6)):
+        full, early = (evaluate(snn, split, 12, exit=e, progress=False) for e in (None, fitted))
+        assert early.accuracy[-1] >= full.accuracy[-1] - loss
+        assert early.latency[-1] <= 0.6 * 12
+
+
+@pytest.mark.parametrize("profile", ["exact", "int8"])
+def test_the_trade_off_is_what_an_evaluation_measures(profile: str) -> None:
+    x, snn = inputs(24), network("SharedReLU")
+    y = torch.arange(24) % 5
+    points = trade_off(snn, (x, y), Margin, steps=T, profile=profile)
+    assert points[0].latency == T
+    for point in points[:: len(points) // 30]:
+        measured = evaluate(snn, (x, y), T, exit=point.rule, profile=profile, progress=False)
+        assert measured.accuracy[-1] == pytest.approx(point.accuracy)
+        assert measured.latency[-1] == pytest.approx(point.latency)
+    unlabelled = trade_off(snn, x, Margin, steps=T)
+    assert unlabelled[0].accuracy == 100
+    assert all(p.accuracy == pytest.approx(100 - p.spoiled) for p in unlabelled)
+
+
+def test_levels_of_more_scores_than_single_precision_can_number() -> None:
+    scores = torch.arange(2**24 + 4, dtype=torch.float64)
+    levels = exits._levels(scores[None])
+    assert (levels[0], levels[-1], len(levels)) == (0, len(scores) - 1, 256)
+
+
+def test_bad_requests() -> None:
+    snn = network("Plain")
+    with pytest.raises(ValueError, match=r"cannot show a loss as small as 0\.2 points: give at least 820"):
+        fit_exit(snn, inputs(40), Margin, steps=T)
+    assert isinstance(fit_exit(snn, inputs(40), Margin, steps=T, loss=0), Margin)
+    for loss in (-1, float("nan")):
+        with pytest.raises(ValueError, match="at least 0"):
+            fit_exit(snn, inputs(40), Margin, steps=T, loss=loss)
+    for rule in ("margin", Margin(1.0)):
+        with pytest.raises(TypeError, match="the rule is a class"):
+            fit_exit(snn, inputs(40), rule, steps=T)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="labels must lie in"):
+        fit_exit(snn, (inputs(40), torch.full((40,), 99)), Margin, steps=T, loss=10)
+    with pytest.raises(ValueError, match="got nan"):
+        Margin(math.nan)
+    with pytest.raises(ValueError, match="after step 1 at the earliest"):
+        Confidence(0.9, after=0)
+    few = convert(build("Plain"), "few-spikes", inputs(16), steps=4)
+    with pytest.raises(ValueError, match="no sample can leave early"):
+        simulate(few, inputs(2), 4, exit=Margin(1.0))
+    with pytest.raises(ValueError, match="no sample can leave early"):
+        fit_exit(few, inputs(16), Margin, steps=4, loss=50)
+    single = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).eval()
+    with pytest.raises(ValueError, match="at least two outputs"):
+        simulate(convert(single, "max-norm", torch.rand(8, 3)), torch.rand(2, 3), 4, exit=Margin(1.0))
+
+
+def test_what_the_guide_says_about_resnet20() -> None:
+    root = Path(__file__).parents[2]
+    page = " ".join((root / "docs/how-many-steps.md").read_text("utf-8").split())
+    early = RunRecord.read(root / "docs/exit-resnet20-cifar10.json").evaluation
+    (whole,) = (
+        r
+        for r in records.load_all(root / "results/opi2022")
+        if (r.table, r.model, r.dataset, r.profile) == ("table 1", "resnet20", "cifar10", "int8")
+    )
+    mean, steps = early.latency[-1], round(early.latency[-1])
+    assert f"0.2 points: {early.accuracy[-1]:.2f} % after {mean:.1f} steps on average" in page
+    told = f"{whole.accuracy[32]:.2f} % after 32 and {whole.accuracy[steps]:.2f} % after {steps}"
+    assert told in page
+    assert f"{1 - early.sop[-1] / whole.sop_per_image[32]:.0%}".replace("%", " % of the synaptic") in page

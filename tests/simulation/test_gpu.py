@@ -1,0 +1,279 @@
+"""On a GPU: the spikes of a CPU where sums are exact, and one result however the work is cut."""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from rheobase import Half, Margin, convert, evaluate, prepare, simulate
+from rheobase.analysis.evaluation import accuracy
+from rheobase.methods.shared import settling
+from rheobase.network.snn import SNN
+from rheobase.simulation.fused_layer import Layer
+from rheobase.simulation.profiles import PROFILES
+from rheobase.simulation.simulator import Run, Simulator
+from rheobase.training import datasets, models
+from rheobase.training.recipe import find_recipe
+from rheobase.training.state import Epoch
+from rheobase.training.trainer import Trained, train
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+GPU = "cuda"
+NETWORKS = ["vgg16", "resnet20", "resnet18"]
+
+
+def images(count: int, seed: int = 1) -> Tensor:
+    return (
+        torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(seed)).mul(16).round().div(16)
+    )
+
+
+@cache
+def _network(name: str, grid: bool) -> SNN:
+    torch.manual_seed(0)
+    snn = convert(models.build(name, 10).eval(), "max-norm", images(32, seed=0), initial=Half())
+    if grid:
+        for parameter in snn.parameters():
+            parameter.data = round_to_grid(parameter.data)
+        for neuron in snn.neurons.values():
+            neuron.retune(round_to_grid(neuron.threshold), neuron.amplitude)
+    return snn
+
+
+def round_to_grid(values: Tensor) -> Tensor:
+    """Multiples of one power of two, up to 2¹⁴ of it: too many bits for half precision, exact in single."""
+    step = torch.ldexp(torch.ones(()), torch.frexp(values.abs().max()).exponent - 14)
+    return (values / step).round() * step
+
+
+def network(name: str, *, grid: bool = False) -> SNN:
+    """A network of its own; on a grid, every order of a sum gives the same."""
+    return copy.deepcopy(_network(name, grid))
+
+
+def assert_same(got: Run, want: Run) -> None:
+    """Bit for bit."""
+    assert torch.equal(got.logits.cpu(), want.logits.cpu())
+    assert got.spikes.keys() == want.spikes.keys() != set()
+    for site, counts in want.spikes.items():
+        assert torch.equal(got.spikes[site].cpu(), counts.cpu()), site
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("profile", ["exact", "int8"])
+def test_large_batches_give_the_spikes_of_the_cpu(name: str, profile: str) -> None:
+    """A few images many times, so that kernels are cut as in use and a CPU can tell what is right."""
+    snn, x, times = network(name, grid=True), images(8), 64
+    here = simulate(snn, x, 6, profile=profile)
+    there = simulate(snn.to(GPU), x.repeat(times, 1, 1, 1).to(GPU), 6, chunk=4, profile=profile)
+    assert (there.backend, there.profile, there.notes) == ("triton", profile, ())
+    for site in snn.sites:
+        assert here.spikes[site].sum() > 0
+        assert torch.equal(there.spikes[site].cpu(), times * here.spikes[site]), site
+    torch.testing.assert_close(there.logits.cpu(), here.logits.repeat(1, times, 1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("profile", ["exact", "int8"])
+def test_every_neuron_fires_when_it_does_on_the_cpu(profile: str) -> None:
+    snn, x = network("resnet20", grid=True), images(33)
+    seen: list[dict[str, list[Tensor]]] = []
+    for device in ("cpu", GPU):
+        spikes: dict[str, list[Tensor]] = {site: [] for site in snn.sites}
+        simulate(
+            snn.to(device),
+            x.to(device),
+            5,
+            chunk=3,
+            profile=profile,
+            probe=lambda site, signal, _, spikes=spikes: spikes[site].append(signal.bool().cpu()),
+        )
+        seen.append(spikes)
+    here, there = seen
+    for site in snn.sites:
+        assert torch.equal(torch.cat(there[site]), torch.cat(here[site])), site
+
+
+@pytest.mark.parametrize("name", ["resnet20", "vgg16"])
+def test_batches_and_chunks_change_nothing(name: str) -> None:
+    """Weights as they come: every sum must be taken in the same order."""
+    snn, x = network(name).to(GPU), images(165).to(GPU)
+    whole = simulate(snn, x, 8)
+    for size, chunk in ((33, 3), (128, 5)):
+        parts = [simulate(snn, part, 8, chunk=chunk) for part in torch.split(x, size)]
+        assert torch.equal(torch.cat([part.logits for part in parts], 1), whole.logits)
+        for site in snn.sites:
+            assert torch.equal(sum(part.spikes[site] for part in parts), whole.spikes[site]), site
+    tight = simulate(snn, x, 8, memory=2**27)
+    assert tight.chunk != whole.chunk
+    assert_same(tight, whole)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_recorded_run_is_the_run(profile: str) -> None:
+    """Also of batches of other sizes in between, as the last one of a dataset."""
+    snn = network("resnet20").to(GPU)
+    simulator = Simulator(snn, images(33).to(GPU), 20, at=[7, 20], profile=profile)
+    kept = []
+    for seed, size in enumerate((128, 128, 33, 128, 33, 33, 128)):
+        x = images(size, seed).to(GPU)
+        kept.append((simulator.run(x), simulate(snn, x, 20, at=[7, 20], profile=profile)))
+    assert simulator.graph
+    assert simulator.notes == []
+    for recorded, plain in kept:
+        assert_same(recorded, plain)
+
+
+def test_fast_stays_near_exact() -> None:
+    snn, x = network("resnet20").to(GPU), images(128).to(GPU)
+    exact, fast = (simulate(snn, x, 32, at=[32], profile=profile) for profile in ("exact", "fast"))
+    assert (fast.logits - exact.logits).abs().max() <= 0.1 * exact.logits.abs().max()
+    for site, counts in exact.spikes.items():
+        torch.testing.assert_close(fast.spikes[site].sum(), counts.sum(), rtol=0.01, atol=10)
+
+
+def test_memory_keeps_to_the_cap_and_does_not_grow_with_steps() -> None:
+    snn, x = network("resnet20").to(GPU), images(512).to(GPU)
+    for cap in (2**29, None):
+        peaks = []
+        for steps in (32, 512):
+            options = {"at": [steps], "profile": "fast", "count": False, "memory": cap}
+            simulator = Simulator(snn, x, steps, graph=False, **options)
+            simulator.run(x)
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            held = torch.cuda.memory_allocated()
+            simulator.run(x)
+            peaks.append(torch.cuda.max_memory_allocated() - held)
+        assert peaks[1] <= 1.05 * peaks[0]
+        assert cap is None or max(peaks) <= 1.2 * cap
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """All but 600 MiB of the GPU are taken."""
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 600 * 2**20) / total)
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_too_little_memory_is_no_error(little_memory: None) -> None:
+    snn, x = network("resnet20").to(GPU), images(512).to(GPU)
+    simulator = Simulator(snn, x, 16, at=[16])
+    runs = [simulator.run(x) for _ in range(3)]
+    assert any(note.startswith("out of memory: the cap is") for note in simulator.notes)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    plenty = simulate(snn, x, 16, at=[16])
+    assert plenty.notes == ()
+    for run in runs:
+        assert_same(run, plenty)
+
+
+def test_samples_leave_as_on_the_cpu() -> None:
+    snn, x = network("resnet20", grid=True), images(33)
+    first, second = simulate(snn, x, 12).logits.topk(2, dim=-1).values.unbind(-1)
+    margins = (first - second)[3:].flatten().sort().values
+    rule = Margin(margins[len(margins) // 2 : len(margins) // 2 + 2].mean().item(), after=2)
+    here = simulate(snn, x, 12, exit=rule)
+    assert len(here.left.unique()) > 2
+    there = simulate(snn.to(GPU), x.to(GPU), 12, exit=rule)
+    assert torch.equal(there.left.cpu(), here.left)
+    for site in snn.sites:
+        assert torch.equal(there.spikes[site].cpu(), here.spikes[site]), site
+
+
+@pytest.mark.parametrize("profile", ["exact", "int8"])
+def test_operations_are_counted_alike(profile: str) -> None:
+    snn, x = network("resnet20", grid=True), images(33)
+    data = (x, torch.zeros(33, dtype=torch.int64))
+    here = evaluate(snn, data, 6, profile=profile, progress=False)
+    there = evaluate(snn.to(GPU), data, 6, profile=profile, progress=False)
+    assert there.sop == here.sop
+    assert there.spikes == here.spikes
+    assert there.accuracy == here.accuracy
+
+
+def test_without_triton_it_is_slower_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    snn, x = network("resnet20"), images(4)  # on no grid: hardly a potential meets its threshold exactly
+    here = simulate(snn, x, 4)
+    monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", lambda device: "the driver is too old")
+    there = simulate(snn.to(GPU), x.to(GPU), 4)
+    assert there.backend == "reference"
+    assert there.notes == ("there is no fused kernel here, which is slower: the driver is too old",)
+    for site in snn.sites:
+        # The library sums in another order, or by Winograd's way.
+        assert torch.allclose(there.spikes[site].cpu().float(), here.spikes[site].float(), rtol=1e-2), site
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_steps_weighed_side_by_side_give_the_same_spikes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    snn, x = network(name), images(2)
+    here = simulate(snn, x, 6, profile="int8")
+    monkeypatch.setattr(Layer, "_advance_fused", Layer._advance_side_by_side)
+    there = simulate(snn.to(GPU), x.to(GPU), 6, profile="int8")
+    for site in snn.sites:
+        assert torch.equal(there.spikes[site].cpu(), here.spikes[site]), site
+    # The read-out is in single precision, whose sums come in another order there.
+    torch.testing.assert_close(there.logits.cpu(), here.logits)
+
+
+@pytest.mark.parametrize("profile", ["exact", "int8"])
+def test_one_image_is_run_many_steps_at_a_time(profile: str) -> None:
+    snn, x = network("resnet20", grid=profile == "exact"), images(1)
+    here = simulate(snn, x, 40, profile=profile)
+    there = simulate(snn.to(GPU), x.to(GPU), 40, profile=profile)
+    assert there.chunk == (1, 40)
+    for site in snn.sites:
+        assert torch.equal(there.spikes[site].cpu(), here.spikes[site]), site
+
+
+class StopError(Exception):
+    """Somebody pulled the plug."""
+
+
+@pytest.mark.parametrize("pipeline", ["light", "potential"])
+def test_calibrating_layer_by_layer_is_calibrating_at_once(
+    pipeline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model, x = models.build("resnet20", 10).eval().to(GPU), images(64).to(GPU)
+    at_once = convert(model, "calibration", x, steps=4, pipeline=pipeline)
+    monkeypatch.setitem(settling._ROOM, "cuda", 2**20)
+    in_turn = convert(model, "calibration", x, steps=4, pipeline=pipeline)
+    one, other = (simulate(snn, x, 4, at=[4]).logits for snn in (at_once, in_turn))
+    plain = simulate(convert(model, "calibration", x, steps=4, pipeline="none"), x, 4, at=[4]).logits
+    assert (one - other).abs().mean() < 0.25 * (one - plain).abs().mean()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+def test_a_training_broken_off_and_resumed_learns_as_much(tmp_path: Path) -> None:
+    """Compiled, in bfloat16, from a CUDA graph; on a GPU sums come in any order, so bits are not compared."""
+    digits = datasets.load("digits")
+    recipe = replace(find_recipe("digits"), epochs=8, compile=True, precision="bfloat16")
+    path = tmp_path / "training.safetensors"
+
+    def learn(on_epoch: Callable[..., None] | None = None, checkpoint: Path | None = None) -> Trained:
+        torch.manual_seed(0)
+        model = prepare(models.build("small", 10), "opi").to(GPU)
+        return train(model, digits.train, recipe, checkpoint=checkpoint, progress=False, on_epoch=on_epoch)
+
+    def stop(epoch: Epoch, _: object) -> None:
+        if epoch.number == 4:
+            raise StopError
+
+    whole = learn()
+    with pytest.raises(StopError):
+        learn(stop, path)
+    resumed = learn(checkpoint=path)
+    assert [epoch.number for epoch in resumed.history] == [*range(1, 9)]
+    assert resumed.notes[0].startswith("resumed after epoch ")
+    reached, wanted = (accuracy(t.model, digits.test.to(GPU)) for t in (resumed, whole))
+    assert wanted > 0.9
+    assert abs(reached - wanted) < 0.03

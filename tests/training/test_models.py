@@ -1,0 +1,184 @@
+"""Tests of the networks: their size, their shapes, how they start, and how they are found by name."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from rheobase.training import models
+
+
+def count_units(model: nn.Module, channels: int, size: int) -> list[int]:
+    """Units of one image at every activation, in the order of the calls."""
+    units: list[int] = []
+    for module in model.modules():
+        if isinstance(module, nn.ReLU):
+            module.register_forward_hook(lambda _m, _i, output: units.append(output[0].numel()))
+    model.eval()(torch.zeros(1, channels, size, size, device="meta"))
+    return units
+
+
+@pytest.mark.parametrize(
+    ("name", "activations", "units"),
+    [("vgg16", 15, 284_672), ("resnet20", 19, 188_416), ("resnet18", 17, 557_056), ("resnet34", 33, 966_656)],
+)
+def test_networks_have_the_published_layers_and_units(name, activations, units):
+    with torch.device("meta"):
+        model = models.build(name)
+    counts = count_units(model, 3, 32)
+    assert len(counts) == activations
+    assert sum(counts) == units
+    assert len([m for m in model.modules() if isinstance(m, nn.ReLU)]) == activations, "a ReLU is shared"
+
+
+@pytest.mark.parametrize("name", ["vgg16", "resnet18", "resnet20", "resnet34"])
+@pytest.mark.parametrize(("size", "classes"), [(32, 10), (32, 100), (224, 1000)])
+def test_networks_give_one_row_of_logits_per_image(name, size, classes):
+    with torch.device("meta"):
+        model = models.build(name, classes, size=size)
+        assert model(torch.zeros(2, 3, size, size)).shape == (2, classes)
+
+
+@pytest.mark.parametrize("name", ["small", "small-residual"])
+def test_small_networks_take_grey_digits_and_other_channels(name):
+    assert models.build(name)(torch.rand(4, 1, 8, 8)).shape == (4, 10)
+    assert models.build(name, 3, channels=3)(torch.rand(4, 3, 8, 8)).shape == (4, 3)
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_networks_hold_only_layers_that_convert_as_they_are(name):
+    with torch.device("meta"):
+        model = models.build(name)
+    allowed = (
+        nn.Conv2d,
+        nn.BatchNorm2d,
+        nn.ReLU,
+        nn.AvgPool2d,
+        nn.AdaptiveAvgPool2d,
+        nn.Linear,
+        nn.Flatten,
+        nn.Dropout,
+        nn.Identity,
+    )
+    leaves = [m for m in model.modules() if not list(m.children())]
+    assert all(isinstance(leaf, allowed) for leaf in leaves)
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_networks_train_every_weight(name):
+    torch.manual_seed(0)
+    model = models.build(name)
+    channels, size = (1, 8) if name.startswith("small") else (3, 32)
+    model(torch.randn(2, channels, size, size)).square().sum().backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_weights_start_as_published(name):
+    torch.manual_seed(0)
+    model = models.build(name)
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            law = (2 / (module.out_channels * module.kernel_size[0] ** 2)) ** 0.5
+            # Six standard errors of a sample's standard deviation.
+            assert module.weight.std().item() == pytest.approx(
+                law, rel=6 / (2 * module.weight.numel()) ** 0.5
+            )
+        elif isinstance(module, nn.Linear):
+            assert not module.bias.any()
+        elif isinstance(module, nn.BatchNorm2d):
+            assert bool((module.weight == 1).all())
+            assert not module.bias.any()
+
+
+def test_convolutions_have_biases_in_vgg_alone():
+    with torch.device("meta"):
+        vgg, resnet = models.build("vgg16"), models.build("resnet20")
+    assert all(m.bias is not None for m in vgg.modules() if isinstance(m, nn.Conv2d))
+    assert all(m.bias is None for m in resnet.modules() if isinstance(m, nn.Conv2d))
+
+
+def test_vgg_options():
+    with torch.device("meta"):
+        model = models.build("vgg16", pool="max", dropout=0.3)
+    assert len([m for m in model.modules() if isinstance(m, nn.MaxPool2d)]) == 5
+    assert {m.p for m in model.modules() if isinstance(m, nn.Dropout)} == {0.3}
+    with pytest.raises(ValueError, match="multiple of 32, got 40"):
+        models.build("vgg16", size=40)
+    with pytest.raises(ValueError, match="unknown pool 'mean': choose from average, max"):
+        models.build("vgg16", pool="mean")
+
+
+def test_large_images_get_the_strided_stem():
+    with torch.device("meta"):
+        small, large = models.build("resnet34", size=64), models.build("resnet34", size=224)
+        assert small.stem(torch.zeros(1, 3, 64, 64)).shape == (1, 64, 64, 64)
+        assert large.stem(torch.zeros(1, 3, 224, 224)).shape == (1, 64, 56, 56)
+    with pytest.raises(ValueError, match="side of the images in pixels, got 0"):
+        models.build("resnet20", size=0)
+
+
+def test_small_network_refuses_a_size_it_cannot_halve():
+    with pytest.raises(ValueError, match="multiple of 4, got 10"):
+        models.build("small", size=10)
+
+
+def test_unknown_name_suggests_the_nearest():
+    with pytest.raises(ValueError, match="unknown network 'VGG-16': did you mean 'vgg16'"):
+        models.build("VGG-16")
+    with pytest.raises(ValueError, match="unknown network 'transformer': The names are"):
+        models.build("transformer")
+
+
+def test_options_a_builder_does_not_take_are_refused():
+    with pytest.raises(TypeError, match=r"resnet20 cannot be built with .*'pool'.* it takes .*size"):
+        models.build("resnet20", pool="max")
+    with pytest.raises(ValueError, match="at least one class, got classes=0"):
+        models.build("resnet20", classes=0)
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    (tmp_path / "own_networks.py").write_text(
+        "from torch import nn\n"
+        "def named(classes, width=4): return nn.Sequential(nn.Linear(width, classes))\n"
+        "def customary(num_classes): return nn.Linear(2, num_classes)\n"
+        "def loose(**options): return nn.Linear(2, options['num_classes'])\n"
+        "def fixed(): return nn.Linear(2, 3)\n"
+        "def wrong(): return 'a network'\n"
+        "number = 3\n"
+        "built = nn.Linear(3, 3)\n"
+    )
+    (tmp_path / "broken_networks.py").write_text("import no_such_module_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("own_networks", None)
+
+
+@pytest.mark.usefixtures("own_module")
+def test_networks_of_your_own():
+    assert models.build("own_networks:named", 7, width=5)[0].weight.shape == (7, 5)
+    assert models.build("own_networks:customary", 7).out_features == 7
+    assert models.build("own_networks:loose", 7).out_features == 7
+    assert models.build("own_networks:fixed", 7).out_features == 3
+
+
+@pytest.mark.usefixtures("own_module")
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("own_networks:", ValueError, 'should read "package.module:callable"'),
+        (":named", ValueError, 'should read "package.module:callable"'),
+        ("no_such_networks:named", ValueError, "no module 'no_such_networks' on the Python path"),
+        ("own_networks.deeper:named", ValueError, "no module 'own_networks.deeper' on the Python path"),
+        ("own_networks:nmaed", ValueError, "has no 'nmaed'; did you mean 'named'"),
+        ("own_networks:number", TypeError, "is a int, not a callable"),
+        ("own_networks:built", TypeError, "is a Linear, not a callable .* name a function or a class"),
+        ("own_networks:wrong", TypeError, "returned a str; a builder must return a torch.nn.Module"),
+        ("broken_networks:named", ModuleNotFoundError, "no_such_module_at_all"),
+    ],
+)
+def test_what_cannot_be_imported_says_why(name, error, message):
+    with pytest.raises(error, match=message):
+        models.build(name)
