@@ -52,7 +52,7 @@ def images(count: int, seed: int) -> Tensor:
 
 
 def convert(model: nn.Module) -> SNN:
-    return rheobase.convert(model, "max-norm", images(64, seed=1), initial=rheobase.Half())
+    return rheobase.convert(model, "max-norm", images(64, seed=1), initial=rheobase.HALF)
 
 
 def spikingjelly(model: nn.Module, device: torch.device) -> dict[str, Contender]:

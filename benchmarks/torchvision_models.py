@@ -146,7 +146,7 @@ def attempt(model: nn.Module, method: str, x: Tensor, at: tuple[int, ...], **set
     run = rheobase.simulate(snn, x[:1], at[-1], at=at)
     simulated = time.perf_counter()
     with torch.no_grad():
-        expected, limit = model(x[:1]), snn(x[:1])
+        expected, limit = model(x[:1]), snn.limit(x[:1])
     return {
         "converts": True,
         "sites": len(snn.sites),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase import Half, Zero, compare
+from rheobase import HALF, ZERO, compare
 from rheobase.training import datasets
 
 
@@ -17,7 +17,7 @@ def test_names_and_numbers_will_do(trained: nn.Module, digits: datasets.Dataset)
     found = ask(trained, data, names="max-norm", initials=["half", 0.25], steps=[4, 2, 4])
     assert [row.initial for row in found.rows] == ["half", "0.25"]
     assert found.steps == (2, 4)
-    assert ask(trained, data).rows == ask(trained, data, initials=(Zero(), Half())).rows
+    assert ask(trained, data).rows == ask(trained, data, initials=(ZERO, HALF)).rows
 
 
 def test_a_method_that_cannot_convert_says_why(trained: nn.Module, digits: datasets.Dataset) -> None:

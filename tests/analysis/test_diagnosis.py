@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Constant, Gaussian, Half, Uniform, Zero, convert, evaluate, simulate
+from rheobase import HALF, ZERO, Constant, Gaussian, Uniform, convert, evaluate, simulate
 from rheobase.analysis.diagnosis import Diagnosis, diagnose, remedies
 from rheobase.analysis.diagnosis.closed_form import bound_spikes, count_spikes, even_output
 from rheobase.analysis.diagnosis.findings import find
@@ -103,7 +103,7 @@ def identity_holds(result: Diagnosis) -> None:
     seed=st.integers(0, 999),
     widths=st.lists(st.integers(1, 9), min_size=1, max_size=3),
     T=st.integers(1, 12),
-    initial=st.sampled_from([Zero(), Half(), Constant(0.9), Uniform(), Gaussian(0, 1)]),
+    initial=st.sampled_from([ZERO, HALF, Constant(0.9), Uniform(), Gaussian(0, 1)]),
     per_channel=st.booleans(),
     strict=st.booleans(),
 )
@@ -114,7 +114,7 @@ def test_parts_sum_to_the_whole(seed, widths, T, initial, per_channel, strict) -
     layers = [(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(sizes)]
     model = nn.Sequential(*[m for pair in layers for m in pair][:-1])
     x = torch.randn(12, 4)
-    snn = convert(model, "max-norm", x[:4], initial=initial, per_channel=per_channel, strict=strict)
+    snn = convert(model, "max-norm", x[:4], initial=initial, per_channel=per_channel, fire_above=strict)
     network = capture_original(model, snn, x)
     for site, seen in observe(network, snn, x, T, 0).items():
         parts = split_error(seen, snn.neuron(site), T)
@@ -138,7 +138,7 @@ def directly(model: nn.Module, snn: SNN, site: str, x: Tensor, T: int) -> tuple[
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family(name: str) -> None:
     model, x, T = build(name), inputs(40), 5
-    snn = convert(model, "max-norm", inputs(64, seed=3), initial=Half(), per_channel=True)
+    snn = convert(model, "max-norm", inputs(64, seed=3), initial=HALF, per_channel=True)
     result = diagnose(model, snn, x, T, remedies=False)
     identity_holds(result)
     for site in snn.sites:
@@ -152,7 +152,7 @@ def test_every_family(name: str) -> None:
 
 def test_the_first_site_only_clips_and_counts() -> None:
     model, x = build("Plain"), inputs(32)
-    snn = convert(model, "robust-norm", x, percentile=70.0, initial=Half())
+    snn = convert(model, "robust-norm", x, percentile=70.0, initial=HALF)
     first = diagnose(model, snn, x, 6, remedies=False).sites[snn.sites[0]]
     assert first.inherited.power == 0
     assert first.made_here.power <= 1e-3 * first.quantisation.power  # a sum that rounds onto the threshold
@@ -228,7 +228,7 @@ def test_findings_name_what_helps(trained: nn.Module, digits: datasets.Dataset) 
     assert waiting.remedy.gain == max(r.gain for r in result.remedies) > 20
     half = next(r for r in result.remedies if r.what == "start half instead of zero")
     assert half.gain > 20
-    gained = simulate(convert(trained, "max-norm", data, initial=Half()), data.normalise(data.images), 6)
+    gained = simulate(convert(trained, "max-norm", data, initial=HALF), data.normalise(data.images), 6)
     right = (gained.logits[-1].argmax(-1) == data.labels).double().mean().item() * 100
     assert half.after == pytest.approx(right)
     text = str(result)
@@ -325,7 +325,7 @@ def test_an_interrupted_diagnosis_keeps_what_is_done(
 
 def test_without_labels_agreement_counts(trained: nn.Module, digits: datasets.Dataset) -> None:
     x = digits.train.normalise(digits.train.images[:48])
-    snn = convert(trained, "max-norm", x, initial=Half())
+    snn = convert(trained, "max-norm", x, initial=HALF)
     result = diagnose(trained, snn, x, 4, remedies=False)
     assert (result.measure, result.ann) == ("agreement", 100.0)
     answers = simulate(snn, x, 4).logits[-1].argmax(-1)

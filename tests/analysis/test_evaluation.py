@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Half, Margin, convert, evaluate, fit_exit, inspect, simulate
+from rheobase import HALF, Margin, convert, evaluate, fit_exit, inspect, simulate
 from rheobase.analysis.energy import CMOS_45NM
 from rheobase.network.codings import Poisson
 from rheobase.network.neurons import Neuron
@@ -105,7 +105,7 @@ def test_random_inputs_cost_what_their_spikes_reach_and_analog_ones_what_they_mu
 
 def test_operations_are_spikes_times_fan_out() -> None:
     x, y = inputs(6), torch.zeros(6, dtype=torch.int64)
-    snn = convert(build("SharedReLU"), "max-norm", x, initial=Half())
+    snn = convert(build("SharedReLU"), "max-norm", x, initial=HALF)
     fan_out = count_synapses(schedule(snn, x)).fan_out
     expected = torch.zeros(7, dtype=torch.float64)
 
@@ -250,7 +250,7 @@ def test_a_spike_reaches_all_that_a_sum_spreads_it_to(kind: str, reached: int) -
 def test_labels_must_be_those_of_the_outputs() -> None:
     x = inputs(6)
     snn = convert(build("Plain"), "max-norm", x)
-    outputs = snn(x).shape[1]
+    outputs = snn.limit(x).shape[1]
     for labels in (torch.full((6,), outputs), torch.full((6,), -1)):
         with pytest.raises(ValueError, match=f"the network has {outputs} outputs: labels must lie in 0…"):
             evaluate(snn, (x, labels), 4, progress=False)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Constant, Gaussian, Half, Uniform, Zero, convert, methods, prepare, simulate
+from rheobase import HALF, ZERO, Constant, Gaussian, Uniform, convert, methods, prepare, simulate
 from rheobase.analysis.verification import Verification, VerificationError, verify
 from rheobase.network import neurons
 from rheobase.network.codings import Poisson
@@ -27,7 +27,7 @@ NAMES = methods.names()
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_every_family_passes(name: str, per_channel: bool) -> None:
     model = build(name)
-    snn = convert(model, "max-norm", inputs(128, seed=5), initial=Half(), per_channel=per_channel)
+    snn = convert(model, "max-norm", inputs(128, seed=5), initial=HALF, per_channel=per_channel)
     result = verify(model, snn, inputs(3, seed=7), long=512)
     assert result.passed
     found = {(check.name, check.where) for check in result.checks}
@@ -47,11 +47,11 @@ def test_every_method_passes(name: str, trained: nn.Module, digits: datasets.Dat
     assert verify(model.eval(), convert(model.eval(), method, data), data, samples=4, long=512).passed
 
 
-@pytest.mark.parametrize("initial", [Zero(), Constant(0.3), Uniform(), Gaussian(0, 1)], ids=str)
+@pytest.mark.parametrize("initial", [ZERO, Constant(0.3), Uniform(), Gaussian(0, 1)], ids=str)
 def test_every_start_passes(initial, clipped: nn.Module, digits: datasets.Dataset) -> None:
     data = digits.test.take(4)
     assert verify(clipped, convert(clipped, "opi", initial=initial), data).passed
-    assert verify(clipped, convert(clipped, "opi", initial=initial, strict=True), data, long=64).passed
+    assert verify(clipped, convert(clipped, "opi", initial=initial, fire_above=True), data, long=64).passed
 
 
 def test_a_coding_does_not_matter() -> None:
@@ -100,13 +100,13 @@ BREAKS: list[tuple[Callable[[SNN], None], bool, str]] = [
 @pytest.mark.parametrize(("damage", "per_channel", "check"), BREAKS)
 def test_what_is_broken_fails(damage: Callable[[SNN], None], per_channel: bool, check: str) -> None:
     model, x = build("IdentitySkip"), inputs(64, seed=5)
-    snn = convert(model, "max-norm", x, initial=Half(), per_channel=per_channel)
+    snn = convert(model, "max-norm", x, initial=HALF, per_channel=per_channel)
     assert verify(model, snn, x, long=64).passed
     with torch.no_grad():
         damage(snn)
     with pytest.raises(VerificationError, match=f"FAIL {check} at"):
         verify(model, snn, x, long=64)
-    result = verify(model, snn, x, long=64, strict=False)
+    result = verify(model, snn, x, long=64, raise_on_failure=False)
     assert isinstance(result, Verification)
     assert not result.passed
     assert {c.name for c in result.checks if not c.passed} == {check}
@@ -161,7 +161,7 @@ def test_a_broken_neuron_fails(fault: str, monkeypatch: pytest.MonkeyPatch) -> N
         return spikes
 
     model, x = build("SharedReLU"), inputs(16)
-    snn = convert(model, "max-norm", x, initial=Half())
+    snn = convert(model, "max-norm", x, initial=HALF)
     assert verify(model, snn, x, long=64).passed
     monkeypatch.setattr(neurons, "integrate_fire", wrong)
     with pytest.raises(VerificationError, match="FAIL spikes at"):
@@ -177,7 +177,7 @@ def test_a_broken_rate_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         return right(self, z + 0.1 * self.threshold)
 
     monkeypatch.setattr(IntegrateFire, "forward", wrong)
-    result = verify(model, snn, x, strict=False)
+    result = verify(model, snn, x, raise_on_failure=False)
     assert "rates" in {c.name for c in result.checks if not c.passed}
 
 

@@ -27,7 +27,7 @@ def test_adding_a_method_touches_one_file(
     registry._registry.cache_clear()
     try:
         assert "spread-norm" in methods.names()
-        snn = rheobase.convert(trained, "spread-norm", digits.train.take(256), initial=rheobase.Half())
+        snn = rheobase.convert(trained, "spread-norm", digits.train.take(256), initial=rheobase.HALF)
         result = rheobase.evaluate(snn, digits.test, 16, progress=False)
         ann = (
             (trained(digits.test.normalise(digits.test.images)).argmax(1) == digits.test.labels)

@@ -44,7 +44,7 @@ torch.manual_seed(0)
 layers = nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(64, 10)
 inputs, labels = torch.rand(16, 1, 8, 8), torch.arange(16) % 10
 test_data = inputs, labels
-snn = rheobase.convert(nn.Sequential(*layers).eval(), "max-norm", inputs, initial=rheobase.Half())
+snn = rheobase.convert(nn.Sequential(*layers).eval(), "max-norm", inputs, initial=rheobase.HALF)
 """,
     "onnx.md": """
 import warnings, torch

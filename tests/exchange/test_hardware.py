@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from families import build, inputs
-from rheobase import Half, convert, simulate
-from rheobase.exchange.hardware import fit, lava, targets
+from rheobase import HALF, convert, simulate
+from rheobase.exchange.hardware import check_hardware, lava, targets
 from rheobase.exchange.hardware.cores import bits_for, device_memory, layers_of
 from rheobase.exchange.hardware.measuring import largest_membranes
 from rheobase.exchange.hardware.targets import TARGETS
@@ -32,7 +32,7 @@ def labelled(snn: SNN, count: int = 8) -> tuple[Tensor, Tensor]:
     """Inputs, with the network's own answers for labels."""
     assert snn.input_shape is not None
     x = torch.rand(count, *snn.input_shape, generator=torch.Generator().manual_seed(1))
-    return x, snn(x).flatten(1).argmax(1)
+    return x, snn.limit(x).flatten(1).argmax(1)
 
 
 def converted(
@@ -46,19 +46,19 @@ def converted(
             if not bias:
                 module.bias = None
     return convert(
-        model, "max-norm", torch.rand(16, *shape), **{"initial": Half(), "coding": Poisson(), **options}
+        model, "max-norm", torch.rand(16, *shape), **{"initial": HALF, "coding": Poisson(), **options}
     )
 
 
 @pytest.fixture(scope="module")
 def snn(trained: nn.Module, digits: datasets.Dataset) -> SNN:
-    return convert(trained, "max-norm", digits.train.take(256), initial=Half(), per_channel=True)
+    return convert(trained, "max-norm", digits.train.take(256), initial=HALF, per_channel=True)
 
 
 class TestWholeNumbers:
     def test_accuracy_before_and_after_at_every_step(self, snn: SNN, digits: datasets.Dataset) -> None:
         before = copy.deepcopy(snn.state_dict())
-        result = fit(snn, "generic-int8", digits.test.take(200), steps=12)
+        result = check_hardware(snn, "generic-int8", digits.test.take(200), steps=12)
         assert result.fits
         assert result.after is not None
         assert len(result.before) == len(result.after) == 12
@@ -68,7 +68,7 @@ class TestWholeNumbers:
         assert all(torch.equal(before[k], v) for k, v in snn.state_dict().items())
 
     def test_weights_are_whole_numbers(self, snn: SNN, digits: datasets.Dataset) -> None:
-        result = fit(snn, "generic-int8", digits.test.take(20), steps=4)
+        result = check_hardware(snn, "generic-int8", digits.test.take(20), steps=4)
         assert result.snn is not None
         assert result.grid is not None
         for name, exponent in result.grid.exponents.items():
@@ -78,7 +78,7 @@ class TestWholeNumbers:
         assert {n.threshold.item() for n in result.snn.neurons.values()} == {1.0}
 
     def test_nothing_is_quantised_unless_asked_for(self, snn: SNN, digits: datasets.Dataset) -> None:
-        result = fit(snn, "loihi", digits.test.take(20), steps=4, quantise=False)
+        result = check_hardware(snn, "loihi", digits.test.take(20), steps=4, quantise=False)
         assert result.fits
         assert result.after is result.snn is result.grid is None
         assert "quantise=True" in result.unchecked[0]
@@ -86,17 +86,17 @@ class TestWholeNumbers:
     def test_fewer_input_bits_let_an_image_be_a_bias_on_loihi(
         self, snn: SNN, digits: datasets.Dataset
     ) -> None:
-        wide = fit(snn, "loihi", digits.test.take(50), steps=8)
+        wide = check_hardware(snn, "loihi", digits.test.take(50), steps=8)
         assert [v.layer for v in wide.violations][:1] == ["0"]
         assert "image and bias together need" in wide.violations[0].found
         assert "input_bits" in wide.violations[0].remedy
-        narrow = fit(snn, "loihi", digits.test.take(50), steps=8, input_bits=3)
+        narrow = check_hardware(snn, "loihi", digits.test.take(50), steps=8, input_bits=3)
         assert len(narrow.violations) < len(wide.violations)
         assert not any("image" in v.found for v in narrow.violations)
 
     def test_what_is_not_checked_is_said(self, snn: SNN, digits: datasets.Dataset) -> None:
         for target in TARGETS:
-            result = fit(snn, target, digits.test.take(10), steps=2)
+            result = check_hardware(snn, target, digits.test.take(10), steps=2)
             assert result.unchecked
             assert all(f"not checked: {what}" in str(result) for what in result.unchecked)
             assert result.source in str(result)
@@ -171,7 +171,9 @@ class TestSpeck:
         make, where, words = SPECK[limit]
         snn = make()
         found = {
-            v.layer: v for v in fit(snn, "speck", labelled(snn, 2), steps=2).violations if words in v.limit
+            v.layer: v
+            for v in check_hardware(snn, "speck", labelled(snn, 2), steps=2).violations
+            if words in v.limit
         }
         assert where in found, found
         assert all((v.limit, v.found, v.remedy) for v in found.values())
@@ -180,7 +182,7 @@ class TestSpeck:
     def test_a_network_that_keeps_to_all_of_them(self) -> None:
         head = [nn.Flatten(), nn.Linear(128, 10), nn.ReLU()]
         snn = converted(*layer(2, 2, count=2), nn.AvgPool2d(2), *layer(2, 2), *head)
-        result = fit(snn, "speck", labelled(snn), steps=8)
+        result = check_hardware(snn, "speck", labelled(snn), steps=8)
         assert result.fits, str(result)
         assert "as far as it was checked" in str(result)
 
@@ -188,7 +190,7 @@ class TestSpeck:
         snn = converted(*layer(2, 2, count=2), bias=True)
         for name in ("0", "2"):
             snn.module.get_submodule(name).bias.fill_(-40.0)
-        result = fit(snn, "speck", labelled(snn), steps=400)
+        result = check_hardware(snn, "speck", labelled(snn), steps=400)
         assert {v.layer for v in result.violations if "biases have 8 bits" in v.limit} == {"0", "2"}
         assert {v.layer for v in result.violations if "membranes have 16 bits" in v.limit} == {"1", "3"}
 
@@ -202,13 +204,13 @@ class TestSpeck:
 class TestLoihi:
     def test_a_core_takes_so_many_axons(self) -> None:
         snn = converted(*layer(2, 460, 1), *layer(460, 2, 3), shape=(2, 4, 4), coding=None)
-        found = fit(snn, "loihi", labelled(snn, 2), steps=2, quantise=False).violations
+        found = check_hardware(snn, "loihi", labelled(snn, 2), steps=2, quantise=False).violations
         assert [(v.layer, v.found) for v in found] == [("2", "its neurons read 4140 others")]
         assert "smaller kernels" in found[0].remedy
 
     def test_a_chip_has_so_many_cores(self) -> None:
         snn = converted(*layer(1, 65, 1, count=1), *layer(65, 65, 1), shape=(1, 32, 32), coding=None)
-        found = fit(snn, "loihi", labelled(snn, 2), steps=2, quantise=False).violations
+        found = check_hardware(snn, "loihi", labelled(snn, 2), steps=2, quantise=False).violations
         assert [(v.layer, v.found) for v in found] == [("2", "with it, the network needs 130 cores or more")]
 
     def test_where_lava_cannot_be_had_it_is_said(
@@ -217,7 +219,7 @@ class TestLoihi:
         snn = converted(*layer(2, 2, count=2), shape=(2, 4, 4), coding=None)
 
         def rehearse(input_bits: int = 3) -> str:
-            return str(fit(snn, "loihi", labelled(snn, 2), steps=2, input_bits=input_bits))
+            return str(check_hardware(snn, "loihi", labelled(snn, 2), steps=2, input_bits=input_bits))
 
         monkeypatch.delenv(lava.VARIABLE, raising=False)
         assert "not run in lava-nc's fixed-point model: RHEOBASE_LAVA names no Python" in rehearse()
@@ -229,12 +231,12 @@ class TestLoihi:
     def test_what_cannot_run_in_lava_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(lava.VARIABLE, sys.executable)
         joined = converted(Branches(2), shape=(2, 4, 4), coding=None)
-        result = fit(joined, "loihi", labelled(joined, 2), steps=2, input_bits=3)
+        result = check_hardware(joined, "loihi", labelled(joined, 2), steps=2, input_bits=3)
         assert result.rehearsal is not None
         assert "only chains of layers" in result.rehearsal.skipped
         monkeypatch.setattr(lava, "_WEIGHTS", 100)
         wide = converted(*layer(2, 2, count=2), shape=(2, 8, 8), coding=None)
-        result = fit(wide, "loihi", labelled(wide, 2), steps=2, input_bits=3)
+        result = check_hardware(wide, "loihi", labelled(wide, 2), steps=2, input_bits=3)
         assert result.rehearsal is not None
         assert "too large" in result.rehearsal.skipped
 
@@ -242,17 +244,17 @@ class TestLoihi:
         snn = converted(*layer(2, 2, count=2), shape=(2, 4, 4), coding=None)
         data = labelled(snn, 2)
         monkeypatch.setattr(targets, "compare_spikes", lambda *given: (10, 0))
-        assert fit(snn, "loihi", data, steps=2, input_bits=3).fits
+        assert check_hardware(snn, "loihi", data, steps=2, input_bits=3).fits
         monkeypatch.setattr(targets, "compare_spikes", lambda *given: (10, 1))
-        result = fit(snn, "loihi", data, steps=2, input_bits=3)
+        result = check_hardware(snn, "loihi", data, steps=2, input_bits=3)
         assert not result.fits
         assert "1 of 10 decisions to fire differ" in str(result)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_no_hardware_here_has_is_named(target: str) -> None:
-    snn = convert(build("MaxPooled"), "max-norm", inputs(16), initial=Half())
-    result = fit(snn, target, (inputs(8), torch.zeros(8).long()), steps=4)
+    snn = convert(build("MaxPooled"), "max-norm", inputs(16), initial=HALF)
+    result = check_hardware(snn, target, (inputs(8), torch.zeros(8).long()), steps=4)
     assert not result.fits
     assert [v.layer for v in result.violations] == ["features.2 (MaxPool)", "max_pool2d (MaxPool)"]
     assert all(v.remedy == "train with average pools" for v in result.violations)
@@ -262,23 +264,23 @@ def test_what_no_hardware_here_has_is_named(target: str) -> None:
 
 def test_what_is_no_spiking_network() -> None:
     with pytest.raises(TypeError, match="expected a spiking network"):
-        fit(build("Plain"), "loihi", (inputs(2), torch.zeros(2, dtype=torch.int64)))  # type: ignore[arg-type]
+        check_hardware(build("Plain"), "loihi", (inputs(2), torch.zeros(2, dtype=torch.int64)))  # type: ignore[arg-type]
 
 
 def test_data_without_labels() -> None:
     with pytest.raises(ValueError, match="no labels"):
-        fit(converted(*layer(2, 2)), "generic-int8", torch.rand(2, 2, 16, 16), steps=2)
+        check_hardware(converted(*layer(2, 2)), "generic-int8", torch.rand(2, 2, 16, 16), steps=2)
 
 
 def test_inputs_without_bits() -> None:
     snn = converted(*layer(2, 2))
     with pytest.raises(ValueError, match="two bits at least"):
-        fit(snn, "generic-int8", labelled(snn, 2), steps=2, input_bits=1)
+        check_hardware(snn, "generic-int8", labelled(snn, 2), steps=2, input_bits=1)
 
 
 def test_unknown_targets() -> None:
     with pytest.raises(ValueError, match="there are generic-int8, loihi, speck"):
-        fit(converted(*layer(2, 2)), "abacus", None)
+        check_hardware(converted(*layer(2, 2)), "abacus", None)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from families import build, inputs, networks
-from rheobase import Constant, Half, Uniform, Zero, convert, evaluate, simulate
+from rheobase import HALF, ZERO, Constant, Uniform, convert, evaluate, simulate
 from rheobase.exchange.nir import Export, from_nir, to_nir
 from rheobase.exchange.nir.canonical import NirError
 from rheobase.exchange.nir.golden import golden_path, read_golden, run
@@ -46,7 +46,7 @@ UNSAYABLE = {
 
 
 def example(name: str = "Plain", **options: Any) -> SNN:
-    chosen = {"initial": Half(), "per_channel": True, **options}
+    chosen = {"initial": HALF, "per_channel": True, **options}
     return convert(build(name), "max-norm", inputs(64, seed=5), **chosen)
 
 
@@ -122,7 +122,7 @@ class TestRoundTrip:
     def test_random_networks(self, tmp_path: Path, network: tuple[nn.Module, tuple[int, ...]]) -> None:
         model, shape = network
         x = torch.randn(24, *shape, generator=torch.Generator().manual_seed(3))
-        snn = convert(model, "max-norm", x, initial=Half(), per_channel=True)
+        snn = convert(model, "max-norm", x, initial=HALF, per_channel=True)
         export = to_nir(snn, tmp_path / "net.nir", golden=x[:4], steps=6)
         assert export.differing is not None
         assert export.spikes is not None
@@ -152,10 +152,10 @@ class TestRoundTrip:
     @pytest.mark.parametrize("strict", [False, True])
     @pytest.mark.parametrize("profile", ["float32", "grid"])
     def test_starts(self, profile: Any, strict: bool, tmp_path: Path) -> None:
-        snn, x = example(strict=strict), inputs(6)
+        snn, x = example(fire_above=strict), inputs(6)
         first, second, third = snn.neurons.values()
         first.initial = Potential(torch.rand(6, 8, 8) * first.threshold.view(-1, 1, 1))
-        second.initial = Corrected(Half(), torch.rand(8) * 0.1)
+        second.initial = Corrected(HALF, torch.rand(8) * 0.1)
         third.initial = Constant(-0.25)
         export = to_nir(snn, tmp_path / "net.nir", profile, golden=x, steps=12)
         back = from_nir(tmp_path / "net.nir")
@@ -197,7 +197,7 @@ class TestMeaning:
         path = tmp_path / "net.nir"
         export = to_nir(example(), path, "grid", golden=inputs(64), steps=12)
         for neuron in export.snn.neurons.values():
-            neuron.initial = Half()
+            neuron.initial = HALF
         assert export.grid is not None
         x = export.grid.round(inputs(64))
         loose = run(export.snn, x, 12)
@@ -266,7 +266,7 @@ class TestMeaning:
             assert torch.equal(golden.spikes[name], expected[site])
 
     def test_accuracy_stays(self, trained: nn.Module, digits: datasets.Dataset, tmp_path: Path) -> None:
-        snn = convert(trained, "max-norm", digits.train.take(256), initial=Half())
+        snn = convert(trained, "max-norm", digits.train.take(256), initial=HALF)
         x = digits.train.normalise(digits.train.images[:256])
         test = digits.test.take(360)
         images, labels = test.normalise(test.images), test.labels
@@ -325,7 +325,7 @@ def test_everything_with_another_form(
     for parameter in model.parameters():
         nn.init.normal_(parameter, 0, 0.5)
     x = torch.randn(64, *shape)
-    snn = convert(model.eval(), "max-norm", x, initial=Half())
+    snn = convert(model.eval(), "max-norm", x, initial=HALF)
     export = to_nir(snn, tmp_path / "net.nir", profile, golden=x[:8], steps=8)
     assert_same(
         export.snn, from_nir(tmp_path / "net.nir"), x[:8] if not export.grid else export.grid.round(x[:8])
@@ -374,7 +374,7 @@ class TestRefusals:
             to_nir(snn, tmp_path / "net.nir")
         assert str(caught.value).count("starts at random") == 3
         for neuron in snn.neurons.values():
-            neuron.initial = Zero()
+            neuron.initial = ZERO
         first, second, third = snn.sites
         snn.neuron(first).reset = "zero"
         snn.module.set_submodule(second, FewSpikes(torch.ones(()), Coefficients.binary(4)))
@@ -508,7 +508,7 @@ def test_neurons_that_never_fire_stay_silent(tmp_path: Path) -> None:
 def test_neurons_that_never_fire_stay_silent_in_double_precision(tmp_path: Path) -> None:
     model = build("Plain").double()
     model[1].bias.data[2] = -100.0
-    start = Corrected(Half(), torch.tensor(0.01))
+    start = Corrected(HALF, torch.tensor(0.01))
     snn = convert(model, "max-norm", inputs(64).double(), initial=start, per_channel=True)
     export = to_nir(snn, tmp_path / "net.nir", golden=inputs(6), steps=8)
     assert not run(from_nir(tmp_path / "net.nir"), inputs(6), 8)[snn.sites[0]][:, :, 2].any()
@@ -520,7 +520,7 @@ class TestDamage:
     def file(self, tmp_path: Path) -> Path:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-        snn = convert(model, "max-norm", torch.rand(8, 4), initial=Half())
+        snn = convert(model, "max-norm", torch.rand(8, 4), initial=HALF)
         to_nir(snn, tmp_path / "net.nir", golden=torch.rand(2, 4), steps=2)
         return tmp_path / "net.nir"
 

@@ -20,7 +20,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper
 
 from rheobase import convert, inspect, prepare, simulate
-from rheobase.exchange.onnx import load_onnx
+from rheobase.exchange.onnx import from_onnx
 from rheobase.training.models.resnet import resnet20
 from rheobase.training.models.small import small_residual
 from rheobase.training.models.vgg import vgg16
@@ -56,7 +56,7 @@ def write(
 
 def differ(path: Path, x: Tensor, network: nn.Module | None = None) -> float:
     """By how much the imported network differs from onnxruntime, relative to the output's scale."""
-    network = network or load_onnx(path)
+    network = network or from_onnx(path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     expected = torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
     with torch.no_grad():
@@ -121,7 +121,7 @@ def test_exported_networks_compute_what_onnxruntime_does(name: str, dynamo: bool
     builder, size, sites = NETWORKS[name]
     path = export(builder(), size, tmp_path / "model.onnx", dynamo)
     x = torch.randn(3, 3, size, size)
-    network = load_onnx(path)
+    network = from_onnx(path)
     assert differ(path, x, network) < 1e-5
     assert f"{sites} sites" in str(inspect(network, x))
 
@@ -134,7 +134,7 @@ def test_a_fixed_batch_in_the_file_is_no_limit(dynamo: bool, tmp_path: Path) -> 
     path = export(model, 16, tmp_path / "model.onnx", dynamo, open_batch=False)
     x = torch.randn(5, 3, 16, 16)
     with torch.no_grad():
-        torch.testing.assert_close(load_onnx(path)(x), model(x))
+        torch.testing.assert_close(from_onnx(path)(x), model(x))
 
 
 def test_an_imported_network_converts_to_the_same_spikes_as_the_original(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_an_imported_network_converts_to_the_same_spikes_as_the_original(tmp_pat
     path = export(model, 8, tmp_path / "model.onnx", dynamo=False)
     x = torch.rand(8, 3, 8, 8)
     logits = [
-        simulate(convert(network, "max-norm", [x]), x, 16).logits for network in (model, load_onnx(path))
+        simulate(convert(network, "max-norm", [x]), x, 16).logits for network in (model, from_onnx(path))
     ]
     torch.testing.assert_close(*logits)
 
@@ -167,7 +167,7 @@ def test_parts_pads_and_resizing_convert(tmp_path: Path) -> None:
     }  # fmt: skip
     path = write(tmp_path / "parts.onnx", nodes, constants)
     x = torch.rand(2, 4, 6, 6)
-    network = load_onnx(path)
+    network = from_onnx(path)
     assert differ(path, x, network) < 1e-5
     snn = convert(network, "max-norm", [x])  # capture compares the captured network with the imported one
     assert simulate(snn, x, 4).logits.shape[1:] == (2, 3)
@@ -176,7 +176,7 @@ def test_parts_pads_and_resizing_convert(tmp_path: Path) -> None:
 def test_loading_draws_no_random_numbers_and_gives_a_network_that_can_be_trained(tmp_path: Path) -> None:
     path = export(Depthwise(), 16, tmp_path / "model.onnx", dynamo=False)
     before = torch.get_rng_state()
-    network = load_onnx(path)
+    network = from_onnx(path)
     assert torch.equal(before, torch.get_rng_state())
     assert not any(part.training for part in network.modules())
     prepared = prepare(network, "opi")
@@ -188,9 +188,9 @@ def test_loading_draws_no_random_numbers_and_gives_a_network_that_can_be_trained
 def test_a_network_is_read_alike_whatever_the_caller_is_in(around: Any, tmp_path: Path) -> None:
     path = export(Depthwise(), 16, tmp_path / "model.onnx", dynamo=False)
     with around:
-        network = load_onnx(path)
+        network = from_onnx(path)
     x = torch.rand(2, 3, 16, 16)
-    assert torch.equal(network(x), load_onnx(path)(x))
+    assert torch.equal(network(x), from_onnx(path)(x))
     network(x).sum().backward()
 
 
@@ -315,7 +315,7 @@ def test_arithmetic_on_shapes_leaves_no_trace(tmp_path: Path) -> None:
     }  # fmt: skip
     path = write(tmp_path / "shapes.onnx", nodes, constants)
     assert differ(path, torch.randn(3, 4, 6, 6)) == 0
-    assert [type(part) for part in load_onnx(path).children()] == [nn.Flatten]
+    assert [type(part) for part in from_onnx(path).children()] == [nn.Flatten]
 
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE])
@@ -326,7 +326,7 @@ def test_weights_cast_by_a_node_are_read_in_the_precision_of_the_input(kind: int
         helper.make_node("Conv", ["signal", "weight"], ["result"]),
         helper.make_node("Cast", ["result"], ["y"], to=TensorProto.FLOAT),
     ]
-    network = load_onnx(write(tmp_path / "cast.onnx", nodes, W))
+    network = from_onnx(write(tmp_path / "cast.onnx", nodes, W))
     x = torch.randn(2, 4, 6, 6)
     torch.testing.assert_close(network(x), F.conv2d(x, torch.from_numpy(W["w"])), rtol=0.05, atol=0.1)
 
@@ -337,7 +337,7 @@ def test_modules_bear_the_names_of_nodes(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Relu", [a], [b], name=n) for a, b, n in zip(values, values[1:], names, strict=False)
     ]
-    network = load_onnx(write(tmp_path / "names.onnx", nodes))
+    network = from_onnx(write(tmp_path / "names.onnx", nodes))
     found = [name for name, _ in network.named_children()]
     changed = ["class_2", "forward_2", "Relu_5", "graph_2", "meta_2", "code_2"]
     assert found == ["block_0_Relu", "block_0_Relu_2", "node_3", *changed]
@@ -356,7 +356,7 @@ def test_all_unsupported_nodes_are_named_at_once(tmp_path: Path) -> None:
         helper.make_node("Mystery", ["c"], ["y"], name="own", domain="my.domain"),
     ]
     with pytest.raises(ValueError, match="cannot be made into a network") as caught:
-        load_onnx(write(tmp_path / "bad.onnx", nodes))
+        from_onnx(write(tmp_path / "bad.onnx", nodes))
     message = str(caught.value)
     assert "gate (Sigmoid)" in message
     assert "nn.ReLU" in message
@@ -412,21 +412,21 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_would_be_computed_otherwise_is_refused(reason: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=reason):
-        load_onnx(write(tmp_path / "bad.onnx", *REFUSED[reason]))
+        from_onnx(write(tmp_path / "bad.onnx", *REFUSED[reason]))
 
 
 def test_files_that_are_no_networks_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     with pytest.raises(FileNotFoundError, match="there is no file"):
-        load_onnx(path)
+        from_onnx(path)
     path = write(path, one("Relu"), shape=("batch", 3, "height", "width"))
     path.write_bytes(path.read_bytes().replace(b"height", b"\xff" * 6))  # no text in UTF-8
     with pytest.raises(ValueError, match="must be fixed"):
-        load_onnx(path)
+        from_onnx(path)
     for content in (b"", b"not a network at all", b"\x00" * 100):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="not an ONNX file"):
-            load_onnx(path)
+            from_onnx(path)
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     for length in range(1, len(whole) - 8, 37):
         path.write_bytes(whole[:length])
         with pytest.raises(ValueError):
-            load_onnx(path)
+            from_onnx(path)
 
 
 @pytest.mark.parametrize("harm", ["missing", "short", "outside"])
@@ -443,7 +443,7 @@ def test_weights_kept_outside_must_be_there(harm: str, tmp_path: Path) -> None:
     model = onnx.load(write(tmp_path / "model.onnx", *OPERATORS["conv"]))
     path, data = tmp_path / "outside.onnx", tmp_path / "weights.bin"
     onnx.save(model, path, save_as_external_data=True, location=data.name, size_threshold=0)
-    assert load_onnx(path)(torch.zeros(1, 4, 6, 6)).shape == (1, 6, 3, 6)
+    assert from_onnx(path)(torch.zeros(1, 4, 6, 6)).shape == (1, 6, 3, 6)
     if harm == "missing":
         data.unlink()
     elif harm == "short":
@@ -454,22 +454,22 @@ def test_weights_kept_outside_must_be_there(harm: str, tmp_path: Path) -> None:
             tensor.external_data[0].value = "../weights.bin"
         onnx.save(stored, path)
     with pytest.raises((FileNotFoundError, ValueError), match=r"export|damaged"):
-        load_onnx(path)
+        from_onnx(path)
 
 
 def test_one_input_and_one_output_are_expected(tmp_path: Path) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Relu", ["x"], ["z"])]
     path = write(tmp_path / "two.onnx", nodes, outputs=("y", "z"))
     with pytest.raises(ValueError, match=r"2 outputs \(y, z\), expected one"):
-        load_onnx(path)
+        from_onnx(path)
     model = onnx.load(write(path, one("Relu")))
     model.graph.input.append(helper.make_tensor_value_info("other", TensorProto.FLOAT, (2,)))
     onnx.save(model, path)
     with pytest.raises(ValueError, match=r"2 inputs \(x, other\), expected one"):
-        load_onnx(path)
+        from_onnx(path)
 
 
 def test_open_sizes_other_than_the_batch_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "open.onnx", one("Relu"), shape=("batch", 3, "height", "width"))
     with pytest.raises(ValueError, match="height, width"):
-        load_onnx(path)
+        from_onnx(path)

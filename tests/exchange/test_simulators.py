@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from families import build, inputs
-from rheobase import Half, convert
+from rheobase import HALF, convert
 from rheobase.exchange import simulators
 from rheobase.exchange.nir import to_nir
 from rheobase.exchange.nir.files import read_nir
@@ -73,7 +73,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    snn = convert(build("IdentitySkip"), "max-norm", inputs(64, seed=5), initial=Half())
+    snn = convert(build("IdentitySkip"), "max-norm", inputs(64, seed=5), initial=HALF)
     to_nir(snn, tmp_path / "net.nir", "grid", "portable", golden=inputs(8), steps=10)
     return tmp_path / "net.nir"
 
@@ -116,7 +116,7 @@ def test_bad_habits_would_show_in_the_spikes(
 
 
 def test_files_that_it_would_misread_are_refused(path: Path, tmp_path: Path) -> None:
-    snn = convert(build("Plain"), "max-norm", inputs(64, seed=5), initial=Half())
+    snn = convert(build("Plain"), "max-norm", inputs(64, seed=5), initial=HALF)
     to_nir(snn, tmp_path / "pools.nir")
     with pytest.raises(AdapterError, match="n3, a AvgPool2d, rightly: export with pool='portable'"):
         PLAIN.load(read_nir(tmp_path / "pools.nir"))

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from conftest import fit as train
-from rheobase import Half, convert
-from rheobase.exchange.hardware import fit, lava
+from rheobase import HALF, convert
+from rheobase.exchange.hardware import check_hardware, lava
 from rheobase.training import datasets
 
 PYTHON = os.environ.get(lava.VARIABLE) or Path(__file__).parents[2] / ".venv-lava/bin/python"
@@ -31,8 +31,8 @@ def test_every_spike_is_the_same(digits: datasets.Dataset, monkeypatch: pytest.M
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()]
     model = train(nn.Sequential(*layers, nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 10)), digits.train)
-    snn = convert(model, "max-norm", digits.train.take(256), initial=Half(), per_channel=True)
-    result = fit(snn, "loihi", digits.test.take(100), steps=12, input_bits=4)
+    snn = convert(model, "max-norm", digits.train.take(256), initial=HALF, per_channel=True)
+    result = check_hardware(snn, "loihi", digits.test.take(100), steps=12, input_bits=4)
     assert result.fits, str(result)
     assert result.rehearsal is not None
     assert not result.rehearsal.skipped, str(result)
@@ -48,7 +48,7 @@ def test_every_spike_is_the_same(digits: datasets.Dataset, monkeypatch: pytest.M
         return network
 
     monkeypatch.setattr(lava, "_unroll", unroll_wrongly)
-    wrong = fit(snn, "loihi", digits.test.take(100), steps=12, input_bits=4)
+    wrong = check_hardware(snn, "loihi", digits.test.take(100), steps=12, input_bits=4)
     assert not wrong.fits
     assert wrong.rehearsal is not None
     assert wrong.rehearsal.differing > 0

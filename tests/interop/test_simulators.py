@@ -21,7 +21,7 @@ import nir
 import nirtorch
 
 from conftest import fit
-from rheobase import Half, convert
+from rheobase import HALF, convert
 from rheobase.exchange import simulators
 from rheobase.exchange.nir import to_nir
 from rheobase.exchange.nir.canonical import NirError
@@ -64,7 +64,7 @@ def exported(
     for name, build in BUILDERS.items():
         torch.manual_seed(1)
         trained = fit(build(), digits.train, epochs=4)
-        snn = convert(trained, "max-norm", digits.train.take(256), initial=Half(), per_channel=True)
+        snn = convert(trained, "max-norm", digits.train.take(256), initial=HALF, per_channel=True)
         for pool in ("average", "portable"):
             files[name, pool] = folder / f"{name}_{pool}.nir"
             to_nir(snn, files[name, pool], "grid", pool, golden=x, steps=STEPS)

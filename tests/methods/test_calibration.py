@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import families
-from rheobase import Half, convert, evaluate, methods, simulate
+from rheobase import HALF, convert, evaluate, methods, simulate
 from rheobase.conversion.capture import capture
 from rheobase.methods import calibration as module
 from rheobase.methods.contract import Conversion
@@ -174,7 +174,7 @@ def test_potential_correction_starts_each_neuron_by_what_is_missing(trained, dig
 def test_a_correction_goes_on_top_of_any_start(trained, digits) -> None:
     x = images(digits, 32)
     settings = {"steps": 4, "pipeline": "potential"}
-    half = convert(trained, "calibration", x, initial=Half(), **settings)
+    half = convert(trained, "calibration", x, initial=HALF, **settings)
     searched = convert(trained, "calibration", x, initial=Searched(4, grid=(0.0, 0.5)), **settings)
     for site in half.sites:
         assert str(half.neuron(site).initial) == "half, corrected"
@@ -242,7 +242,7 @@ def test_it_is_at_least_as_good_as_the_plain_maximum(trained, digits, pipeline: 
 
 def test_currents_are_those_of_a_run(trained, digits) -> None:
     x = images(digits, 40)
-    snn = convert(trained, "max-norm", x, initial=Half())
+    snn = convert(trained, "max-norm", x, initial=HALF)
     for site in snn.sites[:2]:
         seen = list(currents(snn, site, [x], 5))
         assert [e.first_sample for e in seen] == [0, 32]
@@ -251,7 +251,7 @@ def test_currents_are_those_of_a_run(trained, digits) -> None:
             mean = excerpt.current.mean(0) if moving else excerpt.current
             expected = simulate(snn, excerpt.inputs, 5, at=[5], read=snn.source(site)).logits[0]
             torch.testing.assert_close(mean, expected)
-        assert snn.neuron(site).initial == Half()
+        assert snn.neuron(site).initial == HALF
 
 
 def test_settings_are_checked(trained: nn.Module) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase import Half, convert, methods, simulate
+from rheobase import HALF, convert, methods, simulate
 from rheobase.network.codings import ConstantCurrent, Poisson
 
 
@@ -42,17 +42,17 @@ def test_a_constant_current_fires_as_the_rate_twin_says() -> None:
     z = torch.tensor([[-0.5, 0.0, 0.26, 0.4, 0.5, 0.9, 1.0, 3.0]])
     run = simulate(snn, z, 12, at=[12])
     torch.testing.assert_close(run.logits[0], torch.tensor([[0, 0, 1 / 4, 1 / 3, 1 / 2, 1 / 2, 1, 1]]))
-    torch.testing.assert_close(snn(z), run.logits[0])
+    torch.testing.assert_close(snn.limit(z), run.logits[0])
 
 
 def test_small_activations_survive_and_large_ones_saturate() -> None:
     model = network()
     x = 2 * torch.rand(40, 5, dtype=torch.float64) - 1
-    snn = convert(model, "cao", initial=Half())
+    snn = convert(model, "cao", initial=HALF)
     run = simulate(snn, x, 600, at=[600])
     assert torch.corrcoef(torch.stack([run.logits[0].flatten(), model(x).flatten()]))[0, 1] > 0.95
     model[0].weight.data *= 100
-    assert convert(model, "cao")(x).abs().max() < model(x).abs().max() / 5
+    assert convert(model, "cao").limit(x).abs().max() < model(x).abs().max() / 5
 
 
 def test_it_has_no_settings_and_needs_no_data() -> None:

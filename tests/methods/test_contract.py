@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase import Constant, Gaussian, Half, Uniform, Zero, convert, methods, prepare, simulate
+from rheobase import HALF, ZERO, Constant, Gaussian, Uniform, convert, methods, prepare, simulate
 from rheobase.methods.contract import Method
 from rheobase.network.codings import ConstantCurrent
 from rheobase.training import datasets, models
@@ -41,7 +41,7 @@ class TestEveryMethod:
             method.something = 1  # type: ignore[attr-defined]
         assert any(year in (type(method).__doc__ or "") for year in map(str, range(2010, 2027)))
 
-    @pytest.mark.parametrize("initial", [Zero(), Half(), Constant(0.3), Uniform(), Gaussian()], ids=str)
+    @pytest.mark.parametrize("initial", [ZERO, HALF, Constant(0.3), Uniform(), Gaussian()], ids=str)
     def test_takes_any_start(self, name: str, initial, trained: nn.Module, digits: datasets.Dataset) -> None:
         method = settings_of(name)
         model = network(method, trained)
@@ -60,7 +60,7 @@ def test_long_runs_approach_the_rate_twin(name: str, trained: nn.Module, digits:
     calibration = digits.train.take(64)
     snn = convert(network(method, trained), method, calibration, coding=ConstantCurrent())
     x = digits.test.normalise(digits.test.images[:8])
-    twin = snn(x)
+    twin = snn.limit(x)
     run = simulate(snn, x, 512, at=[32, 512])
     early, late = ((y - twin).abs().max().item() for y in run.logits)
     assert late <= 0.05 * twin.abs().max().item()
@@ -93,7 +93,7 @@ def test_settings_are_of_their_kind() -> None:
 def test_a_neuron_of_any_kind_is_strict_where_asked() -> None:
     model, x = models.build("small").eval(), torch.rand(4, 1, 8, 8)
     for name in ("max-norm", "few-spikes"):
-        assert all(n.strict for n in convert(model, name, x, strict=True).neurons.values())
+        assert all(n.strict for n in convert(model, name, x, fire_above=True).neurons.values())
 
 
 def test_statistics_do_not_depend_on_batches(trained: nn.Module, digits: datasets.Dataset) -> None:
@@ -108,7 +108,7 @@ def test_statistics_do_not_depend_on_batches(trained: nn.Module, digits: dataset
 def test_the_half_start_is_ahead_at_few_steps(clipped: nn.Module, digits: datasets.Dataset) -> None:
     x, y = digits.test.normalise(digits.test.images), digits.test.labels
     accuracy = {}
-    for initial in (Zero(), Half()):
+    for initial in (ZERO, HALF):
         run = simulate(convert(clipped, "opi", initial=initial), x, 8, at=[4, 8])
         accuracy[str(initial)] = (run.logits.argmax(-1) == y).double().mean(1)
     assert accuracy["half"][0] > accuracy["zero"][0] + 0.2

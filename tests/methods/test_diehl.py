@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import families
-from rheobase import Half, Zero, convert, methods, simulate
+from rheobase import HALF, ZERO, convert, methods, simulate
 from rheobase.network.codings import ConstantCurrent, Poisson
 
 
@@ -68,7 +68,7 @@ class TestModel:
     )
     def test_no_spikes_can_drive_a_neuron_above_its_threshold(self, name: str) -> None:
         x = torch.randint(-1, 2, (16, 3, 8, 8), generator=torch.Generator().manual_seed(0)).float()
-        snn = convert(families.build(name), "diehl", basis="model", low=-1.0, example=x, initial=Half())
+        snn = convert(families.build(name), "diehl", basis="model", low=-1.0, example=x, initial=HALF)
         sites = {snn.source(site): site for site in snn.sites}
         seen = []
 
@@ -106,7 +106,7 @@ class TestModel:
 @pytest.mark.parametrize("settings", [{}, {"reset": "subtract"}], ids=str)
 def test_rate_twins_with_biases_answer_alike(trained: nn.Module, digits, settings) -> None:
     x = digits.test.normalise(digits.test.images)
-    twin = convert(trained, "diehl", digits.train.take(256), **settings)(x)
+    twin = convert(trained, "diehl", digits.train.take(256), **settings).limit(x)
     assert (twin.argmax(1) == trained(x).argmax(1)).double().mean() > 0.95
 
 
@@ -114,7 +114,7 @@ def test_rate_twins_with_biases_answer_alike(trained: nn.Module, digits, setting
 def test_with_a_soft_reset_the_half_start_is_ahead(trained: nn.Module, digits, coding) -> None:
     x, y = digits.test.normalise(digits.test.images), digits.test.labels
     accuracy = []
-    for initial in (Zero(), Half()):
+    for initial in (ZERO, HALF):
         snn = convert(
             trained, "diehl", digits.train.take(256), reset="subtract", initial=initial, coding=coding
         )

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rheobase import Constant, Half, Zero, convert, evaluate, methods, simulate
+from rheobase import HALF, ZERO, Constant, convert, evaluate, methods, simulate
 from rheobase.conversion.searched_starts import search_starts
 from rheobase.methods.contract import Conversion
 from rheobase.methods.hwang import Hwang
@@ -28,7 +28,7 @@ def under_way(model: nn.Module, x: Tensor) -> Conversion:
         def finish(self, conversion: Conversion) -> None:
             seen.append(dataclasses.replace(conversion, snn=copy.deepcopy(conversion.snn)))
 
-    convert(model, Spy(), x, initial=Zero())
+    convert(model, Spy(), x, initial=ZERO)
     return seen[0]
 
 
@@ -111,7 +111,7 @@ def test_it_needs_data_and_sound_settings(clipped: nn.Module) -> None:
 def test_it_is_far_ahead_of_zero(trained, digits) -> None:
     x = images(digits, 64)
     accuracy = {}
-    for initial in (None, Zero(), Half()):
+    for initial in (None, ZERO, HALF):
         snn = convert(trained, "hwang", x, initial=initial)
         accuracy[str(initial)] = evaluate(snn, digits.test, 8, progress=False).accuracy[-1]
     assert accuracy["None"] >= accuracy["zero"] + 5
@@ -121,7 +121,7 @@ def test_it_is_far_ahead_of_zero(trained, digits) -> None:
 
 def test_a_delayed_read_out_is_the_mean_over_the_steps_after_it(trained, digits) -> None:
     x = images(digits, 8)
-    snn = convert(trained, "max-norm", x, initial=Half())
+    snn = convert(trained, "max-norm", x, initial=HALF)
     plain = simulate(snn, x, 12).logits.double()
     sums = plain * torch.arange(1, 13).view(-1, 1, 1)
     late = simulate(snn, x, 12, delay=5)
@@ -138,7 +138,7 @@ def test_a_delayed_read_out_is_the_mean_over_the_steps_after_it(trained, digits)
 
 
 def test_there_is_no_accuracy_before_an_answer(trained, digits) -> None:
-    snn = convert(trained, "max-norm", images(digits, 32), initial=Half())
+    snn = convert(trained, "max-norm", images(digits, 32), initial=HALF)
     split = digits.test.take(60)
     late, plain = (evaluate(snn, split, 8, delay=d, progress=False) for d in (3, 0))
     assert late.accuracy[:3] == [0, 0, 0]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import families
-from rheobase import Half, Zero, convert, evaluate, methods, simulate
+from rheobase import HALF, ZERO, convert, evaluate, methods, simulate
 from rheobase.methods import hybrid
 from rheobase.network.codings import ConstantCurrent, Poisson
 from rheobase.network.snn import SNN
@@ -40,7 +40,7 @@ def learning(snn: SNN) -> list[nn.Parameter]:
 @pytest.mark.parametrize("coding", [ConstantCurrent(), Poisson(scale=5.0)], ids=["constant", "poisson"])
 def test_the_forward_pass_is_the_simulation(name: str, coding) -> None:
     x = families.inputs(4)
-    snn = convert(families.build(name), "max-norm", x, initial=Half(), coding=coding)
+    snn = convert(families.build(name), "max-norm", x, initial=HALF, coding=coding)
     expected = simulate(snn, x, 6, at=[6]).logits[0]
     for chunk in (6, 4, 1):
         got = unroll(snn, x, 6, Triangle(), chunk=chunk)
@@ -51,7 +51,7 @@ def test_the_forward_pass_is_the_simulation(name: str, coding) -> None:
 @pytest.mark.parametrize("name", ["SharedReLU", "MaxPooled"])
 def test_chunks_change_no_gradient(name: str, surrogate) -> None:
     x, y = families.inputs(4), torch.tensor([0, 1, 2, 3])
-    snn = convert(families.build(name), "max-norm", x, initial=Half(), coding=Poisson(scale=5.0))
+    snn = convert(families.build(name), "max-norm", x, initial=HALF, coding=Poisson(scale=5.0))
     parameters = learning(snn)
     gradients = []
     for chunk in (7, 3, 1):
@@ -133,7 +133,7 @@ def test_memory_grows_with_the_chunk_and_not_with_the_run(trained, digits) -> No
 
 def test_dropout_is_the_same_at_every_step(trained, digits) -> None:
     x = images(digits, 4)
-    snn = convert(trained, "max-norm", x, initial=Half())
+    snn = convert(trained, "max-norm", x, initial=HALF)
     masks = hybrid._draw_masks(snn, x, 0.5, seed=0)
     assert set(masks) == set(snn.sites)
     for mask in masks.values():
@@ -194,7 +194,7 @@ def test_what_cannot_be_trained_is_refused(trained, digits) -> None:
 def test_a_half_start_is_ahead_before_fine_tuning(trained, digits) -> None:
     split = digits.train.take(64)
     accuracy = []
-    for start in (Zero(), Half()):
+    for start in (ZERO, HALF):
         snn = convert(trained, "hybrid", split, steps=20, initial=start, coding=ConstantCurrent())
         accuracy.append(evaluate(snn, digits.test, 8, progress=False).accuracy[-1])
     assert accuracy[1] >= accuracy[0]

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import families
-from rheobase import Half, convert, evaluate, methods, prepare, simulate
+from rheobase import HALF, convert, evaluate, methods, prepare, simulate
 from rheobase.methods.shared.shifting import shift_current
 from rheobase.network.activations import Rectifier
 from rheobase.training import datasets
@@ -24,7 +24,7 @@ def relay() -> nn.Sequential:
 def test_after_its_steps_it_counts_like_a_half_start(steps: int) -> None:
     calibration, x = torch.tensor([[1.0]]), torch.arange(-64, 192)[:, None] / 128
     opt = simulate(convert(relay(), "opt", calibration, steps=steps), x, steps, read="1").logits
-    half = simulate(convert(relay(), "max-norm", calibration, initial=Half()), x, steps, read="1").logits
+    half = simulate(convert(relay(), "max-norm", calibration, initial=HALF), x, steps, read="1").logits
     assert torch.equal(opt[-1], half[-1])
     assert torch.equal(opt[-1], (steps * x + 0.5).floor().clamp(0, steps) / steps)
     assert (opt <= half).all()
@@ -76,7 +76,7 @@ def currents(snn, x: Tensor) -> dict[str, Tensor]:
         )
         for site, neuron in snn.neurons.items()
     ]
-    snn(x)
+    snn.limit(x)
     for handle in handles:
         handle.remove()
     return seen

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import families
-from rheobase import Half, Zero, convert, methods, simulate
+from rheobase import HALF, ZERO, convert, methods, simulate
 from rheobase.methods.shared import settling
 from rheobase.network.codings import ConstantCurrent, Poisson
 from rheobase.network.neurons import IntegrateFire
@@ -82,7 +82,7 @@ def test_a_searched_factor_agrees_best_with_the_ordinary_network(trained: nn.Mod
 @pytest.mark.parametrize("name", sorted(families.FAMILIES))
 def test_the_rate_twin_of_any_network_with_biases_answers_alike(name: str) -> None:
     model, x = families.build(name), families.inputs(48)
-    twin = convert(model, "rmp", x, factor=1.0, coding=ConstantCurrent(), steps=30)(x)
+    twin = convert(model, "rmp", x, factor=1.0, coding=ConstantCurrent(), steps=30).limit(x)
     assert (twin.argmax(1) == model(x).argmax(1)).double().mean() >= 0.9
 
 
@@ -90,7 +90,7 @@ def test_the_rate_twin_of_any_network_with_biases_answers_alike(name: str) -> No
 def test_the_half_start_is_ahead_at_few_steps(trained: nn.Module, digits, coding) -> None:
     x, y = digits.test.normalise(digits.test.images), digits.test.labels
     accuracy = []
-    for initial in (Zero(), Half()):
+    for initial in (ZERO, HALF):
         snn = convert(trained, "rmp", digits.train.take(128), initial=initial, coding=coding, steps=30)
         accuracy.append((simulate(snn, x, 8, at=[8]).logits[0].argmax(1) == y).double().mean().item())
     assert accuracy[1] > accuracy[0]
@@ -100,7 +100,7 @@ def test_the_half_start_is_ahead_at_few_steps(trained: nn.Module, digits, coding
 def test_it_has_the_settings_of_its_paper() -> None:
     method = methods.get("rmp")
     assert method.coding == Poisson()
-    assert method.initial == Zero()
+    assert method.initial == ZERO
     assert dataclasses.asdict(method) == {"factor": None, "percentile": None, "steps": 100}
 
 

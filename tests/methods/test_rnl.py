@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from conftest import fit
-from rheobase import Half, Zero, convert, evaluate, inspect, prepare, simulate
+from rheobase import HALF, ZERO, convert, evaluate, inspect, prepare, simulate
 from rheobase.methods import rnl
 from rheobase.network.activations import RateNorm
 from rheobase.training import datasets, models
@@ -63,7 +63,7 @@ def test_thresholds_are_maximum_times_share_and_spikes_are_worth_one(normed: nn.
 def test_the_rate_twin_is_the_trained_network(normed: nn.Module, digits: datasets.Dataset) -> None:
     x = digits.test.normalise(digits.test.images[:16])
     snn = convert(normed, "rnl", example=x)
-    torch.testing.assert_close(snn(x), normed(x).detach(), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(snn.limit(x), normed(x).detach(), atol=1e-4, rtol=1e-4)
 
 
 def test_the_first_stage_trains_weights_and_maxima_but_not_the_share(digits: datasets.Dataset) -> None:
@@ -126,7 +126,7 @@ def test_fine_tuning_makes_short_runs_better(normed, tuned, digits) -> None:
 def test_a_half_start_is_ahead(tuned, digits) -> None:
     accuracy = [
         evaluate(convert(tuned, "rnl", initial=start), digits.test, 8, progress=False).accuracy[-1]
-        for start in (Zero(), Half())
+        for start in (ZERO, HALF)
     ]
     assert accuracy[1] >= accuracy[0]
     assert accuracy[1] >= 95

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import families
-from rheobase import Half, Zero, convert, methods, simulate
+from rheobase import HALF, ZERO, convert, methods, simulate
 from rheobase.methods.shared.observers import Quantile
 from rheobase.network.codings import Poisson
 from rheobase.network.operations import GatedMaxPool
@@ -104,7 +104,7 @@ def test_thresholds_do_not_depend_on_batches(trained: nn.Module, digits) -> None
 def test_the_half_start_is_not_behind(trained: nn.Module, digits, coding) -> None:
     x, y = digits.test.normalise(digits.test.images), digits.test.labels
     accuracy = []
-    for initial in (Zero(), Half()):
+    for initial in (ZERO, HALF):
         snn = convert(trained, "robust-norm", digits.train.take(256), initial=initial, coding=coding)
         accuracy.append((simulate(snn, x, 8, at=[8]).logits[0].argmax(1) == y).double().mean().item())
     assert accuracy[1] >= accuracy[0]
@@ -113,7 +113,7 @@ def test_the_half_start_is_not_behind(trained: nn.Module, digits, coding) -> Non
 @pytest.mark.parametrize("name", sorted(families.FAMILIES))
 def test_a_residual_or_any_other_network_keeps_its_answers(name: str) -> None:
     model, x = families.build(name), families.inputs(64)
-    twin = convert(model, "robust-norm", x, percentile=100)(x)
+    twin = convert(model, "robust-norm", x, percentile=100).limit(x)
     twin = twin.log_softmax(1) if name == "MaxPooled" else twin  # which capture leaves out
     assert (twin - model(x)).abs().max() <= 0.02 * model(x).abs().max()
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase import Constant, Gaussian, Half, Searched, Uniform, Zero, convert
+from rheobase import HALF, ZERO, Constant, Gaussian, Searched, Uniform, convert
 from rheobase.network import starts
 from rheobase.network.codings import Poisson
 from rheobase.network.random_bits import draw_bits, name_place
@@ -13,7 +13,7 @@ from rheobase.network.starts import Initial, parse_start
 
 @pytest.mark.parametrize(
     ("given", "start"),
-    [("half", Half()), ("zero", Zero()), ("0.3", Constant(0.3)), (0.3, Constant(0.3)), (1, Constant(1)),
+    [("half", HALF), ("zero", ZERO), ("0.3", Constant(0.3)), (0.3, Constant(0.3)), (1, Constant(1)),
      ("uniform", Uniform()), ("searched:4", Searched(4)), (Gaussian(), Gaussian())],
 )  # fmt: skip
 def test_a_name_or_a_number_will_do(given, start: Initial, clipped: nn.Module) -> None:
@@ -31,7 +31,7 @@ def test_a_name_or_a_number_will_do(given, start: Initial, clipped: nn.Module) -
         ("nan", ValueError, "a finite number"),
         ([0.5], TypeError, r"got \[0\.5\]"),
         (True, TypeError, "got True"),
-        (Half, TypeError, r"call it, Half\(\)"),
+        (Uniform, TypeError, "rheobase.HALF"),
     ],
 )
 def test_others_are_refused(given, error: type, message: str, clipped: nn.Module) -> None:

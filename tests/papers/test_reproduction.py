@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rheobase import Half, Zero, convert, methods, papers, prepare, simulate
+from rheobase import HALF, ZERO, convert, methods, papers, prepare, simulate
 from rheobase.analysis.energy import count_operations
 from rheobase.io.tensors import read_tensors, write_tensors
 from rheobase.papers import experiments, records
@@ -230,7 +230,7 @@ def test_delays_are_those_of_the_spikes_themselves(study, monkeypatch):
     monkeypatch.setitem(simulator.DEFAULT_MEMORY, "cpu", 2**20)
     found = {record.initial: record.extra for record in experiments.measure_delays(study)}
     x = study.test.normalise(study.test.images)
-    for initial in (Zero(), Half()):
+    for initial in (ZERO, HALF):
         extra = found[str(initial)]
         snn = convert(study.ann, "opi", study.calibration, initial=initial)
         spikes = watch(snn, x, 8)

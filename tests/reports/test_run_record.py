@@ -8,7 +8,7 @@ import torch
 
 from families import FAMILIES, build, inputs
 from page_records import HOSTILE, make_run
-from rheobase import Constant, Half, Zero, convert, evaluate, inspect, simulate
+from rheobase import HALF, ZERO, Constant, convert, evaluate, inspect, simulate
 from rheobase.analysis.diagnosis.histograms import histogram_activations
 from rheobase.analysis.diagnosis.observation import capture_original
 from rheobase.analysis.diagnosis.start_sweep import sweep_starts
@@ -29,7 +29,7 @@ def few(digits):
 
 @pytest.fixture(scope="module")
 def diagnosed(trained, few, digits):
-    snn = convert(trained, "max-norm", few[0], initial=Zero())
+    snn = convert(trained, "max-norm", few[0], initial=ZERO)
     return record_diagnosis(
         trained, snn, few, 8, title="t", classes=digits.classes, remedies=False, progress=False
     )
@@ -108,7 +108,7 @@ def read(content, folder):
 
 
 def test_an_evaluation_is_recorded_with_what_the_network_tells(trained, few):
-    snn = convert(trained, "max-norm", few[0], initial=Half())
+    snn = convert(trained, "max-norm", few[0], initial=HALF)
     rule = Margin(0.5)
     result = evaluate(snn, few, 4, exit=rule, progress=False)
     coverage = inspect(trained, few[0][:1], show=False)
@@ -136,7 +136,7 @@ def test_a_diagnosis_is_recorded_with_all_its_page_shows(diagnosed, trained, few
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_traces_are_the_spikes_of_a_simulation(family):
-    snn = convert(build(family), "max-norm", [inputs()], initial=Half())
+    snn = convert(build(family), "max-norm", [inputs()], initial=HALF)
     x, steps = inputs()[:3], 7
     seen = {}
 
@@ -216,7 +216,7 @@ def test_histograms_count_every_activation(trained, few):
 
 
 def test_a_sweep_of_starts_is_a_row_of_evaluations(trained, few):
-    snn = convert(trained, "max-norm", few[0], initial=Zero())
+    snn = convert(trained, "max-norm", few[0], initial=ZERO)
     swept = sweep_starts(snn, few, 6, fractions=(0.0, 0.5), progress=False)
     for fraction, accuracy in swept.items():
         other = convert(trained, "max-norm", few[0], initial=Constant(fraction))

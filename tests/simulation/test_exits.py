@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Half, Uniform, convert, evaluate, simulate
+from rheobase import HALF, Uniform, convert, evaluate, simulate
 from rheobase.analysis import exits
 from rheobase.analysis.energy import CMOS_45NM
 from rheobase.analysis.exits import compare_exit, fit_exit, trade_off
@@ -31,7 +31,7 @@ NEVER = [Margin(math.inf), Confidence(1.1), Patience(T + 1), Margin(-1.0, after=
 
 def network(name: str, coding=None, initial=None) -> SNN:
     calibration = inputs(32, seed=5) if coding is None else inputs(32, seed=5).tanh()
-    return convert(build(name), "max-norm", calibration, initial=initial or Half(), coding=coding)
+    return convert(build(name), "max-norm", calibration, initial=initial or HALF, coding=coding)
 
 
 def some_level(snn: SNN, x: Tensor, share: float = 0.5) -> float:

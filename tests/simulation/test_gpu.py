@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rheobase import Half, Margin, convert, evaluate, prepare, simulate
+from rheobase import HALF, Margin, convert, evaluate, prepare, simulate
 from rheobase.analysis.evaluation import accuracy
 from rheobase.methods.shared import settling
 from rheobase.network.snn import SNN
@@ -37,7 +37,7 @@ def images(count: int, seed: int = 1) -> Tensor:
 @cache
 def _network(name: str, grid: bool) -> SNN:
     torch.manual_seed(0)
-    snn = convert(models.build(name, 10).eval(), "max-norm", images(32, seed=0), initial=Half())
+    snn = convert(models.build(name, 10).eval(), "max-norm", images(32, seed=0), initial=HALF)
     if grid:
         for parameter in snn.parameters():
             parameter.data = round_to_grid(parameter.data)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Half, Margin, Uniform, Zero, convert, prepare, simulate
+from rheobase import HALF, ZERO, Margin, Uniform, convert, prepare, simulate
 from rheobase.network.codings import Poisson
 from rheobase.network.snn import SNN
 from rheobase.simulation.engine import Passage
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def converted(name: str, **options) -> SNN:
-    return convert(build(name), "max-norm", inputs(16, seed=5), initial=Half(), **options)
+    return convert(build(name), "max-norm", inputs(16, seed=5), initial=HALF, **options)
 
 
 def layers(snn: SNN, profile: str = "int8") -> list[Layer]:
@@ -82,7 +82,7 @@ def test_a_sum_and_its_shortcut_are_part_of_the_layer() -> None:
 
 def test_a_shortcut_through_pixels_is_part_of_the_convolution() -> None:
     x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    snn = onto_grid(convert(models.build("resnet20", 10).eval(), "max-norm", x, initial=Half()))
+    snn = onto_grid(convert(models.build("resnet20", 10).eval(), "max-norm", x, initial=HALF))
     plan = fuse(mark_tail(schedule(snn, x), ()), find_profile("fast", CPU))
     found = [step.operation for step in plan.steps if isinstance(step.operation, Layer)]
     assert sum(layer.beside is not None for layer in found) == 2
@@ -119,7 +119,7 @@ def test_whole_numbers_of_channels_with_next_to_no_weights(factor: float) -> Non
     with torch.no_grad():
         model[2].weight *= factor
         model[2].bias.copy_(torch.linspace(-5, 2.6, 8))
-    snn = convert(model, "max-norm", inputs(16), initial=Half())
+    snn = convert(model, "max-norm", inputs(16), initial=HALF)
     exact, whole = (simulate(snn, inputs(3), 40, profile=profile) for profile in ("exact", "int8"))
     torch.testing.assert_close(whole.logits, exact.logits, rtol=0, atol=1e-3)
     assert exact.logits.any()
@@ -138,7 +138,7 @@ def test_a_shortcut_of_padded_pixels_stays_apart() -> None:
             return self.last((self.main(late) + self.shortcut(early)).relu().flatten(1))
 
     torch.manual_seed(0)
-    snn = convert(Padded(), "max-norm", inputs(16), initial=Half())
+    snn = convert(Padded(), "max-norm", inputs(16), initial=HALF)
     exact, whole = (simulate(snn, inputs(3), 64, at=[64], profile=p).logits for p in ("exact", "int8"))
     assert (whole - exact).abs().max() <= 0.1 * exact.abs().max()
 
@@ -170,7 +170,7 @@ def test_an_unknown_profile_is_refused() -> None:
 
 def test_other_starts_and_strict_neurons() -> None:
     snn = converted("IdentitySkip")
-    zero = convert(build("IdentitySkip"), "max-norm", inputs(16, seed=5), initial=Zero())
+    zero = convert(build("IdentitySkip"), "max-norm", inputs(16, seed=5), initial=ZERO)
     runs = [simulate(s, inputs(3), 8, profile="int8") for s in (snn, zero)]
     assert sum(c.sum() for c in runs[0].spikes.values()) > sum(c.sum() for c in runs[1].spikes.values())
 
@@ -275,7 +275,7 @@ def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
     pytest.importorskip("triton")
     x = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)).mul(16).round().div(16)
     torch.manual_seed(0)
-    snn = onto_grid(convert(Blocks().eval(), "max-norm", x, initial=Half()))
+    snn = onto_grid(convert(Blocks().eval(), "max-norm", x, initial=HALF))
     expected = simulate(snn, x, 3, profile="int8" if profile == "int8" else "exact")
     for name in ("backends", "integrate_fire", "sum_pool", "tally"):
         module = importlib.import_module(f"rheobase.kernels.{name}")

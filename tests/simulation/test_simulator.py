@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Constant, Gaussian, Half, Margin, Uniform, Zero, convert, evaluate, prepare, simulate
+from rheobase import HALF, ZERO, Constant, Gaussian, Margin, Uniform, convert, evaluate, prepare, simulate
 from rheobase.network.codings import Coding
 from rheobase.network.neurons import IntegrateFire
 from rheobase.network.operations import Accumulating, MaxPool
@@ -70,7 +70,7 @@ def step_by_step(snn: SNN, x: Tensor, steps: int) -> tuple[Tensor, dict[str, Ten
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"SqueezeExcite"}))
 def test_folded_time_equals_the_step_loop(name: str) -> None:
     x = inputs(3)
-    snn = convert(build(name), "max-norm", inputs(16, seed=5), initial=Half()).double()
+    snn = convert(build(name), "max-norm", inputs(16, seed=5), initial=HALF).double()
     expected, spikes = step_by_step(snn, x.double(), 12)
     run = simulate(snn, x.double(), 12, chunk=5)
     assert all(torch.equal(run.spikes[s], spikes[s].long()) for s in snn.sites)
@@ -78,7 +78,7 @@ def test_folded_time_equals_the_step_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("initial", [Half(), Uniform()], ids=str)
+@pytest.mark.parametrize("initial", [HALF, Uniform()], ids=str)
 def test_chunks_and_batches_change_nothing(name: str, initial) -> None:
     """Single precision, weights as they come: bit for bit the same."""
     x = inputs(5)
@@ -103,7 +103,7 @@ def test_long_runs_approach_the_rate_twin(name: str, per_channel: bool) -> None:
     """The mean output over T steps differs from the limit by O(1/T)."""
     x = inputs(4)
     snn = convert(build(name), "max-norm", torch.cat([x, inputs(128, seed=5)]), per_channel=per_channel)
-    limit = snn(x)
+    limit = snn.limit(x)
     run = simulate(snn, x, 1024, at=[64, 1024])
     early, late = ((logits - limit).abs().max() for logits in run.logits)
     scale = limit.abs().max()
@@ -207,14 +207,14 @@ def test_strict_comparison_waits_for_more() -> None:
     with torch.no_grad():
         model[0].weight.fill_(1.0)
     x = torch.ones(1, 1)
-    reaches = simulate(convert(model, "max-norm", x, strict=False), x, 4)
-    exceeds = simulate(convert(model, "max-norm", x, strict=True), x, 4)
+    reaches = simulate(convert(model, "max-norm", x, fire_above=False), x, 4)
+    exceeds = simulate(convert(model, "max-norm", x, fire_above=True), x, 4)
     assert reaches.spikes["1"].tolist() == [1, 1, 1, 1]
     assert exceeds.spikes["1"].tolist() == [0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
-    "initial", [Zero(), Half(), Constant(0.3), Uniform(), Gaussian(), Gaussian(0, 1)], ids=str
+    "initial", [ZERO, HALF, Constant(0.3), Uniform(), Gaussian(), Gaussian(0, 1)], ids=str
 )
 def test_starts(initial) -> None:
     neuron = IntegrateFire(torch.tensor([1.0, 2.0, 0.0]), initial=initial)
@@ -296,7 +296,7 @@ def test_what_is_set_around_a_call_changes_nothing(around: str, profile: str) ->
         nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(256, 32)
     )
     model.extend([nn.ReLU(), nn.Linear(32, 5)])
-    snn, x = convert(model, "max-norm", inputs(16), initial=Half()), inputs(6)
+    snn, x = convert(model, "max-norm", inputs(16), initial=HALF), inputs(6)
     alone = simulate(snn, x, 8, profile=profile)
     with SURROUNDINGS[around]():
         there = simulate(snn, x, 8, profile=profile)
@@ -343,7 +343,7 @@ def test_a_coding_that_moves() -> None:
 @pytest.mark.parametrize("at", [[32], [2, 20, 32], [1]])
 def test_reading_out_late_when_everybody_has_left(at: list[int]) -> None:
     x = inputs(4)
-    snn = convert(build("Plain"), "max-norm", inputs(16, seed=5), initial=Half())
+    snn = convert(build("Plain"), "max-norm", inputs(16, seed=5), initial=HALF)
     every = simulate(snn, x, 32, exit=Margin(0.0))
     some = simulate(snn, x, 32, at=at, exit=Margin(0.0))
     assert (some.left < 32).all()

@@ -21,7 +21,7 @@ from rheobase.analysis.trials import TRIED, Advice, Budget, Trial
 from rheobase.conversion import convert, lower
 from rheobase.io import batches, live_table
 from rheobase.methods import Method
-from rheobase.network import SNN, ConstantCurrent, Half, Searched, Zero
+from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, Searched
 
 __all__ = ["Advice", "Budget", "Trial", "advise"]
 
@@ -129,7 +129,7 @@ class _Search:
         for method in sorted(every, key=_cost):
             yield Trial(method, method.initial)
         for trial in self._ranked()[:_STARTS_OF]:
-            for initial in (Half(), Zero()):
+            for initial in (HALF, ZERO):
                 yield Trial(trial.method, initial)
         for trial in self._ranked()[:_SETTINGS_OF]:
             for method in _variants(self._aim(trial.method)):

@@ -61,28 +61,28 @@ class Operations:
         return sum(layer.mac for layer in self.layers)
 
 
-def count_operations(model: nn.Module, example_input: Tensor) -> Operations:
+def count_operations(model: nn.Module, example: Tensor) -> Operations:
     """Count the operations of one image on its way through a network.
 
     The network runs once in evaluation mode, as a copy and on one: yours is not touched.
 
     Args:
         model: The network; batch norms count as the layers they are, so count before folding them.
-        example_input: A batch, of which the first image is used.
+        example: A batch, of which the first image is used.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    if not isinstance(example_input, Tensor):
-        raise TypeError(f"the example input must be one tensor, got {type(example_input).__name__}")
-    if example_input.dim() < 2 or len(example_input) == 0:
-        raise ValueError(f"expected a batch of at least one image, got shape {tuple(example_input.shape)}")
+    if not isinstance(example, Tensor):
+        raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
+    if example.dim() < 2 or len(example) == 0:
+        raise ValueError(f"expected a batch of at least one image, got shape {tuple(example.shape)}")
     copy = copy_model(model)
     layers: list[LayerOperations] = []
     for name, module in copy.named_modules():
         if isinstance(module, COUNTED):
             module.register_forward_hook(_record_in(layers, name))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        copy(example_input[:1].clone())  # a model may write into its input
+        copy(example[:1].clone())  # a model may write into its input
     # torch's counter sees every matrix product, whoever calls it, and takes a MAC for two operations.
     uncounted = counter.get_total_flops() // 2 - sum(layer.mac for layer in layers)
     return Operations(tuple(layers), uncounted)

@@ -52,7 +52,10 @@ def verify(
     assert ann is not None
     dataset = datasets.load(data, root)
     checks = rheobase.verify(
-        models.load(ann, weights, dataset), models.load_spiking(network), dataset.train, strict=False
+        models.load(ann, weights, dataset),
+        models.load_spiking(network),
+        dataset.train,
+        raise_on_failure=False,
     )
     typer.echo(checks)
     typer.echo("everything holds" if checks.passed else "it does not compute what it should")
@@ -92,7 +95,7 @@ def fit(
     if out is not None and not quantise:
         raise ValueError("--out is for the network in whole numbers: leave it out, or --no-quantise")
     split = models.take(datasets.load(data, root).test, samples)
-    result = rheobase.fit(
+    result = rheobase.check_hardware(
         models.load_spiking(network),
         target,
         split,

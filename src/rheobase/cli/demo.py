@@ -11,7 +11,7 @@ from rheobase.analysis import accuracy, ann_joules, count_operations, evaluate
 from rheobase.cli.console import show
 from rheobase.conversion import convert, prepare
 from rheobase.io import package_versions
-from rheobase.network import Half, Zero
+from rheobase.network import HALF, ZERO
 from rheobase.reports import Demonstration, accuracy_page
 from rheobase.training import datasets, find_recipe, models, train
 
@@ -29,7 +29,7 @@ def run(out: Path, dataset: str, root: Path | None) -> Demonstration:
     test = data.test if len(data.test) <= IMAGES else data.test.take(IMAGES)
     ann = 100 * accuracy(trained, test)
     console.print("[bold]2[/] converting it twice: membranes start at zero, and at half the threshold")
-    networks = {str(start): convert(trained, METHOD, initial=start) for start in (Zero(), Half())}
+    networks = {str(start): convert(trained, METHOD, initial=start) for start in (ZERO, HALF)}
     console.print(f"[bold]3[/] running both in spikes for {STEPS} steps on {len(test):,} test images")
     results = {name: evaluate(snn, test, STEPS) for name, snn in networks.items()}
     console.print()

@@ -156,7 +156,7 @@ def bench(
     network = models.build(model, 10, size).eval()
     x = torch.randn(batch, *size, generator=torch.Generator().manual_seed(0))
     with explained_shape(shape):
-        snn = rheobase.convert(network, "max-norm", x, initial=rheobase.Half()).to(device)
+        snn = rheobase.convert(network, "max-norm", x, initial=rheobase.HALF).to(device)
     found = measure(network, snn, x.to(device), steps, repeats=repeats)
     if record is not None:
         replace_file(record, json.dumps({n: asdict(t) for n, t in found.items()}, indent=1) + "\n")

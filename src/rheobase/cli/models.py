@@ -22,9 +22,9 @@ def build(model: str, classes: int, shape: "Sequence[int]") -> "nn.Module":
     from rheobase.training import models
 
     if model.endswith(".onnx"):
-        from rheobase.exchange import load_onnx
+        from rheobase.exchange import from_onnx
 
-        return load_onnx(model)
+        return from_onnx(model)
     if model in models.catalogue():
         return models.pretrained(model)
     return models.build(model, classes, **_fitting(model, shape))

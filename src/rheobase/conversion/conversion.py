@@ -15,7 +15,9 @@ from rheobase.conversion.searched_starts import search_starts
 from rheobase.io import batches
 from rheobase.methods import Conversion, Method, Observer
 from rheobase.network import (
+    HALF,
     SNN,
+    ZERO,
     Coding,
     FewSpikes,
     IntegrateFire,
@@ -24,13 +26,15 @@ from rheobase.network import (
     Rectifier,
     Searched,
     Start,
-    Zero,
     find_like,
     fold_amplitudes,
     parse_coding,
     parse_start,
 )
 from rheobase.simulation import full_precision, run_graph
+
+DEFAULT_METHOD = "robust-norm"
+"""It needs no training of its own."""
 
 
 def prepare(model: nn.Module, method: str | Method = "opi", **settings: Any) -> fx.GraphModule:
@@ -59,12 +63,12 @@ def prepare(model: nn.Module, method: str | Method = "opi", **settings: Any) -> 
 
 def convert(
     model: nn.Module,
-    method: str | Method = "opi",
+    method: str | Method | None = None,
     calibration: Any = None,
     *,
     initial: Start | str | float | None = None,
     coding: Coding | str | None = None,
-    strict: bool | None = None,
+    fire_above: bool | None = None,
     example: Tensor | None = None,
     **settings: Any,
 ) -> SNN:
@@ -72,15 +76,16 @@ def convert(
 
     Args:
         model: The trained network. It is not changed.
-        method: A method, or its name with its `settings`.
+        method: A method, or its name with its `settings`. By default `robust-norm` with membranes that
+            start at half the threshold: it takes any trained ReLU network and some calibration data.
         calibration: Training inputs for methods that measure the network: a tensor, a `Split`, a DataLoader
             or a list of batches. Never test data.
         initial: How membranes start: a start, its name ("zero", "half", "uniform", "gaussian", "searched:8"
             for runs of 8 steps), or a fraction of the threshold. By default as the method's paper has it.
         coding: How inputs become current: a coding or its name ("constant", "poisson", "tsc:8" for windows of
             8 steps). By default as the method's paper has it.
-        strict: Whether a neuron fires only above its threshold (True) or also on it (False). By default as
-            the method has it.
+        fire_above: Whether a neuron fires only above its threshold (True) or also at it (False). By default
+            as the method has it.
         example: One batch of inputs, where there is no calibration data: lets shapes be known and the
             captured network be checked.
         **settings: Settings of the named method.
@@ -89,10 +94,12 @@ def convert(
         CaptureError: If something in the model cannot become spikes.
         ValueError: If the method lacks what it needs: calibration data, or its own training.
     """
-    chosen = methods.get(method, **settings)
+    if method is None and initial is None:
+        initial = HALF
+    chosen = methods.get(method or DEFAULT_METHOD, **settings)
     initial = chosen.initial if initial is None else parse_start(initial)
     coding = chosen.coding if coding is None else parse_coding(coding)
-    first = Zero() if isinstance(initial, Searched) else initial
+    first = ZERO if isinstance(initial, Searched) else initial
     inputs = _calibration_inputs(chosen, initial, calibration)
     example = next(inputs()) if example is None and calibration is not None else example
     network = capture(model, example, chosen.handles)
@@ -105,8 +112,8 @@ def convert(
         if isinstance(site.activation, Rectifier) and site.bound is not None:
             neuron.limit(site.bound)
         neuron.initial = first
-        if strict is not None and isinstance(neuron, (FewSpikes, IntegrateFire)):
-            neuron.strict = strict
+        if fire_above is not None and isinstance(neuron, (FewSpikes, IntegrateFire)):
+            neuron.strict = fire_above
         module.set_submodule(site.name, neuron)
     snn = SNN(
         module.eval(),
@@ -167,9 +174,9 @@ def _fold(snn: SNN, example: Tensor | None) -> None:
     if example is not None:
         twin, x = copy.deepcopy(snn).double(), example[:2].double()
         with torch.no_grad():
-            before = twin(x)
+            before = twin.limit(x)
             fold_amplitudes(twin.module)
-            error = (twin(x) - before).abs().max().item()
+            error = (twin.limit(x) - before).abs().max().item()
         if error > 1e-3 * max(1.0, before.abs().max().item()):
             raise RuntimeError(f"folding the spike amplitudes changed the network's rates by {error:.3g}")
     with torch.no_grad():

@@ -82,23 +82,23 @@ class Coverage:
         return f"{sites}, {neurons:,} neurons, {operations:,} multiplications: converts."
 
 
-def inspect(model: nn.Module, example_input: Tensor, *, show: bool = True) -> Coverage:
+def inspect(model: nn.Module, example: Tensor, *, show: bool = True) -> Coverage:
     """Say what every call of a model becomes when it is converted, and what refuses.
 
     The model is not changed, and a refusal is a line of the result, not an error.
 
     Args:
         model: The network.
-        example_input: One batch of inputs.
+        example: One batch of inputs.
         show: Whether to print the table.
 
     Raises:
         TypeError: If there is no example: shapes are known from it.
         CaptureError: If the model cannot be traced or cannot run on the example.
     """
-    if not isinstance(example_input, Tensor):
-        raise TypeError(f"the example input must be one tensor, got {type(example_input).__name__}")
-    _, lowering = lower(model, example_input)
+    if not isinstance(example, Tensor):
+        raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
+    _, lowering = lower(model, example)
     sites = {placed for placed, _, _ in lowering.sites.values()}
     lines = []
     for row in lowering.rows:

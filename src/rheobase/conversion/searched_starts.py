@@ -4,7 +4,7 @@ import torch
 
 from rheobase.io import display
 from rheobase.methods import Conversion, ExactSum, activations, currents, mean_output, unit_of
-from rheobase.network import Constant, Searched, Zero
+from rheobase.network import ZERO, Constant, Searched
 from rheobase.simulation import simulate
 
 
@@ -17,7 +17,7 @@ def search_starts(search: Searched, conversion: Conversion) -> None:
                 f"starts are searched for runs of {search.steps} steps, and this network's neurons fire "
                 f"after all {neuron.window} of theirs: search with steps={neuron.window}"
             )
-        neuron.initial = neuron.initial.restart(Zero())
+        neuron.initial = neuron.initial.restart(ZERO)
     rate = _count_disagreements if search.objective == "agreement" else _measure_errors
     with display("searching starts", len(snn.sites)) as bar:
         for site in snn.sites:

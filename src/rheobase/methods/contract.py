@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rheobase.network import (
     SNN,
+    ZERO,
     Coding,
     ConstantCurrent,
     Network,
@@ -17,7 +18,6 @@ from rheobase.network import (
     Rectifier,
     Site,
     Start,
-    Zero,
 )
 
 
@@ -105,7 +105,7 @@ class Method(ABC):
     @property
     def initial(self) -> Start:
         """The start its paper uses."""
-        return Zero()
+        return ZERO
 
     @property
     def coding(self) -> Coding:

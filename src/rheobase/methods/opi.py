@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rheobase.methods.tcl import TrainedClip
-from rheobase.network import Half, Initial
+from rheobase.network import HALF, Initial
 
 
 @dataclass(frozen=True)
@@ -21,4 +21,4 @@ class OPI(TrainedClip):
 
     @property
     def initial(self) -> Initial:
-        return Half()
+        return HALF

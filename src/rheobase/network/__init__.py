@@ -36,22 +36,23 @@ from rheobase.network.operations import (
 )
 from rheobase.network.snn import SNN, Provenance, expect_snn
 from rheobase.network.starts import (
+    HALF,
+    ZERO,
     Constant,
     Corrected,
     Gaussian,
-    Half,
     Initial,
     Objective,
     Potential,
     Searched,
     Start,
     Uniform,
-    Zero,
     parse_start,
 )
 
 __all__ = [
     "FUNCTIONS",
+    "HALF",
     "INPUT",
     "POOLING",
     "RESERVED",
@@ -59,6 +60,7 @@ __all__ = [
     "SNN",
     "SYNAPTIC",
     "TENSOR",
+    "ZERO",
     "Accumulating",
     "Activation",
     "Add",
@@ -72,7 +74,6 @@ __all__ = [
     "FewSpikes",
     "GatedMaxPool",
     "Gaussian",
-    "Half",
     "Initial",
     "IntegrateFire",
     "MaxPool",
@@ -98,7 +99,6 @@ __all__ = [
     "Switch",
     "TemporalSwitch",
     "Uniform",
-    "Zero",
     "along_channels",
     "build_network",
     "count_multiplications",

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rheobase.kernels import integrate_fire
 from rheobase.network.activations import FUNCTIONS
 from rheobase.network.operations import along_channels
-from rheobase.network.starts import Initial, Zero
+from rheobase.network.starts import ZERO, Initial
 
 
 class Neuron(nn.Module, ABC):
@@ -38,7 +38,7 @@ class Neuron(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.retune(threshold, amplitude)
-        self.initial = Zero() if initial is None else initial
+        self.initial = ZERO if initial is None else initial
 
     @property
     def window(self) -> int | None:

@@ -1,6 +1,7 @@
 """The converted network."""
 
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import torch
 from torch import Tensor, fx, nn
@@ -41,8 +42,8 @@ def expect_snn(network: object) -> None:
 class SNN(nn.Module):
     """A spiking network: a graph of operations with a neuron at every site.
 
-    It keeps no state between runs. `simulate` runs it in spikes; called like an ordinary network it computes
-    its rate twin, the limit of infinitely many steps.
+    It keeps no state between runs. `rheobase.simulate(snn, x, steps)` runs it in spikes; `snn.limit(x)` is
+    the output that a run approaches with more and more steps.
 
     Attributes:
         module: The graph; every call in it is one operation or one neuron.
@@ -67,10 +68,17 @@ class SNN(nn.Module):
         self.input_shape = input_shape
         self.provenance = provenance
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The rate twin's output."""
-        y: Tensor = self.module(x)
-        return y
+    def limit(self, x: Tensor) -> Tensor:
+        """The output that a simulation approaches with more and more steps: every neuron sends its rate."""
+        result: Tensor = self.module(x)
+        return result
+
+    def forward(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: an SNN runs for a number of steps, so `rheobase.simulate(snn, x, steps)` runs it."""
+        raise TypeError(
+            "an SNN is not called like an ANN: rheobase.simulate(snn, x, steps) runs it in spikes, and "
+            "snn.limit(x) gives the output that many steps approach"
+        )
 
     def neuron(self, site: str) -> Neuron:
         """The neuron at a site."""

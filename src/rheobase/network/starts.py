@@ -40,6 +40,20 @@ class Initial(ABC):
         """
 
 
+def _check_fractions(start: "Initial", *names: str) -> None:
+    for name in names:
+        value = getattr(start, name)
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(
+                f"the {name} of a start is a finite number, in units of the threshold; got {value!r}"
+            )
+
+
+def _check_seed(seed: int) -> None:
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ValueError(f"a seed is a whole number of at least 0 and below 2^63, got {seed!r}")
+
+
 @dataclass(frozen=True)
 class Constant(Initial):
     """v(0) = fraction · θ for every neuron."""
@@ -56,14 +70,11 @@ class Constant(Initial):
         return threshold * self.fraction
 
 
-def Zero() -> Constant:
-    """v(0) = 0: the start of every method before the paper."""
-    return Constant(0.0)
+ZERO = Constant(0.0)
+"""v(0) = 0: the start of every method before the paper."""
 
-
-def Half() -> Constant:
-    """v(0) = θ/2: the paper's optimal start."""
-    return Constant(0.5)
+HALF = Constant(0.5)
+"""v(0) = θ/2: the paper's optimal start."""
 
 
 @dataclass(frozen=True)
@@ -180,12 +191,7 @@ class Searched:
 Start: TypeAlias = Initial | Searched
 """What `convert` takes: how membranes start, or a request to search for it."""
 
-NAMED: dict[str, Callable[[], Initial]] = {
-    "zero": Zero,
-    "half": Half,
-    "uniform": Uniform,
-    "gaussian": Gaussian,
-}
+NAMED: dict[str, Initial] = {"zero": ZERO, "half": HALF, "uniform": Uniform(), "gaussian": Gaussian()}
 
 
 def parse_start(start: Start | str | float) -> Start:
@@ -201,13 +207,12 @@ def parse_start(start: Start | str | float) -> Start:
         return Constant(start)
     known = f"{', '.join(NAMED)}, searched:8 for runs of 8 steps, or a fraction such as 0.4"
     if not isinstance(start, str):
-        hint = f": call it, {start.__name__}()" if callable(start) and hasattr(start, "__name__") else ""
         raise TypeError(
-            f"an initial potential is one of rheobase.Half(), Zero(), Constant(0.4) …, or of {known}; "
-            f"got {start!r}{hint}"
+            "expected an initial potential such as rheobase.HALF, rheobase.Constant(0.4) or "
+            f"rheobase.Uniform(), or one of {known}; got {start!r}"
         )
     if start in NAMED:
-        return NAMED[start]()
+        return NAMED[start]
     name, _, number = start.partition(":")
     if name == "searched" and number.isdecimal():
         return Searched(int(number))
@@ -216,20 +221,6 @@ def parse_start(start: Start | str | float) -> Start:
     except ValueError:
         raise ValueError(f"unknown initial potential {start!r}: give one of {known}") from None
     return Constant(fraction)
-
-
-def _check_fractions(start: Initial, *names: str) -> None:
-    for name in names:
-        value = getattr(start, name)
-        if not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ValueError(
-                f"the {name} of a start is a finite number, in units of the threshold; got {value!r}"
-            )
-
-
-def _check_seed(seed: int) -> None:
-    if not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ValueError(f"a seed is a whole number of at least 0 and below 2^63, got {seed!r}")
 
 
 def _draw(

@@ -21,7 +21,7 @@ from rheobase.analysis import accuracy, ann_joules, count_operations, snn_joules
 from rheobase.conversion import convert
 from rheobase.io import batches
 from rheobase.methods import Method
-from rheobase.network import SNN, Coding, Constant, ConstantCurrent, Gaussian, Half, Start, Uniform, Zero
+from rheobase.network import HALF, SNN, ZERO, Coding, Constant, ConstantCurrent, Gaussian, Start, Uniform
 from rheobase.papers import candidates
 from rheobase.papers.candidates import Candidate
 from rheobase.papers.records import Record
@@ -42,7 +42,7 @@ def measure_table(study: Study) -> Iterator[Record]:
 
 def measure_starts(study: Study) -> Iterator[Record]:
     """Zero, half, uniform and Gaussian starts over time, with both readings of the Gaussian."""
-    for initial in (Half(), Zero(), Uniform(), Gaussian(), Gaussian(0, 1)):
+    for initial in (HALF, ZERO, Uniform(), Gaussian(), Gaussian(0, 1)):
         yield _measure(study, "figure 2", study.method, _STARTS_STEPS, initial)
 
 
@@ -60,7 +60,7 @@ def measure_delays(study: Study) -> Iterator[Record]:
     images that stay so; and `fired`, the share of neurons that have fired by each step.
     """
     steps = study.cap(_DELAYS_STEPS)
-    for initial in (Zero(), Half()):
+    for initial in (ZERO, HALF):
         if found := study.find(study.method, initial, study.method.coding, steps, "figure 1"):
             yield found
             continue
@@ -182,7 +182,7 @@ def _measure_method(
     study: Study, table: str, method: Method, finish: Callable[[SNN], SNN] | None = None
 ) -> Iterator[Record]:
     """A method from zero, from half the threshold and from the start of its own paper."""
-    starts = {str(start): start for start in (Zero(), Half(), method.initial)}
+    starts = {str(start): start for start in (ZERO, HALF, method.initial)}
     for variant, steps, at in _variants(method, study):
         for initial in starts.values():
             yield _measure(study, table, variant, steps, initial, ConstantCurrent(), at=at, finish=finish)

@@ -13,7 +13,7 @@ from rheobase.analysis.evaluation import evaluate
 from rheobase.conversion import convert
 from rheobase.io import display
 from rheobase.methods import Method
-from rheobase.network import SNN, Corrected, Half, Initial, Searched, Start
+from rheobase.network import HALF, SNN, Corrected, Initial, Searched, Start
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -107,7 +107,7 @@ def _more_steps(snn: SNN, steps: int) -> Iterator[_Change]:
 
 
 def _starts(snn: SNN, steps: int) -> Iterator[_Change]:
-    half = {site: n.initial.restart(Half()) for site, n in snn.neurons.items()}
+    half = {site: n.initial.restart(HALF) for site, n in snn.neurons.items()}
     if all(str(n.initial) == str(half[site]) for site, n in snn.neurons.items()):
         return
 
@@ -131,7 +131,7 @@ def _settings(ann: nn.Module, snn: SNN, data: Batches, steps: int) -> Iterator[_
 
     def again(method: Method) -> Callable[[], SNN]:
         initial = None if method.name == usual else start
-        return lambda: convert(ann, method, inputs, initial=initial, coding=snn.coding, strict=strict)
+        return lambda: convert(ann, method, inputs, initial=initial, coding=snn.coding, fire_above=strict)
 
     cures = ("clipping", "quantisation", "waiting", "bias")
     for what, method in _variants(own, snn.provenance.method, steps):

@@ -73,7 +73,7 @@ class Fit:
 
 
 @plain_defaults()
-def fit(
+def check_hardware(
     snn: SNN,
     target: str,
     data: Any,

@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch import fx
 
-__all__ = ["load_onnx"]
+__all__ = ["from_onnx"]
 
 
-def load_onnx(path: str | os.PathLike[str]) -> fx.GraphModule:
+def from_onnx(path: str | os.PathLike[str]) -> fx.GraphModule:
     """Read a network from an ONNX file, to be converted like any other.
 
     Its modules, and so its sites, bear the names of the ONNX nodes, with all but letters, digits and
