@@ -1,13 +1,13 @@
-"""The guide: every block of code in docs/ runs, and what a page shows is what comes out.
+"""The guide: every code block in docs/ runs, and a page shows what its blocks print.
 
-The python blocks of a page share a namespace and run in order, in a folder of their own. Shell blocks go
-through the command line. A block that begins with `# needs …`, for data or a machine that tests do not have,
-is parsed instead: the command must exist and take every option given.
+The python blocks of a page share a namespace and run in order, in an empty folder. Shell blocks run through the
+command line. A block that begins with `# needs …`, for data or a machine that tests do not have, is only parsed:
+the command must exist and accept every option given.
 
-A text block shows what the block before it prints: words as they are, numbers up to what another processor
-may make of the same training; `…` stands for lines left out. Where a search decides, words may differ too:
-such a block is titled "for example", and its lines must begin alike. `python tests/test_guide.py` writes the
-outputs of the guide's own pages anew, but for blocks that leave lines out.
+A text block shows the output of the block before it. Words must match; numbers may differ as much as another
+processor makes the same training differ. `…` stands for omitted lines. Where a search decides, words may differ
+too: such a block is titled "for example", and only the first word of each line must match.
+`python tests/docs/test_guide.py PAGE` writes the outputs of a page again, except blocks that omit lines.
 """
 
 import contextlib
@@ -57,12 +57,12 @@ with warnings.catch_warnings():
     torch.onnx.export(model, (calibration[:1],), "net.onnx", dynamo=False)
 """,
 }
-"""What pages speak of without making it: a network, its inputs, a file."""
+"""What a page uses without creating it: a network, its inputs, a file."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page, and the line it begins on."""
+    """A block of a page and the line it begins on."""
 
     info: str
     text: str
@@ -90,7 +90,7 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def run_page(page: str) -> Iterator[tuple[Block, str]]:
-    """Every block of a page that can be run, and what it prints."""
+    """Every block of a page that can run, and what it prints."""
     names: dict[str, Any] = {"__name__": "guide"}
     if page in GIVEN:
         exec(GIVEN[page], names)
@@ -98,7 +98,7 @@ def run_page(page: str) -> Iterator[tuple[Block, str]]:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             if block.kind == "python":
-                code = "\n" * (block.line - 1) + block.text  # so that a traceback names the page's own line
+                code = "\n" * (block.line - 1) + block.text  # a traceback then names the line of the page
                 exec(compile(code, str(DOCS / page), "exec"), names)
             elif block.kind == "shell":
                 for command in commands_of(block):
@@ -122,10 +122,10 @@ def run_command(command: list[str], parsed_only: bool) -> None:
         assert all(extra in extras for names in asked for extra in names.split(",")), command
     elif parsed_only:
         known = typer.main.get_command(cli.app).commands
-        words = ["cpu" if word == "cuda" else word for word in rest[1:]]  # the reader's GPU is not here
+        words = ["cpu" if word == "cuda" else word for word in rest[1:]]  # tests may have no GPU
         known[rest[0]].make_context(rest[0], words)
     else:
-        assert program == "rheobase", f"no rule to run {command}"
+        assert program == "rheobase", f"cannot run {command}"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", command)
             status = _status_of_main()
@@ -141,14 +141,14 @@ def _status_of_main() -> Any:
 
 
 def begins_alike(shown: str, printed: str) -> bool:
-    """Whether as many lines were printed, each with the first word that is shown."""
+    """Whether the same number of lines was printed, each with the first word that is shown."""
     texts = (NUMBER.sub("#", text) for text in (shown, printed))
     firsts = [[line.split()[0] for line in text.splitlines() if line.strip()] for text in texts]
     return firsts[0] == firsts[1]
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether a text is what was printed, up to numbers that are close and lines left out."""
+    """Whether a text is what was printed, up to close numbers and omitted lines."""
     pieces = [piece.split("\n") for piece in re.split(r"^…$", shown.strip(), flags=re.MULTILINE)]
     lines, at = printed.strip().split("\n"), 0
     for number, piece in enumerate(pieces):
@@ -182,7 +182,7 @@ def _near(shown: str, printed: str) -> bool:
 
 
 def outputs_of(page: str) -> dict[int, str]:
-    """What each text block should show, by the line the block begins on; the blocks before them are run."""
+    """What each text block should show, by the line it begins on; runs the page."""
     run = {block.line: printed for block, printed in run_page(page)}
     shown: dict[int, str] = {}
     before: Block | None = None
@@ -195,7 +195,7 @@ def outputs_of(page: str) -> dict[int, str]:
 
 
 def stage(folder: Path) -> None:
-    """Give a page a folder to run in, with the measured records as in a checkout."""
+    """Prepare a folder to run a page in, with the measured records as in a checkout."""
     shutil.copytree(ROOT / "results", folder / "results")
     os.chdir(folder)
 
@@ -233,12 +233,12 @@ def test_the_blocks_run_and_print_what_is_shown(
         alike = begins_alike if blocks[line].example else matches
         assert alike(blocks[line].text, printed), (
             f"{page}:{line} shows\n{blocks[line].text}\nbut the run gives\n{printed}\n"
-            "`python tests/test_guide.py` writes it anew"
+            "`python tests/docs/test_guide.py` writes it again"
         )
 
 
 def _stand_in(path: str, simulator: str) -> str:
-    """In the place of other simulators, which tests/interop runs in an environment of their own."""
+    """Replaces other simulators, which tests/interop runs in their own environment."""
     from rheobase.exchange import simulators
 
     assert simulator in simulators.names()
@@ -261,7 +261,7 @@ def test_a_wrong_word_a_wrong_number_and_a_missing_line_are_noticed() -> None:
 
 
 def write_outputs(page: str) -> None:
-    """Put what the blocks print into the page, where a text block follows and leaves nothing out."""
+    """Write what the blocks print into the text blocks of a page that omit no lines."""
     printed = outputs_of(page)
     path = DOCS / page
     lines = path.read_text("utf-8").split("\n")
