@@ -56,6 +56,6 @@ def test_small_activations_survive_and_large_ones_saturate() -> None:
 
 
 def test_it_has_no_settings_and_needs_no_data() -> None:
-    with pytest.raises(TypeError, match="cao has no setting 'per_channel'"):
+    with pytest.raises(TypeError, match="setting 'per_channel' of cao"):
         methods.get("cao", per_channel=True)
     convert(network(), "cao")

@@ -125,7 +125,7 @@ def test_with_a_soft_reset_the_half_start_is_ahead(trained: nn.Module, digits, c
 def test_wrong_use_is_refused(trained: nn.Module) -> None:
     with pytest.raises(ValueError, match="method 'diehl' measures the network on data"):
         convert(trained, "diehl")
-    with pytest.raises(TypeError, match="diehl has no setting 'per_channel'"):
+    with pytest.raises(TypeError, match="setting 'per_channel' of diehl"):
         methods.get("diehl", per_channel=True)
     with pytest.raises(ValueError, match="diehl: basis must be 'data' or 'model', got 'max'"):
         methods.get("diehl", basis="max")

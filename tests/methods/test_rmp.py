@@ -127,7 +127,7 @@ def test_a_site_that_gets_no_current_stays_silent() -> None:
 def test_wrong_use_is_refused(trained: nn.Module) -> None:
     with pytest.raises(ValueError, match="method 'rmp' measures the network on data"):
         convert(trained, "rmp")
-    with pytest.raises(TypeError, match="rmp has no setting 'per_channel'"):
+    with pytest.raises(TypeError, match="setting 'per_channel' of rmp"):
         methods.get("rmp", per_channel=True)
     with pytest.raises(ValueError, match="rmp: factor must be above zero, or None to search it, got -1"):
         methods.get("rmp", factor=-1)

@@ -112,7 +112,7 @@ def test_a_trained_network_answers_in_a_long_run(trained: nn.Module, digits) -> 
 def test_wrong_use_is_refused(trained: nn.Module, digits) -> None:
     with pytest.raises(ValueError, match="method 'spike-norm' measures the network on data"):
         convert(trained, "spike-norm")
-    with pytest.raises(TypeError, match="spike-norm has no setting 'per_channel'"):
+    with pytest.raises(TypeError, match="setting 'per_channel' of spike-norm"):
         methods.get("spike-norm", per_channel=True)
     with pytest.raises(ValueError, match="spike-norm measures each layer for at least one step, got steps=0"):
         methods.get("spike-norm", steps=0)

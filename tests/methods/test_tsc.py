@@ -100,5 +100,5 @@ def test_wrong_use_is_refused(trained: nn.Module) -> None:
         methods.get("tsc", hidden="strict")
     with pytest.raises(ValueError, match="method 'tsc' measures the network on data"):
         convert(trained, "tsc")
-    with pytest.raises(TypeError, match="tsc has no setting 'steps'"):
+    with pytest.raises(TypeError, match="setting 'steps' of tsc"):
         methods.get("tsc", steps=10)

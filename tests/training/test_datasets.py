@@ -131,9 +131,9 @@ def test_digits_are_normalised_by_their_own_training_images() -> None:
 
 
 def test_load_names_the_nearest_dataset() -> None:
-    with pytest.raises(ValueError, match=r"'cifar-10', did you mean 'cifar10'\?"):
+    with pytest.raises(ValueError, match=r"'cifar-10'.*'cifar10'.*folder"):
         load("cifar-10")
-    with pytest.raises(ValueError, match="pass one of digits, cifar10, cifar100"):
+    with pytest.raises(ValueError, match="digits, cifar10, cifar100"):
         load("nonsense")
 
 

@@ -125,9 +125,9 @@ def test_small_network_refuses_a_size_it_cannot_halve():
 
 
 def test_unknown_name_suggests_the_nearest():
-    with pytest.raises(ValueError, match="unknown network 'VGG-16': did you mean 'vgg16'"):
+    with pytest.raises(ValueError, match=r"'VGG-16'.*'vgg16'"):
         models.build("VGG-16")
-    with pytest.raises(ValueError, match="unknown network 'transformer': The names are"):
+    with pytest.raises(ValueError, match=r"'transformer'; known.*vgg16.*package\.module:callable"):
         models.build("transformer")
 
 
@@ -172,7 +172,7 @@ def test_networks_of_your_own():
         (":named", ValueError, 'should read "package.module:callable"'),
         ("no_such_networks:named", ValueError, "no module 'no_such_networks' on the Python path"),
         ("own_networks.deeper:named", ValueError, "no module 'own_networks.deeper' on the Python path"),
-        ("own_networks:nmaed", ValueError, "has no 'nmaed'; did you mean 'named'"),
+        ("own_networks:nmaed", ValueError, "'nmaed' of module own_networks; did you mean 'named'"),
         ("own_networks:number", TypeError, "is a int, not a callable"),
         ("own_networks:built", TypeError, "is a Linear, not a callable .* name a function or a class"),
         ("own_networks:wrong", TypeError, "returned a str; a builder must return a torch.nn.Module"),

@@ -26,7 +26,7 @@ def test_trained_networks_load_and_convert(name: str) -> None:
 
 
 def test_an_unknown_name_and_a_damaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="Did you mean 'resnet20-cifar10'"):
+    with pytest.raises(ValueError, match="did you mean 'resnet20-cifar10'"):
         models.pretrained("resnet20-cifar")
     for file in zoo._FOLDER.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

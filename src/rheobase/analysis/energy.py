@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rheobase.conversion import copy_model
+from rheobase.io import find_name
 from rheobase.network import SYNAPTIC, count_multiplications
 
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -162,12 +163,7 @@ def find_convention(convention: Convention | str) -> Convention:
     """
     if isinstance(convention, Convention):
         return convention
-    if convention not in CONVENTIONS:
-        known = ", ".join(CONVENTIONS)
-        raise ValueError(
-            f"unknown energy convention {convention!r}: give one of {known}, or an energy.Convention"
-        )
-    return CONVENTIONS[convention]
+    return find_name("energy convention", convention, CONVENTIONS, hint="or an energy.Convention")
 
 
 def ann_joules(flop: float, convention: Convention | str = PAPER) -> float:

@@ -6,6 +6,7 @@ Nothing here knows what a network is; every other room may use it.
 from rheobase.io.batches import Batched, Data, batches, count_batches
 from rheobase.io.environment import find_commit, package_versions
 from rheobase.io.files import follow, is_stream, part_of, put_in_place, replace_file
+from rheobase.io.names import find_name
 from rheobase.io.processes import Ranks, joined, present_ranks
 from rheobase.io.progress import display, interruptible, live_table
 from rheobase.io.schema import (
@@ -35,6 +36,7 @@ __all__ = [
     "display",
     "ensure_percent",
     "find_commit",
+    "find_name",
     "follow",
     "interruptible",
     "is_stream",

@@ -4,7 +4,6 @@ A method is found by being here: every module of this folder is imported, and ev
 is registered under its `name`.
 """
 
-import difflib
 import importlib
 import pkgutil
 import sys
@@ -13,6 +12,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
+from rheobase.io import find_name
 from rheobase.methods.contract import Method
 
 
@@ -44,11 +44,7 @@ def find(name: str) -> type[Method]:
         raise TypeError(
             f"a method is a name ({', '.join(names())}) or a Method with its settings, got {name!r}"
         )
-    if name not in _registry():
-        near = difflib.get_close_matches(name, names(), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown method {name!r}.{hint} Known: {', '.join(names())}")
-    return _registry()[name]
+    return find_name("method", name, _registry())
 
 
 def get(method: str | Method, **settings: Any) -> Method:
@@ -67,13 +63,8 @@ def get(method: str | Method, **settings: Any) -> Method:
     found = find(method)
     known = {f.name: f for f in fields(found)}
     for setting in settings:
-        if setting not in known:
-            near = difflib.get_close_matches(setting, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise TypeError(
-                f"{method} has no setting {setting!r}.{hint} It has: {', '.join(known) or 'none'}"
-            )
-        _check_kind(method, setting, known[setting].type, settings[setting])
+        kind = find_name("setting", setting, known, of=method, error=TypeError).type
+        _check_kind(method, setting, kind, settings[setting])
     missing = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
     if absent := [n for n in missing if n not in settings]:
         raise TypeError(f"{method} needs the setting {absent[0]!r}: pass {absent[0]}=…")

@@ -1,7 +1,8 @@
 """The shape of a paper's printed results."""
 
-import difflib
 from dataclasses import dataclass
+
+from rheobase.io import find_name
 
 
 @dataclass(frozen=True)
@@ -162,9 +163,4 @@ class Paper:
         Raises:
             ValueError: If there is none; the message suggests the nearest.
         """
-        known = {cell.name: cell for cell in self.cells}
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise ValueError(f"{self.name} has no cell {name!r}{hint} It has {', '.join(known)}")
-        return known[name]
+        return find_name("cell", name, {cell.name: cell for cell in self.cells}, of=self.name)

@@ -3,12 +3,12 @@
 A paper is found by being here: every module of this folder with a `PAPER` is registered under its name.
 """
 
-import difflib
 import importlib
 import pkgutil
 import sys
 from functools import cache
 
+from rheobase.io import find_name
 from rheobase.papers.paper import Paper
 
 
@@ -37,8 +37,4 @@ def get(paper: str | Paper) -> Paper:
     """
     if isinstance(paper, Paper):
         return paper
-    if paper not in _registry():
-        near = difflib.get_close_matches(paper, names(), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise ValueError(f"unknown paper {paper!r}{hint} Known: {', '.join(names())}")
-    return _registry()[paper]
+    return find_name("paper", paper, _registry())

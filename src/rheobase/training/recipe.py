@@ -1,9 +1,10 @@
 """How to train: the settings of one training as data, and the paper's own by name."""
 
-import difflib
 import math
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+from rheobase.io import find_name
 
 Schedule = Literal["cosine", "constant"]
 Precision = Literal["float32", "bfloat16"]
@@ -119,8 +120,4 @@ def find_recipe(name: str) -> Recipe:
     Raises:
         ValueError: There is none; the message suggests the nearest.
     """
-    if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, n=1)
-        suggestion = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"unknown recipe {name!r}: {suggestion}The names are {', '.join(RECIPES)}")
-    return RECIPES[name]
+    return find_name("recipe", name, RECIPES)

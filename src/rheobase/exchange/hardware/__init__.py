@@ -19,7 +19,7 @@ from rheobase.exchange.nir.draft import Draft, plain_defaults
 from rheobase.exchange.nir.grid import Grid, to_grid
 from rheobase.exchange.nir.pooling import fold_pools
 from rheobase.exchange.nir.thresholds import unit_thresholds
-from rheobase.io import batches
+from rheobase.io import batches, find_name
 from rheobase.network import SNN, Scale, expect_snn
 
 __all__ = ["TARGETS", "Fit", "Rehearsal", "Violation", "fit"]
@@ -98,9 +98,7 @@ def check_hardware(
         ValueError: If there is no such target, or the data has no labels.
     """
     expect_snn(snn)
-    if target not in TARGETS:
-        raise ValueError(f"there is no target {target!r}: there are {', '.join(TARGETS)}")
-    chosen = TARGETS[target]
+    chosen = find_name("target", target, TARGETS)
     samples = [(x.float().cpu(), y) for x, y in batches(data, what="data")]
     if any(y is None for _, y in samples):
         raise ValueError("the data has no labels, and accuracy is measured on it: pass inputs with labels")

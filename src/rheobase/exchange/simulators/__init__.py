@@ -17,6 +17,7 @@ from rheobase.exchange.nir.files import read_nir
 from rheobase.exchange.nir.golden import read_golden
 from rheobase.exchange.nir.reading import in_order
 from rheobase.exchange.simulators.base import Adapter, AdapterError, Runner, exact_kernels, quiet, starts
+from rheobase.io import find_name
 
 __all__ = ["Adapter", "AdapterError", "Verification", "find", "load", "names", "verify"]
 
@@ -75,8 +76,7 @@ def find(simulator: str) -> Adapter:
         ValueError: If there is none.
         ModuleNotFoundError: If the simulator is not installed.
     """
-    if simulator not in names():
-        raise ValueError(f"there is no adapter for {simulator!r}: there are {', '.join(names())}")
+    find_name("simulator", simulator, dict.fromkeys(names()))
     adapter: Adapter = importlib.import_module(f"{__name__}.{simulator}").ADAPTER
     if importlib.util.find_spec(adapter.package) is None:
         raise ModuleNotFoundError(

@@ -1,10 +1,9 @@
 """Images and labels: the embedded digits, CIFAR-10 and CIFAR-100, and folders of pictures."""
 
 import os
-from difflib import get_close_matches
 from pathlib import Path
 
-from rheobase.io import Data, batches
+from rheobase.io import Data, batches, find_name
 from rheobase.training.datasets import cifar, digits, folders
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Dataset, Split
@@ -33,11 +32,7 @@ def load(
         return digits.read() if name == "digits" else cifar.read(str(name), find_root(root), download)
     folder = Path(name).expanduser()
     if isinstance(name, str) and not folder.exists() and folder.name == name:
-        nearest = get_close_matches(name.lower(), known, n=1)
-        hint = f", did you mean {nearest[0]!r}?" if nearest else ";"
-        raise ValueError(
-            f"there is no dataset or folder {name!r}{hint} pass one of {', '.join(known)} or a folder's path"
-        )
+        find_name("dataset", name, dict.fromkeys(known), hint="or the path of a folder")
     return folders.read(folder, size)
 
 

@@ -1,6 +1,5 @@
 """The networks by name, and any other network by where it lives."""
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from rheobase.io import find_name
 from rheobase.training.models.resnet import resnet18, resnet20, resnet34
 from rheobase.training.models.small import small, small_residual
 from rheobase.training.models.vgg import vgg16
@@ -20,6 +20,7 @@ BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "small": small,
     "small-residual": small_residual,
 }
+_OWN = 'or "package.module:callable" for a network of your own'
 
 
 def names() -> list[str]:
@@ -43,7 +44,7 @@ def build(name: str, classes: int = 10, **options: Any) -> nn.Module:
     """
     if classes < 1:
         raise ValueError(f"a network needs at least one class, got classes={classes}")
-    builder = _import(name) if ":" in name else _look_up(name)
+    builder = _import(name) if ":" in name else find_name("network", name, BUILDERS, hint=_OWN)
     signature = inspect.signature(builder)
     arguments = {**_name_classes(signature, classes), **options}
     try:
@@ -56,17 +57,6 @@ def build(name: str, classes: int = 10, **options: Any) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TypeError(f"{name} returned a {type(model).__name__}; a builder must return a torch.nn.Module")
     return model
-
-
-def _look_up(name: str) -> Callable[..., nn.Module]:
-    if name in BUILDERS:
-        return BUILDERS[name]
-    near = difflib.get_close_matches(name.lower(), BUILDERS, n=1)
-    suggestion = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(
-        f"unknown network {name!r}: {suggestion}The names are {', '.join(names())}; "
-        'a network of your own is "package.module:callable"'
-    )
 
 
 def _import(name: str) -> Callable[..., object]:
@@ -83,11 +73,8 @@ def _import(name: str) -> Callable[..., object]:
             f"{name!r}: there is no module {error.name!r} on the Python path; install it, or run from the "
             "folder that holds it with PYTHONPATH=."
         ) from None
-    builder: object = getattr(module, attribute, None)
-    if builder is None:
-        near = difflib.get_close_matches(attribute, dir(module), n=1)
-        suggestion = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{name!r}: module {path} has no {attribute!r}{suggestion}")
+    public = {each: value for each, value in vars(module).items() if not each.startswith("_")}
+    builder: object = find_name("name", attribute, public, of=f"module {path}")
     if not callable(builder) or isinstance(builder, nn.Module):
         raise TypeError(
             f"{name!r} is a {type(builder).__name__}, not a callable that builds a network: name a function "

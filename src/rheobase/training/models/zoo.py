@@ -1,6 +1,5 @@
 """Trained networks that come with the package."""
 
-import difflib
 import hashlib
 import json
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rheobase.io import load_weights
+from rheobase.io import find_name, load_weights
 from rheobase.network import Clip
 from rheobase.training.models.builders import build
 
@@ -28,12 +27,7 @@ def pretrained(name: str) -> nn.Module:
     Raises:
         ValueError: There is none of that name, or its file is damaged.
     """
-    known = catalogue()
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no trained network is called {name!r}.{hint} There are: {', '.join(known)}")
-    about, path = known[name], _FOLDER / f"{name}.safetensors"
+    about, path = find_name("trained network", name, catalogue()), _FOLDER / f"{name}.safetensors"
     if hashlib.sha256(path.read_bytes()).hexdigest() != about["sha256"]:
         raise ValueError(
             f"{path} is damaged: its checksum is not the recorded one; install the package again"
