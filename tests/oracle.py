@@ -1,7 +1,7 @@
 """A simulator of its own, as plain as the equations: one loop over steps, in double precision or integers.
 
-It shares no code with the engine. On networks and inputs `on_grid` every sum is exact in float32 and in float64
-alike, so that spikes must be equal, not close.
+It shares no code with the engine. For networks and inputs on a grid every sum is exact in float32 and in
+float64 alike, so that spikes must be equal, not close.
 """
 
 import torch

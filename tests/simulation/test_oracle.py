@@ -63,7 +63,8 @@ def chain(seed: int) -> nn.Module:
     """A network whose inner layers all run in integers."""
     torch.manual_seed(seed)
     return nn.Sequential(
-        nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 5, 3, stride=1 + seed % 2, padding=1), nn.ReLU(),
+        nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(6, 5, 3, stride=1 + seed % 2, padding=1), nn.ReLU(),
         nn.AvgPool2d(2), nn.Conv2d(5, 7, 1, bias=bool(seed % 3)), nn.ReLU(), nn.Flatten(),
         nn.Linear(7 * (16 if seed % 2 == 0 else 4), 11), nn.ReLU(), nn.Linear(11, 4),
     ).eval()  # fmt: skip
