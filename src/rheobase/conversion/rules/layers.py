@@ -95,23 +95,39 @@ def _with_weights(
 
 
 @rule("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
-def _batch_norm(call: Call, x: fx.Node, module: nn.BatchNorm2d) -> fx.Node:
-    if module.running_mean is None or module.running_var is None:
-        raise Refusal(
-            "this BatchNorm keeps no running statistics, so it has no fixed scale",
-            "train with track_running_stats=True",
-        )
-    scale = torch.rsqrt(module.running_var.double() + module.eps)
-    if module.weight is not None:
-        scale = scale * module.weight.double()
-    shift = -module.running_mean.double() * scale
-    if module.bias is not None:
-        shift = shift + module.bias.double()
-    node = call.emit(Scale(scale.detach(), shift.detach()), x, becomes="scale and shift")
+def _batch_norm_module(call: Call, x: fx.Node, module: nn.BatchNorm2d) -> fx.Node:
+    statistics = module.running_mean, module.running_var
+    node = _batch_norm(call, x, *statistics, module.weight, module.bias, eps=module.eps)
     # A signal whose shape no example has shown has as many dimensions as these take.
     if isinstance(module, nn.BatchNorm2d | nn.BatchNorm3d):
         node.meta["dims"] = 4 if isinstance(module, nn.BatchNorm2d) else 5
     return node
+
+
+@rule("batch_norm")
+def _batch_norm(
+    call: Call,
+    x: fx.Node,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> fx.Node:
+    if running_mean is None or running_var is None or training:
+        raise Refusal(
+            "this batch norm uses the statistics of the batch, so it has no fixed scale",
+            "train with track_running_stats=True, and pass training=self.training",
+        )
+    scale = torch.rsqrt(running_var.double() + eps)
+    if weight is not None:
+        scale = scale * weight.double()
+    shift = -running_mean.double() * scale
+    if bias is not None:
+        shift = shift + bias.double()
+    return call.emit(Scale(scale.detach(), shift.detach()), x, becomes="scale and shift")
 
 
 # Pooling

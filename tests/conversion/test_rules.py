@@ -1,0 +1,43 @@
+"""Rules of lowering: what single calls become."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from families import inputs
+from rheobase import convert
+from rheobase.conversion.capture import CaptureError, capture
+
+
+class NormAct(nn.BatchNorm2d):
+    """Normalises by the function and has an activation of its own, as timm's models do."""
+
+    def __init__(self, channels: int, batch_statistics: bool = False) -> None:
+        super().__init__(channels, eps=0.05)
+        self.act, self.batch_statistics = nn.ReLU(), batch_statistics
+        self.running_mean.normal_()
+        self.running_var.uniform_(0.5, 2)
+        nn.init.uniform_(self.weight, 0.5, 1.5)
+        nn.init.normal_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        statistics = self.running_mean, self.running_var
+        return self.act(
+            F.batch_norm(x, *statistics, self.weight, self.bias, self.batch_statistics, 0.1, self.eps)
+        )
+
+
+def test_a_functional_batch_norm_is_folded_with_its_eps() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), NormAct(6), nn.Conv2d(6, 8, 3), NormAct(8)).eval()
+    x = inputs(8)
+    snn = convert(model, "max-norm", x)
+    assert snn.sites == ["1.act", "3.act"]
+    assert {type(m) for m in snn.module.children()} == {nn.Conv2d, nn.Module}
+    torch.testing.assert_close(snn.limit(x), model(x).detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_statistics_of_the_batch_are_refused() -> None:
+    with pytest.raises(CaptureError, match=r"1\.batch_norm[^§]*training=self\.training"):
+        capture(nn.Sequential(nn.Conv2d(3, 6, 3), NormAct(6, batch_statistics=True)).eval(), inputs())
