@@ -1,12 +1,12 @@
 """The guide: every code block in docs/ runs, and a page shows what its blocks print.
 
-The python blocks of a page share a namespace and run in order, in an empty folder. Shell blocks run through the
-command line. A block that begins with `# needs …`, for data or a machine that tests do not have, is only parsed:
-the command must exist and accept every option given.
+The python blocks of a page share a namespace and run in order, in an empty folder. Shell blocks run through
+the command line. A block that begins with `# needs …`, for data or a machine that tests do not have, is only
+parsed: the command must exist and accept every option given.
 
 A text block shows the output of the block before it. Words must match; numbers may differ as much as another
-processor makes the same training differ. `…` stands for omitted lines. Where a search decides, words may differ
-too: such a block is titled "for example", and only the first word of each line must match.
+processor makes the same training differ. `…` stands for omitted lines. Where a search decides, words may
+differ too: such a block is titled "for example", and only the first word of each line must match.
 `python tests/docs/test_guide.py PAGE` writes the outputs of a page again, except blocks that omit lines.
 """
 
@@ -244,6 +244,13 @@ def _stand_in(path: str, simulator: str) -> str:
     assert simulator in simulators.names()
     assert Path(path).exists()
     return f"not run here: {simulator}"
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    blocks = [block for block in blocks_of("../README.md") if block.kind == "shell"]
+    assert len(blocks) > 1
+    for command in (words for block in blocks for words in commands_of(block)):
+        run_command(command, parsed_only=True)
 
 
 def test_a_wrong_word_a_wrong_number_and_a_missing_line_are_noticed() -> None:
