@@ -226,7 +226,7 @@ def test_the_blocks_run_and_print_what_is_shown(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "90")
     if page == "nir.md":
-        monkeypatch.setattr("rheobase.exchange.verify", _stand_in)
+        monkeypatch.setattr("rheobase.exchange.check_simulator", _stand_in)
     stage(tmp_path)
     blocks = {block.line: block for block in blocks_of(page)}
     for line, printed in outputs_of(page).items():

@@ -218,27 +218,27 @@ class TestLoihi:
     ) -> None:
         snn = converted(*layer(2, 2, count=2), shape=(2, 4, 4), coding=None)
 
-        def rehearse(input_bits: int = 3) -> str:
+        def report(input_bits: int = 3) -> str:
             return str(check_hardware(snn, "loihi", labelled(snn, 2), steps=2, input_bits=input_bits))
 
         monkeypatch.delenv(lava.VARIABLE, raising=False)
-        assert "not run in lava-nc's fixed-point model: RHEOBASE_LAVA names no Python" in rehearse()
+        assert "not run in lava-nc's fixed-point model: RHEOBASE_LAVA names no Python" in report()
         monkeypatch.setenv(lava.VARIABLE, str(tmp_path / "nowhere"))
-        assert "nowhere, which RHEOBASE_LAVA names" in rehearse()
+        assert "nowhere, which RHEOBASE_LAVA names" in report()
         monkeypatch.setenv(lava.VARIABLE, sys.executable)  # a Python without lava-nc
-        assert "No module named 'lava'" in rehearse()
+        assert "No module named 'lava'" in report()
 
     def test_what_cannot_run_in_lava_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(lava.VARIABLE, sys.executable)
         joined = converted(Branches(2), shape=(2, 4, 4), coding=None)
         result = check_hardware(joined, "loihi", labelled(joined, 2), steps=2, input_bits=3)
-        assert result.rehearsal is not None
-        assert "only chains of layers" in result.rehearsal.skipped
+        assert result.simulated is not None
+        assert "only chains of layers" in result.simulated.skipped
         monkeypatch.setattr(lava, "_WEIGHTS", 100)
         wide = converted(*layer(2, 2, count=2), shape=(2, 8, 8), coding=None)
         result = check_hardware(wide, "loihi", labelled(wide, 2), steps=2, input_bits=3)
-        assert result.rehearsal is not None
-        assert "too large" in result.rehearsal.skipped
+        assert result.simulated is not None
+        assert "too large" in result.simulated.skipped
 
     def test_differing_spikes_do_not_fit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         snn = converted(*layer(2, 2, count=2), shape=(2, 4, 4), coding=None)
@@ -279,7 +279,7 @@ def test_inputs_without_bits() -> None:
 
 
 def test_unknown_targets() -> None:
-    with pytest.raises(ValueError, match="there are generic-int8, loihi, speck"):
+    with pytest.raises(ValueError, match="generic-int8, loihi, speck"):
         check_hardware(converted(*layer(2, 2)), "abacus", None)
 
 

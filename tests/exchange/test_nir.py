@@ -104,12 +104,12 @@ def above(excess: Tensor) -> Tensor:
 
 
 class TestRoundTrip:
-    @pytest.mark.parametrize("pool", ["average", "portable"])
+    @pytest.mark.parametrize("pool", ["average", "convolution"])
     @pytest.mark.parametrize("profile", ["float32", "grid"])
     @pytest.mark.parametrize("name", SAYABLE)
     def test_every_spike(self, name: str, profile: Any, pool: Any, tmp_path: Path) -> None:
         snn, x = example(name), inputs(6)
-        export = to_nir(snn, tmp_path / "net.nir", profile, pool, golden=x, steps=12)
+        export = to_nir(snn, tmp_path / "net.nir", weights=profile, pools=pool, golden=x, steps=12)
         back = from_nir(tmp_path / "net.nir")
         assert_same(export.snn, back, x if export.grid is None else export.grid.round(x))
         assert back.sites == snn.sites
@@ -140,14 +140,14 @@ class TestRoundTrip:
     @pytest.mark.parametrize("shown", [codings.Poisson(7, 8.0), codings.TemporalSwitch(12, 4.5)], ids=repr)
     def test_codings_on_the_grid(self, shown: codings.Coding, tmp_path: Path) -> None:
         path = tmp_path / "net.nir"
-        export = to_nir(example(coding=shown), path, "grid", golden=inputs(4), steps=12)
+        export = to_nir(example(coding=shown), path, weights="grid", golden=inputs(4), steps=12)
         assert export.grid is not None
         assert export.grid.input_exponent == (shown.scale == 4.5)
         assert torch.equal(export.grid.round(inputs(4)), inputs(4))
         assert_same(export.snn, from_nir(path), inputs(4))
         assert execute(path, at_least) == execute(path, above) == 0
         with pytest.raises(NirError, match="a scale that is a power of two"):
-            to_nir(example(coding=codings.Poisson(7, 4.7)), path, "grid", golden=inputs(4), steps=12)
+            to_nir(example(coding=codings.Poisson(7, 4.7)), path, weights="grid", golden=inputs(4), steps=12)
 
     @pytest.mark.parametrize("strict", [False, True])
     @pytest.mark.parametrize("profile", ["float32", "grid"])
@@ -157,7 +157,7 @@ class TestRoundTrip:
         first.initial = Potential(torch.rand(6, 8, 8) * first.threshold.view(-1, 1, 1))
         second.initial = Corrected(HALF, torch.rand(8) * 0.1)
         third.initial = Constant(-0.25)
-        export = to_nir(snn, tmp_path / "net.nir", profile, golden=x, steps=12)
+        export = to_nir(snn, tmp_path / "net.nir", weights=profile, golden=x, steps=12)
         back = from_nir(tmp_path / "net.nir")
         assert {n.strict for n in back.neurons.values()} == {strict}
         assert_same(export.snn, back, x if export.grid is None else export.grid.round(x))
@@ -167,17 +167,17 @@ class TestRoundTrip:
 class TestMeaning:
     """What the file says, read by code that shares nothing with the writer."""
 
-    @pytest.mark.parametrize("pool", ["average", "portable"])
+    @pytest.mark.parametrize("pool", ["average", "convolution"])
     @pytest.mark.parametrize("name", SAYABLE)
     def test_an_independent_reader_fires_the_same_spikes(self, name: str, pool: Any, tmp_path: Path) -> None:
         path = tmp_path / "net.nir"
-        to_nir(example(name), path, "grid", pool, golden=inputs(6), steps=12)
+        to_nir(example(name), path, weights="grid", pools=pool, golden=inputs(6), steps=12)
         assert execute(path, at_least) == 0
         assert execute(path, above) == 0  # no sum ever lies on a threshold
 
     def test_wrong_readings_are_told_apart(self, tmp_path: Path) -> None:
         path = tmp_path / "net.nir"
-        to_nir(example(), path, "grid", golden=inputs(6), steps=12)
+        to_nir(example(), path, weights="grid", golden=inputs(6), steps=12)
         assert execute(path, at_least, zero=True) > 100
         assert execute(path, at_least, hard=True) > 100
 
@@ -195,7 +195,7 @@ class TestMeaning:
 
     def test_without_the_tie_offset_comparisons_differ(self, tmp_path: Path) -> None:
         path = tmp_path / "net.nir"
-        export = to_nir(example(), path, "grid", golden=inputs(64), steps=12)
+        export = to_nir(example(), path, weights="grid", golden=inputs(64), steps=12)
         for neuron in export.snn.neurons.values():
             neuron.initial = HALF
         assert export.grid is not None
@@ -211,7 +211,7 @@ class TestMeaning:
     @pytest.mark.parametrize("name", SAYABLE)
     def test_the_grid_is_exact(self, name: str, tmp_path: Path) -> None:
         """Single and double precision fire the same spikes, whole batches and single samples too."""
-        export = to_nir(example(name), tmp_path / "net.nir", "grid", golden=inputs(6), steps=12)
+        export = to_nir(example(name), tmp_path / "net.nir", weights="grid", golden=inputs(6), steps=12)
         assert export.grid is not None
         x = export.grid.round(inputs(6))
         expected = run(export.snn, x, 12)
@@ -275,7 +275,7 @@ class TestMeaning:
         assert plain.differing is not None
         assert plain.spikes is not None
         assert plain.differing <= 1e-3 * plain.spikes
-        export = to_nir(snn, tmp_path / "grid.nir", "grid", golden=torch.cat([x, images]), steps=16)
+        export = to_nir(snn, tmp_path / "grid.nir", weights="grid", golden=torch.cat([x, images]), steps=16)
         assert export.grid is not None
         after = evaluate(export.snn, (export.grid.round(images), labels), 16, progress=False).accuracy
         assert after[15] >= before[15] - 1.5
@@ -326,7 +326,7 @@ def test_everything_with_another_form(
         nn.init.normal_(parameter, 0, 0.5)
     x = torch.randn(64, *shape)
     snn = convert(model.eval(), "max-norm", x, initial=HALF)
-    export = to_nir(snn, tmp_path / "net.nir", profile, golden=x[:8], steps=8)
+    export = to_nir(snn, tmp_path / "net.nir", weights=profile, golden=x[:8], steps=8)
     assert_same(
         export.snn, from_nir(tmp_path / "net.nir"), x[:8] if not export.grid else export.grid.round(x[:8])
     )
@@ -354,7 +354,7 @@ def test_a_number_that_is_added_to_all_channels(profile: Any, tmp_path: Path) ->
     torch.manual_seed(0)
     x = torch.rand(64, 3, 8, 8)
     export = to_nir(
-        convert(Raised().eval(), "max-norm", x), tmp_path / "net.nir", profile, golden=x[:8], steps=8
+        convert(Raised().eval(), "max-norm", x), tmp_path / "net.nir", weights=profile, golden=x[:8], steps=8
     )
     assert_same(
         export.snn, from_nir(tmp_path / "net.nir"), export.grid.round(x[:8]) if export.grid else x[:8]
@@ -391,9 +391,9 @@ class TestRefusals:
     def test_unknown_input_shapes_and_words(self, tmp_path: Path) -> None:
         snn = example()
         with pytest.raises(ValueError, match="none of float32, grid"):
-            to_nir(snn, tmp_path / "net.nir", "int8")  # type: ignore[arg-type]
+            to_nir(snn, tmp_path / "net.nir", weights="int8")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="pass golden="):
-            to_nir(snn, tmp_path / "net.nir", "grid")
+            to_nir(snn, tmp_path / "net.nir", weights="grid")
         snn.input_shape = None
         with pytest.raises(ValueError, match=r"set snn\.input_shape"):
             to_nir(snn, tmp_path / "net.nir")
@@ -402,7 +402,7 @@ class TestRefusals:
     def test_golden_inputs_that_are_none(self, profile: Any, tmp_path: Path) -> None:
         for golden in (inputs(0), inputs(2) * math.nan, inputs(2) * math.inf):
             with pytest.raises(ValueError, match="golden inputs must be some, and finite"):
-                to_nir(example(), tmp_path / "net.nir", profile, golden=golden, steps=2)
+                to_nir(example(), tmp_path / "net.nir", weights=profile, golden=golden, steps=2)
         assert list(tmp_path.iterdir()) == []
 
     def test_what_is_no_spiking_network(self, tmp_path: Path) -> None:
@@ -417,11 +417,11 @@ class TestRefusals:
 
     def test_sums_that_are_not_exact(self, tmp_path: Path) -> None:
         with pytest.raises(NirError, match=r"need 2\d.\d bits.*at most \d+ steps fit"):
-            to_nir(example(), tmp_path / "net.nir", "grid", golden=inputs(4), steps=2**15)
+            to_nir(example(), tmp_path / "net.nir", weights="grid", golden=inputs(4), steps=2**15)
         snn = example()
         snn.neuron(snn.sites[1]).threshold.mul_(1e-4)
         with pytest.raises(NirError, match="calibrate again"):
-            to_nir(snn, tmp_path / "net.nir", "grid", golden=inputs(4), steps=4)
+            to_nir(snn, tmp_path / "net.nir", weights="grid", golden=inputs(4), steps=4)
         assert list(tmp_path.iterdir()) == []
 
     def test_starts_are_part_of_the_proof(self, tmp_path: Path) -> None:
@@ -429,11 +429,11 @@ class TestRefusals:
         for neuron in snn.neurons.values():
             neuron.initial = Constant(2.0**20)
         with pytest.raises(NirError, match="only 24 are exact"):
-            to_nir(snn, tmp_path / "net.nir", "grid", golden=inputs(2), steps=1)
+            to_nir(snn, tmp_path / "net.nir", weights="grid", golden=inputs(2), steps=1)
 
     def test_more_steps_take_a_coarser_input_grid(self, tmp_path: Path) -> None:
         few, many = (
-            to_nir(example(), tmp_path / "net.nir", "grid", golden=inputs(4), steps=steps).grid
+            to_nir(example(), tmp_path / "net.nir", weights="grid", golden=inputs(4), steps=steps).grid
             for steps in (4, 512)
         )
         assert few is not None
@@ -451,7 +451,7 @@ class TestRefusals:
             from_nir(tmp_path / "net.nir")
 
     def test_inputs_outside_the_proof(self, tmp_path: Path) -> None:
-        grid = to_nir(example(), tmp_path / "net.nir", "grid", golden=inputs(4), steps=4).grid
+        grid = to_nir(example(), tmp_path / "net.nir", weights="grid", golden=inputs(4), steps=4).grid
         assert grid is not None
         with pytest.raises(ValueError, match="proved exact for"):
             grid.round(inputs(4) * 3)
@@ -480,7 +480,7 @@ def test_a_link_stays_and_golden_spikes_lie_beside_it(tmp_path: Path) -> None:
 
 
 def test_weights_are_eight_bits(tmp_path: Path) -> None:
-    export = to_nir(example("SharedReLU"), tmp_path / "net.nir", "grid", golden=inputs(4), steps=8)
+    export = to_nir(example("SharedReLU"), tmp_path / "net.nir", weights="grid", golden=inputs(4), steps=8)
     graph = nir.read(tmp_path / "net.nir")
     exponents = json.loads(graph.metadata["exponents"])
     layers = {name: n for name, n in graph.nodes.items() if hasattr(n, "weight")}
@@ -712,12 +712,12 @@ class TestForeignFiles:
 @pytest.mark.parametrize("profile", ["float32", "grid"])
 def test_defaults_of_torch_change_nothing(tmp_path: Path, profile: str) -> None:
     snn, x = example("SharedReLU"), inputs(8)
-    plain = to_nir(snn, tmp_path / "plain.nir", profile=profile, golden=x)
+    plain = to_nir(snn, tmp_path / "plain.nir", weights=profile, golden=x)
     before, state = torch.get_default_dtype(), torch.get_rng_state()
     torch.set_default_dtype(torch.float64)
     try:
         with torch.device("meta"):
-            other = to_nir(snn, tmp_path / "other.nir", profile=profile, golden=x)
+            other = to_nir(snn, tmp_path / "other.nir", weights=profile, golden=x)
             back = from_nir(other.path)
     finally:
         torch.set_default_dtype(before)

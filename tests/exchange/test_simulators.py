@@ -17,7 +17,7 @@ from rheobase.exchange import simulators
 from rheobase.exchange.nir import to_nir
 from rheobase.exchange.nir.files import read_nir
 from rheobase.exchange.nir.reading import in_order
-from rheobase.exchange.simulators import Verification, verify
+from rheobase.exchange.simulators import SimulatorCheck, check_simulator
 from rheobase.exchange.simulators.base import Adapter, AdapterError, Runner
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -74,13 +74,13 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     snn = convert(build("IdentitySkip"), "max-norm", inputs(64, seed=5), initial=HALF)
-    to_nir(snn, tmp_path / "net.nir", "grid", "portable", golden=inputs(8), steps=10)
+    to_nir(snn, tmp_path / "net.nir", weights="grid", pools="convolution", golden=inputs(8), steps=10)
     return tmp_path / "net.nir"
 
 
 def test_a_simulator_that_does_as_meant(path: Path, use: Any) -> None:
     use(PLAIN)
-    result = verify(path, "torch")
+    result = check_simulator(path, "torch")
     assert result.total == 0
     assert result.compared == 8 * 10 * 2 * 6 * 8 * 8
     assert "all 61,440 decisions to fire are the same" in str(result)
@@ -101,7 +101,7 @@ def test_bad_habits_are_refused_before_anything_runs(habit: dict[str, Any], path
     with pytest.raises(
         AdapterError, match=r"a neuron of torch fired \[.*expected \[1, 1, 1, 1, 0, 0, 0, 1\]"
     ):
-        verify(path, "torch")
+        check_simulator(path, "torch")
 
 
 @pytest.mark.parametrize("habit", [{"hard": True}, {"zero": True}, {"several": True}], ids=str)
@@ -110,7 +110,7 @@ def test_bad_habits_would_show_in_the_spikes(
 ) -> None:
     monkeypatch.setattr(Adapter, "_prove", lambda self: None)
     use(replace(PLAIN, build=simulator(**habit)))
-    result = verify(path, "torch")
+    result = check_simulator(path, "torch")
     assert result.total > 0
     assert result.first is not None
 
@@ -118,11 +118,11 @@ def test_bad_habits_would_show_in_the_spikes(
 def test_files_that_it_would_misread_are_refused(path: Path, tmp_path: Path) -> None:
     snn = convert(build("Plain"), "max-norm", inputs(64, seed=5), initial=HALF)
     to_nir(snn, tmp_path / "pools.nir")
-    with pytest.raises(AdapterError, match="n3, a AvgPool2d, rightly: export with pool='portable'"):
+    with pytest.raises(AdapterError, match="n3, a AvgPool2d, rightly: export with pools='convolution'"):
         PLAIN.load(read_nir(tmp_path / "pools.nir"))
-    to_nir(snn, tmp_path / "portable.nir", pool="portable")
+    to_nir(snn, tmp_path / "portable.nir", pools="convolution")
     PLAIN.load(read_nir(tmp_path / "portable.nir"))
-    with pytest.raises(AdapterError, match="export with profile='grid'"):
+    with pytest.raises(AdapterError, match="export with weights='grid'"):
         replace(PLAIN, compare=">").load(read_nir(tmp_path / "portable.nir"))
     graph = read_nir(path)
     graph.metadata["reset"] = "zero"
@@ -144,11 +144,11 @@ def test_files_of_others_are_refused(path: Path, use: Any) -> None:
         change(graph)
         nir.write(path.with_name("other.nir"), graph)
         with pytest.raises(AdapterError, match=reason):
-            verify(path.with_name("other.nir"), "torch")
+            check_simulator(path.with_name("other.nir"), "torch")
 
 
 def test_where_spikes_first_differ() -> None:
-    result = Verification("a", "1", 2, 3, 100, {"x": [0, 0, 4], "y": [0, 1, 0]})
+    result = SimulatorCheck("a", "1", 2, 3, 100, {"x": [0, 0, 4], "y": [0, 1, 0]})
     assert result.total == 5
     assert result.first == ("y", 2)
     assert str(result) == "a 1: 2 inputs, 3 steps: 5 of 100 differ, first at y, step 2"

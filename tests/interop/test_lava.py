@@ -34,10 +34,10 @@ def test_every_spike_is_the_same(digits: datasets.Dataset, monkeypatch: pytest.M
     snn = convert(model, "max-norm", digits.train.take(256), initial=HALF, per_channel=True)
     result = check_hardware(snn, "loihi", digits.test.take(100), steps=12, input_bits=4)
     assert result.fits, str(result)
-    assert result.rehearsal is not None
-    assert not result.rehearsal.skipped, str(result)
-    assert result.rehearsal.compared == 2 * 12 * (4 * 4 * 4 + 24)
-    assert result.rehearsal.differing == 0
+    assert result.simulated is not None
+    assert not result.simulated.skipped, str(result)
+    assert result.simulated.compared == 2 * 12 * (4 * 4 * 4 + 24)
+    assert result.simulated.differing == 0
 
     unroll = lava._unroll
 
@@ -50,5 +50,5 @@ def test_every_spike_is_the_same(digits: datasets.Dataset, monkeypatch: pytest.M
     monkeypatch.setattr(lava, "_unroll", unroll_wrongly)
     wrong = check_hardware(snn, "loihi", digits.test.take(100), steps=12, input_bits=4)
     assert not wrong.fits
-    assert wrong.rehearsal is not None
-    assert wrong.rehearsal.differing > 0
+    assert wrong.simulated is not None
+    assert wrong.simulated.differing > 0

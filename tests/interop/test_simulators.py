@@ -27,12 +27,12 @@ from rheobase.exchange.nir import to_nir
 from rheobase.exchange.nir.canonical import NirError
 from rheobase.exchange.nir.files import read_nir
 from rheobase.exchange.nir.golden import golden_path, read_golden
-from rheobase.exchange.simulators import verify
+from rheobase.exchange.simulators import check_simulator
 from rheobase.exchange.simulators.base import AdapterError, exact_kernels, quiet, starts
 from rheobase.training import datasets, models
 
 STEPS = 16
-POOLS = {"spikingjelly": "average", "snntorch": "average", "norse": "portable", "sinabs": "portable"}
+POOLS = {"spikingjelly": "average", "snntorch": "average", "norse": "convolution", "sinabs": "convolution"}
 
 
 def vgg() -> nn.Sequential:
@@ -65,11 +65,11 @@ def exported(
         torch.manual_seed(1)
         trained = fit(build(), digits.train, epochs=4)
         snn = convert(trained, "max-norm", digits.train.take(256), initial=HALF, per_channel=True)
-        for pool in ("average", "portable"):
+        for pool in ("average", "convolution"):
             files[name, pool] = folder / f"{name}_{pool}.nir"
-            to_nir(snn, files[name, pool], "grid", pool, golden=x, steps=STEPS)
+            to_nir(snn, files[name, pool], weights="grid", pools=pool, golden=x, steps=STEPS)
         files[name, "float32"] = folder / f"{name}_float32.nir"
-        to_nir(snn, files[name, "float32"], "float32", "portable", golden=x, steps=STEPS)
+        to_nir(snn, files[name, "float32"], weights="float32", pools="convolution", golden=x, steps=STEPS)
     return files
 
 
@@ -88,13 +88,13 @@ def differing(path: Path, spikes: dict[str, Tensor]) -> int:
 @pytest.mark.parametrize("simulator", simulators.names())
 def test_every_spike_is_the_same(simulator: str, network: str, exported: dict[tuple[str, str], Path]) -> None:
     path = exported[network, POOLS[simulator]]
-    result = verify(path, simulator)
+    result = check_simulator(path, simulator)
     assert result.total == 0, str(result)
     assert result.first is None
     assert (result.samples, result.steps) == (64, STEPS)
     assert result.compared > 10**6
     assert all(spikes.any() and not spikes.all() for spikes in golden_of(path).spikes.values())
-    portable = verify(exported[network, "portable"], simulator)
+    portable = check_simulator(exported[network, "convolution"], simulator)
     assert portable.total == 0, str(portable)
 
 
@@ -105,23 +105,23 @@ def test_single_precision_needs_the_same_comparison(
     """Without the grid a reader that compares otherwise is refused; the others may differ in rounding."""
     path = exported[network, "float32"]
     for simulator in ("snntorch", "norse"):
-        with pytest.raises(AdapterError, match="export with profile='grid'"):
-            verify(path, simulator)
+        with pytest.raises(AdapterError, match="export with weights='grid'"):
+            check_simulator(path, simulator)
     for simulator in ("spikingjelly", "sinabs"):
-        result = verify(path, simulator)
+        result = check_simulator(path, simulator)
         assert result.total <= 1e-3 * result.compared
 
 
 def test_pools_that_would_be_dropped_are_refused(exported: dict[tuple[str, str], Path]) -> None:
     for simulator in ("norse", "sinabs"):
-        with pytest.raises(AdapterError, match="export with pool='portable'"):
-            verify(exported["plain", "average"], simulator)
+        with pytest.raises(AdapterError, match="export with pools='convolution'"):
+            check_simulator(exported["plain", "average"], simulator)
 
 
 @pytest.mark.parametrize("simulator", simulators.names())
 class TestEveryAdapter:
     def test_a_wrong_start_is_noticed(self, simulator: str, exported: dict[tuple[str, str], Path]) -> None:
-        path = exported["plain", "portable"]
+        path = exported["plain", "convolution"]
         graph = read_nir(path)
         zeros = {site: torch.zeros_like(start) for site, start in starts(graph).items()}
         with quiet(), exact_kernels():
@@ -133,20 +133,20 @@ class TestEveryAdapter:
     ) -> None:
         adapter = replace(simulators.find(simulator), build=AS_IMPORTED[simulator])
         with pytest.raises((AdapterError, TypeError, AttributeError)) as caught:
-            adapter.load(read_nir(exported["plain", "portable"]))
+            adapter.load(read_nir(exported["plain", "convolution"]))
         if simulator != "snntorch":  # whose import does not run at all
             assert "a neuron of" in str(caught.value)
 
     def test_a_changed_weight_is_noticed(
         self, simulator: str, exported: dict[tuple[str, str], Path], tmp_path: Path
     ) -> None:
-        source, path = exported["plain", "portable"], tmp_path / "net.nir"
+        source, path = exported["plain", "convolution"], tmp_path / "net.nir"
         graph = read_nir(source)
         golden_path(path).write_bytes(golden_path(source).read_bytes())
         layer = next(node for node in graph.nodes.values() if type(node).__name__ == "Conv2d")
         layer.weight[3] *= 0.5
         nir.write(path, graph)
-        result = verify(path, simulator)
+        result = check_simulator(path, simulator)
         assert result.total > 100
         assert result.first is not None
         assert "differ, first at" in str(result)
@@ -208,7 +208,7 @@ AS_IMPORTED = {
 
 def test_comparisons_differ_without_the_tie_offset(exported: dict[tuple[str, str], Path]) -> None:
     """Starts exactly on the grid: who fires at the threshold agrees, who fires above it does not."""
-    path = exported["vgg", "portable"]
+    path = exported["vgg", "convolution"]
     graph = read_nir(path)
     halves = {site: torch.where(start > 0, 0.5, start) for site, start in starts(graph).items()}
     inputs = golden_of(path).inputs
@@ -225,7 +225,7 @@ def test_a_skip_that_runs_too_early_is_noticed(
 ) -> None:
     from rheobase.exchange.simulators import norse
 
-    path = exported["residual", "portable"]
+    path = exported["residual", "convolution"]
     graph = read_nir(path)
     mains = [edge for edge in graph.edges if [b for _, b in graph.edges].count(edge[1]) == 1]
     graph.edges = [edge for edge in graph.edges if edge not in mains][::-1] + mains
@@ -245,7 +245,7 @@ def run_norse(norse: Any, graph: Any, path: Path) -> dict[str, Tensor]:
 
 def test_nirtorch_alone_loses_biases(exported: dict[tuple[str, str], Path]) -> None:
     """By its own map for linear layers: weights are right, and still spikes differ."""
-    path = exported["vgg", "portable"]
+    path = exported["vgg", "convolution"]
     graph = read_nir(path)
     golden = golden_of(path)
 
@@ -286,19 +286,19 @@ def test_golden_spikes_of_another_network_are_refused(
     exported: dict[tuple[str, str], Path], tmp_path: Path
 ) -> None:
     path = tmp_path / "net.nir"
-    path.write_bytes(exported["plain", "portable"].read_bytes())
+    path.write_bytes(exported["plain", "convolution"].read_bytes())
     with pytest.raises(FileNotFoundError, match="export with golden=inputs"):
-        verify(path, "spikingjelly")
-    golden_path(path).write_bytes(golden_path(exported["vgg", "portable"]).read_bytes())
+        check_simulator(path, "spikingjelly")
+    golden_path(path).write_bytes(golden_path(exported["vgg", "convolution"]).read_bytes())
     with pytest.raises(NirError):
-        verify(path, "spikingjelly")
+        check_simulator(path, "spikingjelly")
     golden_path(path).write_bytes(golden_path(exported["plain", "float32"]).read_bytes())
     with pytest.raises(NirError, match="not those it was written with"):
-        verify(path, "spikingjelly")
+        check_simulator(path, "spikingjelly")
 
 
 def test_unknown_simulators() -> None:
-    with pytest.raises(ValueError, match="there are norse, sinabs, snntorch, spikingjelly"):
+    with pytest.raises(ValueError, match="norse, sinabs, snntorch, spikingjelly"):
         simulators.find("brian")
 
 

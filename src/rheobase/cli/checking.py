@@ -41,9 +41,9 @@ def verify(
             "network was converted from"
         )
     if simulator is not None:
-        from rheobase.exchange import verify as compare
+        from rheobase.exchange import check_simulator
 
-        result = compare(network, simulator)
+        result = check_simulator(network, simulator)
         typer.echo(result)
         raise typer.Exit(int(result.total > 0))
     import rheobase

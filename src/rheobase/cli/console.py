@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rheobase.analysis import Comparison, Evaluation, Timing, compare_exit
-from rheobase.exchange import Fit
+from rheobase.exchange import HardwareCheck
 from rheobase.simulation import Exit
 
 _SHOWN = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -50,7 +50,7 @@ def _describe(rule: Exit) -> str:
     return f"by {kind} of at least {rule.level:.4g} from step {rule.after} on"
 
 
-def show_fit(fit: Fit) -> None:
+def show_fit(fit: HardwareCheck) -> None:
     """Print what does not fit a target, what was not checked, and accuracy at every step."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{fit.target} ({fit.source})", markup=False)
@@ -59,8 +59,8 @@ def show_fit(fit: Fit) -> None:
         console.print(f"    limit: {violation.limit}\n    change: {violation.remedy}", markup=False)
     for what in fit.unchecked:
         console.print(f"- not checked: {what}", markup=False)
-    if fit.rehearsal is not None:
-        console.print(f"- {fit.rehearsal}", markup=False)
+    if fit.simulated is not None:
+        console.print(f"- {fit.simulated}", markup=False)
     table = Table("T", "percent right", box=None, header_style="bold", pad_edge=False)
     rows = [[f"{right:.2f}"] for right in fit.before]
     if fit.after is not None:

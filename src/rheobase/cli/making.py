@@ -130,13 +130,13 @@ def export(
     network: Network,
     out: Annotated[Path, typer.Argument(help="The NIR file to write.", callback=check_output)],
     data: Data = "digits",
-    grid: Annotated[
-        bool,
-        typer.Option("--grid", help="Round weights to eight bits, so that every simulator's sums agree."),
-    ] = False,
-    profile: Annotated[
-        Literal["average", "portable"],
-        typer.Option(help="`portable` writes average pools as convolutions, for readers that drop pools."),
+    weights: Annotated[
+        Literal["float32", "grid"],
+        typer.Option(help="`grid` rounds weights to eight bits, so that the sums of all simulators agree."),
+    ] = "float32",
+    pools: Annotated[
+        Literal["average", "convolution"],
+        typer.Option(help="`convolution` writes average pools as convolutions."),
     ] = "average",
     steps: Annotated[int, typer.Option(help="Steps to record golden spikes for.", min=1)] = 32,
     samples: Annotated[int, typer.Option(help="Training images to record golden spikes for.", min=1)] = 64,
@@ -144,7 +144,7 @@ def export(
 ) -> None:
     """Write a spiking network as a NIR file, with golden spikes beside it to check other simulators by.
 
-    Example: `rheobase export snn.safetensors net.nir --grid --profile portable`
+    Example: `rheobase export snn.safetensors net.nir --weights grid --pools convolution`
     """
     from rheobase.exchange import golden_path, to_nir
     from rheobase.training import datasets
@@ -154,8 +154,8 @@ def export(
     written = to_nir(
         models.load_spiking(network),
         out,
-        "grid" if grid else "float32",
-        profile,
+        weights=weights,
+        pools=pools,
         golden=split.normalise(split.images),
         steps=steps,
     )

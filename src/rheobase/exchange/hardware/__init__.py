@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, fx
 
 from rheobase.analysis import evaluate
-from rheobase.exchange.hardware.cores import Layer, layers_of
+from rheobase.exchange.hardware.cores import CoreLayer, layers_of
 from rheobase.exchange.hardware.measuring import largest_currents, largest_membranes
-from rheobase.exchange.hardware.targets import TARGETS, Numbers, Rehearsal, Target, Violation
+from rheobase.exchange.hardware.targets import TARGETS, Numbers, SimulatedRun, Target, Violation
 from rheobase.exchange.nir.canonical import NirError, canonicalise
 from rheobase.exchange.nir.draft import Draft, plain_defaults
 from rheobase.exchange.nir.grid import Grid, to_grid
@@ -22,13 +22,13 @@ from rheobase.exchange.nir.thresholds import unit_thresholds
 from rheobase.io import batches, find_name
 from rheobase.network import SNN, Scale, expect_snn
 
-__all__ = ["TARGETS", "Fit", "Rehearsal", "Violation", "fit"]
+__all__ = ["TARGETS", "HardwareCheck", "SimulatedRun", "Violation", "check_hardware"]
 
 _LIMIT = "a layer is a weighted sum of spikes with integrate-and-fire neurons"
 
 
 @dataclass(frozen=True)
-class Fit:
+class HardwareCheck:
     """How a network fits a target.
 
     Attributes:
@@ -40,7 +40,7 @@ class Fit:
         after: Percent right in whole numbers, after each step; None where nothing was quantised.
         snn: The network in whole numbers, times a power of two for each layer; its thresholds are one.
         grid: Those powers, and how inputs must be rounded.
-        rehearsal: What came of running it in the target's own simulator; None where there is none.
+        simulated: What came of running it in the target's own simulator; None where there is none.
     """
 
     target: str
@@ -51,12 +51,12 @@ class Fit:
     after: list[float] | None = None
     snn: SNN | None = None
     grid: Grid | None = None
-    rehearsal: Rehearsal | None = None
+    simulated: SimulatedRun | None = None
 
     @property
     def fits(self) -> bool:
         """Whether nothing that was checked stands against it."""
-        return not self.violations and not (self.rehearsal and self.rehearsal.differing)
+        return not self.violations and not (self.simulated and self.simulated.differing)
 
     def __str__(self) -> str:
         lines = [
@@ -65,7 +65,7 @@ class Fit:
         ]
         lines += [f"  {violation}" for violation in self.violations]
         lines += [f"  not checked: {what}" for what in self.unchecked]
-        lines += [f"  {self.rehearsal}"] if self.rehearsal else []
+        lines += [f"  {self.simulated}"] if self.simulated else []
         lines.append(f"  accuracy after {len(self.before)} steps: {self.before[-1]:.2f} %")
         if self.after is not None:
             lines[-1] += f", in whole numbers {self.after[-1]:.2f} %"
@@ -82,7 +82,7 @@ def check_hardware(
     quantise: bool = True,
     input_bits: int = 8,
     inputs: Tensor | None = None,
-) -> Fit:
+) -> HardwareCheck:
     """Check a network against a target's published limits.
 
     Args:
@@ -111,7 +111,7 @@ def check_hardware(
     except NirError as error:
         places = error.places or {"the network": str(error)}
         found = tuple(Violation(p, _LIMIT, *_split(r)) for p, r in places.items())
-        return Fit(target, chosen.source, found, chosen.unchecked, before)
+        return HardwareCheck(target, chosen.source, found, chosen.unchecked, before)
     layers = layers_of(draft, grid)
     violations = list(chosen.structure(layers))
     if grid is None:
@@ -119,18 +119,18 @@ def check_hardware(
             "the sizes of weights, biases, thresholds and membranes: pass quantise=True",
             *chosen.unchecked,
         )
-        return Fit(target, chosen.source, tuple(violations), unchecked, before)
+        return HardwareCheck(target, chosen.source, tuple(violations), unchecked, before)
     whole = draft.finish()
     rounded = [(grid.round(x), y) for x, y in samples]
     after = evaluate(whole, rounded, steps, progress=False).accuracy
     whole_inputs = [x for x, _ in rounded]
     violations += chosen.numbers(layers, _measure(whole, grid, layers, whole_inputs, steps))
-    rehearsal = None
+    simulated = None
     if chosen.simulator and violations:
-        rehearsal = Rehearsal(chosen.simulator, skipped="it does not fit")
+        simulated = SimulatedRun(chosen.simulator, skipped="it does not fit")
     elif chosen.simulator:
-        rehearsal = chosen.rehearse(whole, grid, layers, whole_inputs[0], steps)
-    return Fit(
+        simulated = chosen.simulate(whole, grid, layers, whole_inputs[0], steps)
+    return HardwareCheck(
         target,
         chosen.source,
         tuple(violations),
@@ -139,7 +139,7 @@ def check_hardware(
         after,
         whole,
         grid,
-        rehearsal,
+        simulated,
     )
 
 
@@ -171,7 +171,7 @@ def _read_counts(draft: Draft) -> None:
         draft.replace(result, result.all_input_nodes[0])
 
 
-def _measure(snn: SNN, grid: Grid, layers: list[Layer], samples: list[Tensor], steps: int) -> Numbers:
+def _measure(snn: SNN, grid: Grid, layers: list[CoreLayer], samples: list[Tensor], steps: int) -> Numbers:
     """The largest numbers that occur on the data, in units of each layer's grid."""
     currents = largest_currents(snn, samples, [layer.name for layer in layers if layer.analog])
     potentials = largest_membranes(snn, samples, steps)

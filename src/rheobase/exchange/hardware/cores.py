@@ -11,7 +11,7 @@ from rheobase.network import Add, IntegrateFire, Reshape
 
 
 @dataclass(frozen=True)
-class Layer:
+class CoreLayer:
     """One layer of weights.
 
     Attributes:
@@ -45,7 +45,7 @@ class Layer:
     threshold: int | None
 
 
-def layers_of(draft: Draft, grid: Grid | None) -> list[Layer]:
+def layers_of(draft: Draft, grid: Grid | None) -> list[CoreLayer]:
     """The layers of a rewritten network."""
     return [
         _layer(draft, node, operation, grid)
@@ -56,7 +56,7 @@ def layers_of(draft: Draft, grid: Grid | None) -> list[Layer]:
 
 def _layer(
     draft: Draft, node: fx.Node, operation: nn.Conv1d | nn.Conv2d | nn.Linear, grid: Grid | None
-) -> Layer:
+) -> CoreLayer:
     source, shape = _behind(draft, node)
     site, joins = _ahead(draft, node)
     name = str(node.target)
@@ -67,7 +67,7 @@ def _layer(
         kernel, stride = ((v[0], v[1] if len(v) == 2 else 1) for v in sides)
     unit = None if grid is None else 2.0 ** grid.currents[name if site is None else str(site.target)]
     weights = None if grid is None else 2.0 ** grid.exponents[name]
-    return Layer(
+    return CoreLayer(
         name=name,
         kernel=kernel,
         stride=stride,
@@ -139,7 +139,7 @@ def bits_for(value: float) -> int:
     return 1 + math.ceil(math.log2(abs(value) + 1)) if value else 1
 
 
-def device_memory(layer: Layer) -> tuple[int, int]:
+def device_memory(layer: CoreLayer) -> tuple[int, int]:
     """What a layer takes of a DynapCNN core: kernel and neuron memory, in words.
 
     Kernels take c·2^(⌈log₂ kx·ky⌉ + ⌈log₂ f⌉), neurons f·2^(⌈log₂ fy⌉ + ⌈log₂ fx⌉).

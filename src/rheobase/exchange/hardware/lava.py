@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rheobase.exchange.hardware.cores import Layer
+from rheobase.exchange.hardware.cores import CoreLayer
 from rheobase.exchange.nir.golden import run
 from rheobase.exchange.nir.grid import Grid
 from rheobase.network import SNN
@@ -34,7 +34,9 @@ class LavaUnavailableError(Exception):
     """A network that cannot be run in lava-nc here; says why."""
 
 
-def compare_spikes(snn: SNN, grid: Grid, layers: list[Layer], inputs: Tensor, steps: int) -> tuple[int, int]:
+def compare_spikes(
+    snn: SNN, grid: Grid, layers: list[CoreLayer], inputs: Tensor, steps: int
+) -> tuple[int, int]:
     """Run a network in whole numbers in lava-nc, and count the decisions to fire, and those that differ.
 
     Args:
@@ -70,7 +72,7 @@ def _find_python() -> str:
     return python
 
 
-def _require_chain(snn: SNN, layers: list[Layer]) -> list[Layer]:
+def _require_chain(snn: SNN, layers: list[CoreLayer]) -> list[CoreLayer]:
     """The layers with neurons, if each is fed by the one before it and the first by a constant input."""
     chain = [layer for layer in layers if layer.neuron]
     single = all(layer.readers == 1 and not layer.joins for layer in chain)
@@ -83,7 +85,7 @@ def _require_chain(snn: SNN, layers: list[Layer]) -> list[Layer]:
 
 
 def _unroll(
-    snn: SNN, grid: Grid, chain: list[Layer], shapes: list[torch.Size], inputs: Tensor, steps: int
+    snn: SNN, grid: Grid, chain: list[CoreLayer], shapes: list[torch.Size], inputs: Tensor, steps: int
 ) -> dict[str, Any]:
     """The network as matrices and vectors of whole numbers, under the names `lava_process` knows."""
     network: dict[str, Any] = {"steps": steps, "layers": len(chain)}

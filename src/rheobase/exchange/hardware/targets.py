@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from rheobase.exchange.hardware.cores import Layer, bits_for, device_memory, pair
+from rheobase.exchange.hardware.cores import CoreLayer, bits_for, device_memory, pair
 from rheobase.exchange.hardware.lava import LavaUnavailableError, compare_spikes
 from rheobase.exchange.nir.grid import Grid
 from rheobase.exchange.nir.pooling import area
@@ -51,7 +51,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class SimulatedRun:
     """What came of running a network in a target's own simulator.
 
     Attributes:
@@ -94,19 +94,21 @@ class Target(ABC):
         return False
 
     @abstractmethod
-    def structure(self, layers: list[Layer]) -> Iterator[Violation]:
+    def structure(self, layers: list[CoreLayer]) -> Iterator[Violation]:
         """What does not fit, whatever the numbers are."""
 
     @abstractmethod
-    def numbers(self, layers: list[Layer], needed: Numbers) -> Iterator[Violation]:
+    def numbers(self, layers: list[CoreLayer], needed: Numbers) -> Iterator[Violation]:
         """What does not fit of a quantised network."""
 
-    def rehearse(self, snn: SNN, grid: Grid, layers: list[Layer], inputs: Tensor, steps: int) -> Rehearsal:
+    def simulate(
+        self, snn: SNN, grid: Grid, layers: list[CoreLayer], inputs: Tensor, steps: int
+    ) -> SimulatedRun:
         """Run a quantised network in the target's own simulator; asked for only where there is one."""
         raise NotImplementedError
 
 
-def _wide_weights(layers: list[Layer]) -> Iterator[Violation]:
+def _wide_weights(layers: list[CoreLayer]) -> Iterator[Violation]:
     for layer in layers:
         if layer.weight is not None and bits_for(layer.weight) > 8:
             yield Violation(
@@ -124,10 +126,10 @@ class GenericInt8(Target):
     def has(self, pool: nn.AvgPool2d) -> bool:
         return area(pool) & (area(pool) - 1) == 0  # a mean of these is a shift of bits
 
-    def structure(self, layers: list[Layer]) -> Iterator[Violation]:
+    def structure(self, layers: list[CoreLayer]) -> Iterator[Violation]:
         yield from ()
 
-    def numbers(self, layers: list[Layer], needed: Numbers) -> Iterator[Violation]:
+    def numbers(self, layers: list[CoreLayer], needed: Numbers) -> Iterator[Violation]:
         yield from _wide_weights(layers)
         for site, largest in needed.membranes.items():
             if bits_for(largest) > 32:
@@ -149,7 +151,7 @@ class Loihi(Target):
     simulator = "lava-nc's fixed-point model"
     _CORES, _NEURONS, _AXONS = 128, 1024, 4096
 
-    def structure(self, layers: list[Layer]) -> Iterator[Violation]:
+    def structure(self, layers: list[CoreLayer]) -> Iterator[Violation]:
         for layer in layers:
             if not layer.analog and layer.fan_in > self._AXONS:
                 yield Violation(
@@ -168,13 +170,15 @@ class Loihi(Target):
                 )  # fmt: skip
                 return
 
-    def rehearse(self, snn: SNN, grid: Grid, layers: list[Layer], inputs: Tensor, steps: int) -> Rehearsal:
+    def simulate(
+        self, snn: SNN, grid: Grid, layers: list[CoreLayer], inputs: Tensor, steps: int
+    ) -> SimulatedRun:
         try:
-            return Rehearsal(self.simulator, *compare_spikes(snn, grid, layers, inputs, steps))
+            return SimulatedRun(self.simulator, *compare_spikes(snn, grid, layers, inputs, steps))
         except LavaUnavailableError as error:
-            return Rehearsal(self.simulator, skipped=str(error))
+            return SimulatedRun(self.simulator, skipped=str(error))
 
-    def numbers(self, layers: list[Layer], needed: Numbers) -> Iterator[Violation]:
+    def numbers(self, layers: list[CoreLayer], needed: Numbers) -> Iterator[Violation]:
         yield from _wide_weights(layers)
         for layer in layers:
             if layer.neuron is None:
@@ -221,7 +225,7 @@ class Speck(Target):
         sides = {*pair(pool.kernel_size), *pair(pool.stride)}
         return len(sides) == 1 and sides <= {1, 2, 4} and not any(pair(pool.padding))
 
-    def structure(self, layers: list[Layer]) -> Iterator[Violation]:
+    def structure(self, layers: list[CoreLayer]) -> Iterator[Violation]:
         if len(layers) > len(self._KERNELS):
             yield Violation(
                 layers[len(self._KERNELS)].name, "there are nine cores, one for each layer",
@@ -236,7 +240,7 @@ class Speck(Target):
                 "no way to place all layers was found", "make the largest layers narrower",
             )  # fmt: skip
 
-    def _shape(self, layer: Layer) -> Iterator[Violation]:
+    def _shape(self, layer: CoreLayer) -> Iterator[Violation]:
         square = layer.kernel[0] == layer.kernel[1]
         checks = (
             (square and max(layer.kernel) <= 16, "kernels are square, of at most 16 a side",
@@ -261,7 +265,7 @@ class Speck(Target):
             if not holds:
                 yield Violation(layer.name, limit, found, remedy)
 
-    def _cores(self, layer: Layer) -> list[int]:
+    def _cores(self, layer: CoreLayer) -> list[int]:
         kernel, neurons = device_memory(layer)
         return [
             i
@@ -269,7 +273,7 @@ class Speck(Target):
             if kernel <= room[0] and neurons <= room[1]
         ]
 
-    def _assign(self, layers: list[Layer]) -> bool:
+    def _assign(self, layers: list[CoreLayer]) -> bool:
         """Whether every layer can have a core of its own: augmenting paths over the cores that fit."""
         holder: dict[int, int] = {}
 
@@ -285,7 +289,7 @@ class Speck(Target):
 
         return all(place(i, set()) for i in range(len(layers)))
 
-    def numbers(self, layers: list[Layer], needed: Numbers) -> Iterator[Violation]:
+    def numbers(self, layers: list[CoreLayer], needed: Numbers) -> Iterator[Violation]:
         yield from _wide_weights(layers)
         for layer in layers:
             assert layer.bias is not None

@@ -29,8 +29,8 @@ __all__ = [
     "run", "to_nir",
 ]  # fmt: skip
 
-Profile = Literal["float32", "grid"]
-Pools = Literal["average", "portable"]
+Weights = Literal["float32", "grid"]
+Pools = Literal["average", "convolution"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Export:
     Attributes:
         path: The NIR file; its golden spikes lie in `golden_path(path)`, if there were golden inputs.
         snn: The network as it was written: thresholds of one, spikes as in the file.
-        grid: Its grids and the bits its sums need, for the grid profile.
+        grid: Its grids and the bits its sums need, with weights="grid".
         spikes: How many spikes the original network fired on the golden inputs.
         differing: At how many neurons and steps the written network differed from it there.
     """
@@ -56,8 +56,9 @@ class Export:
 def to_nir(
     snn: SNN,
     path: Path | str,
-    profile: Profile = "float32",
-    pool: Pools = "average",
+    *,
+    weights: Weights = "float32",
+    pools: Pools = "average",
     golden: Tensor | None = None,
     steps: int = 32,
 ) -> Export:
@@ -66,12 +67,13 @@ def to_nir(
     Args:
         snn: The network.
         path: The file, by custom with the ending .nir. It appears whole or not at all.
-        profile: `float32` keeps the weights, up to the rounding of weight/threshold. `grid` rounds them to
-            eight bits, a power of two for each layer, so that every sum is exact and every simulator that
-            computes right fires the same spikes.
-        pool: `average` writes average pools as such; `portable` as convolutions, for readers that drop pools.
-        golden: Inputs to record spikes for; the grid profile takes the range of inputs from them.
-        steps: For how many steps spikes are recorded and, in the grid profile, sums proved exact.
+        weights: `float32` keeps the weights, up to the rounding of weight/threshold. `grid` rounds them to
+            eight bits with one power of two per layer, so that every sum is exact and all correct
+            simulators fire the same spikes.
+        pools: `average` writes average pools as pools, `convolution` as convolutions, for simulators that
+            cannot read pools.
+        golden: Inputs to record spikes for; `grid` takes the range of the inputs from them.
+        steps: Number of steps to record and, for `grid`, to prove sums exact for.
 
     Raises:
         ModuleNotFoundError: If the package nir is not installed.
@@ -79,11 +81,11 @@ def to_nir(
     """
     require_nir()
     path = Path(path)
-    for value, choices in ((profile, Profile), (pool, Pools)):
+    for value, choices in ((weights, Weights), (pools, Pools)):
         if value not in get_args(choices):
             raise ValueError(f"{value!r} is none of {', '.join(get_args(choices))}")
-    if profile == "grid" and golden is None:
-        raise ValueError("the grid profile must know the range of inputs: pass golden=, some hundred of them")
+    if weights == "grid" and golden is None:
+        raise ValueError("weights='grid' needs the range of the inputs: pass golden=, a few hundred inputs")
     if golden is not None and not (golden.numel() and golden.isfinite().all()):
         raise ValueError("golden inputs must be some, and finite: there are none, or NaN or infinite ones")
     draft = Draft(snn)
@@ -91,9 +93,9 @@ def to_nir(
     with torch.no_grad():
         canonicalise(draft)
         unit_thresholds(draft)
-        if pool == "portable":
+        if pools == "convolution":
             fold_pools(draft, lambda pool: True)
-        if profile == "grid":
+        if weights == "grid":
             assert golden is not None
             fold_pools(draft, lambda pool: area(pool) & (area(pool) - 1) != 0)
             grid = to_grid(draft, golden, steps)

@@ -91,7 +91,7 @@ def _graph_metadata(draft: Draft, names: dict[fx.Node, str], grid: Grid | None) 
         "dt": 1.0,
         "reset": "subtract",
         "threshold_compare": COMPARE[bool(strict.pop())],
-        "profile": "float32" if grid is None else "grid",
+        "weights": "float32" if grid is None else "grid",
         "coding": json.dumps(describe(snn.coding, "coding", {})),
         "provenance": json.dumps(origin),
         "sites": json.dumps(snn.sites),

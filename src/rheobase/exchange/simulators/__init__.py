@@ -1,8 +1,8 @@
 """Other simulators made to run exported networks as they are meant, one file for each.
 
 A NIR file does not say enough for two simulators to fire the same spikes. Each adapter imports it the
-simulator's own way, mends what the import got wrong, and refuses what it cannot mend; `verify` then compares
-every spike with the golden ones.
+simulator's own way, fixes what the import got wrong, and refuses what it cannot fix; `check_simulator` then
+compares every spike with the golden ones.
 """
 
 import importlib
@@ -19,11 +19,11 @@ from rheobase.exchange.nir.reading import in_order
 from rheobase.exchange.simulators.base import Adapter, AdapterError, Runner, exact_kernels, quiet, starts
 from rheobase.io import find_name
 
-__all__ = ["Adapter", "AdapterError", "Verification", "find", "load", "names", "verify"]
+__all__ = ["Adapter", "AdapterError", "SimulatorCheck", "check_simulator", "find", "load", "names"]
 
 
 @dataclass(frozen=True)
-class Verification:
+class SimulatorCheck:
     """How a simulator's spikes compare with the golden ones.
 
     Attributes:
@@ -100,7 +100,7 @@ def load(path: Path | str, simulator: str) -> Runner:
     return find(simulator).load(read_nir(path))
 
 
-def verify(path: Path | str, simulator: str) -> Verification:
+def check_simulator(path: Path | str, simulator: str) -> SimulatorCheck:
     """Run a file's golden inputs in another simulator and compare every spike.
 
     Args:
@@ -127,7 +127,7 @@ def verify(path: Path | str, simulator: str) -> Verification:
         for site in in_order(graph)
         if site in golden.spikes
     }
-    return Verification(
+    return SimulatorCheck(
         simulator,
         importlib.metadata.version(adapter.package),
         len(golden.inputs),

@@ -61,19 +61,19 @@ class Adapter:
         ):
             if not said:
                 raise AdapterError(f"the file does not say {what}: write it by rheobase's to_nir")
-        settled = metadata.get("profile") == "grid"
+        settled = "grid" in (metadata.get("weights"), metadata.get("profile"))  # "profile" in 0.1
         if not settled and metadata.get("threshold_compare") != self.compare:
             raise AdapterError(
                 f"neurons of {self.package} fire at v {self.compare} 1, those of the file at "
-                f"v {metadata.get('threshold_compare')} 1: export with profile='grid', where it is the same "
-                "(rheobase export --grid)"
+                f"v {metadata.get('threshold_compare')} 1: export with weights='grid', where it is the same "
+                "(rheobase export --weights grid)"
             )
         for name, node in graph.nodes.items():
             kind = type(node).__name__
             if kind not in self.reads | {"Input", "Output", "IF"}:
                 remedy = "it cannot run this network"
                 if kind == "AvgPool2d":
-                    remedy = "export with pool='portable' (rheobase export --profile portable)"
+                    remedy = "export with pools='convolution' (rheobase export --pools convolution)"
                 raise AdapterError(f"{self.package} does not read {name}, a {kind}, rightly: {remedy}")
         late = [name for name, start in starts(graph).items() if (start >= 1).any()]
         if late:
