@@ -10,7 +10,9 @@ from rheobase.io.names import find_name
 from rheobase.io.processes import Ranks, joined, present_ranks
 from rheobase.io.progress import display, interruptible, live_table
 from rheobase.io.schema import (
+    Digits,
     build_document,
+    conform,
     ensure_percent,
     read_document,
     read_fields,
@@ -29,9 +31,11 @@ from rheobase.io.tensors import (
 __all__ = [
     "Batched",
     "Data",
+    "Digits",
     "Ranks",
     "batches",
     "build_document",
+    "conform",
     "count_batches",
     "display",
     "ensure_percent",

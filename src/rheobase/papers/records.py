@@ -6,17 +6,15 @@ Records are written by the program and never by hand; every number in a document
 import errno
 import hashlib
 import json
-import math
 import re
 import shutil
 import warnings
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
-from rheobase.io import ensure_percent, replace_file
+from rheobase.io import Digits, conform, ensure_percent, read_document, write_document
 
-_DIGITS = 8  # significant ones; more than any measurement here has
 _ROOM = 16 * 2**20
 _IDENTITY = (
     "paper", "table", "dataset", "model", "method", "initial", "coding", "seed", "epochs", "images",
@@ -24,8 +22,10 @@ _IDENTITY = (
 )  # fmt: skip
 # What figures and tables need of the extra, by the name that tells which it is for.
 _TOGETHER = {"flop": ("steps", "ann_joules", "snn_joules", "sop"), "first_spike": ("fired",)}
-# Fields that came later, and what holds for every record without them.
-_LATER = {"profile": "exact"}
+Rounded = Annotated[float, Digits(8)]
+"""A number as a record keeps it, with more digits than any measurement here has."""
+Plain = Annotated[Any, Digits(8)]
+"""Anything that JSON can hold, as a record keeps it."""
 
 
 @dataclass(frozen=True)
@@ -75,24 +75,23 @@ class Record:
     seed: int
     epochs: int
     images: int
-    ann_accuracy: float
-    accuracy: dict[int, float]
-    spikes_per_image: dict[int, float]
-    sop_per_image: dict[int, float]
-    seconds: float
+    ann_accuracy: Rounded
+    accuracy: dict[int, Rounded]
+    spikes_per_image: dict[int, Rounded]
+    sop_per_image: dict[int, Rounded]
+    seconds: Rounded
     device: str
     versions: dict[str, str]
     commit: str
     command: str
     date: str
-    settings: dict[str, Any]
+    settings: dict[str, Plain]
     shortened: tuple[str, ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Plain] = field(default_factory=dict)
     profile: str = "exact"
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(Record).items():
-            object.__setattr__(self, name, _canonical(name, getattr(self, name), kind))
+        conform(self)
         ensure_percent("ann_accuracy", self.ann_accuracy)
         for step, value in self.accuracy.items():
             ensure_percent(f"accuracy after step {step}", value)
@@ -114,8 +113,9 @@ class Record:
     @property
     def identity(self) -> dict[str, Any]:
         """What was measured, without when and where: a second run of the same replaces the first."""
-        later = {name: getattr(self, name) for name, value in _LATER.items() if getattr(self, name) != value}
-        return {name: getattr(self, name) for name in _IDENTITY} | later
+        identity = {name: getattr(self, name) for name in _IDENTITY}
+        # Records from before there were profiles are exact, and keep the names of their files.
+        return identity | ({} if self.profile == "exact" else {"profile": self.profile})
 
     @property
     def source(self) -> str:
@@ -160,11 +160,7 @@ def write(record: Record, folder: Path | str) -> Path:
             stacklevel=2,
         )
         return path
-    lines = []
-    for name, value in sorted(asdict(record).items()):
-        # Steps sort as numbers: text would put 16 before 2.
-        lines.append(f" {json.dumps(name)}: {json.dumps(_sorted(value), ensure_ascii=False)}")
-    replace_file(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    write_document(record, path, sort_keys=True)
     return path
 
 
@@ -174,25 +170,7 @@ def read(path: Path | str) -> Record:
     Raises:
         ValueError: The file is not JSON, lacks a field, has one too many, or one of the wrong type.
     """
-    path = Path(path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(
-            f"{path} is not a record: {error}; records are written by the program only"
-        ) from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is not a record: it holds a {type(content).__name__}, not named fields")
-    known = [f.name for f in fields(Record)]
-    content = _LATER | content
-    if missing := [name for name in known if name not in content]:
-        raise ValueError(f"{path} lacks the field {missing[0]!r}; measure the result again")
-    if unknown := sorted(set(content) - set(known)):
-        raise ValueError(f"{path} has a field {unknown[0]!r}, which records do not have; measure again")
-    try:
-        return Record(**{name: _from_json(name, content[name]) for name in known})
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
+    return read_document(Record, path)
 
 
 def _steps_in(path: Path) -> int:
@@ -234,76 +212,9 @@ def ensure_writable(folder: Path | str) -> None:
         )
 
 
-def plain(name: str, value: Any) -> Any:
-    """Anything that JSON can hold, as it would come back from a file."""
-    if isinstance(value, dict):
-        return {
-            _canonical(f"a key of {name}", key, str): plain(f"{name}[{key!r}]", v) for key, v in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [plain(f"an entry of {name}", v) for v in value]
-    if isinstance(value, float):
-        return _rounded(name, value)
-    if value is None or isinstance(value, str | int):
-        return value
-    raise TypeError(f"{name} should be text, numbers, lists or named values, got {type(value).__name__}")
-
-
-def _from_json(name: str, value: Any) -> Any:
-    """Undo what JSON does to a field: it knows no whole-number keys and no tuples."""
-    kind = get_type_hints(Record)[name]
-    if kind == dict[int, float] and isinstance(value, dict):
-        try:
-            return {int(step): number for step, number in value.items()}
-        except ValueError:
-            raise TypeError(f"{name} should be given by steps, got {list(value)!r:.80}") from None
-    return tuple(value) if get_origin(kind) is tuple and isinstance(value, list) else value
-
-
-def _canonical(name: str, value: Any, kind: Any) -> Any:
-    """A field's value as it is kept; an error that names the field where it is of another type."""
-    if kind is Any:
-        return plain(name, value)
-    base: Any = get_origin(kind) or kind
-    allowed: Any = (int, float) if base is float else base
-    if not isinstance(value, allowed) or (isinstance(value, bool) and base is not bool):
-        raise TypeError(f"{name} should be {_describe(kind)}, got {value!r:.80}")
-    if base is dict:
-        of_key, of_value = get_args(kind)
-        items = {
-            _canonical(f"a key of {name}", key, of_key): _canonical(f"{name}[{key!r}]", v, of_value)
-            for key, v in value.items()
-        }
-        return dict(sorted(items.items()))
-    if base is tuple:
-        return tuple(_canonical(f"an entry of {name}", v, get_args(kind)[0]) for v in value)
-    return _rounded(name, value) if base is float else value
-
-
 def _ensure_at_least(least: int, name: str, *values: float) -> None:
     if values and min(values) < least:
         raise ValueError(f"{name} must be at least {least}, got {min(values)}")
-
-
-def _rounded(name: str, value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError(f"{name} should be a finite number, got {value}")
-    return float(f"{value:.{_DIGITS}g}")
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(v) for v in value] if isinstance(value, list | tuple) else value
-
-
-def _describe(kind: Any) -> str:
-    words = {str: "text", int: "a whole number", float: "a number"}
-    if kind in words:
-        return words[kind]
-    if get_origin(kind) is tuple:
-        return "a tuple of texts"
-    return "numbers by step" if kind == dict[int, float] else "values by name"
 
 
 def _slug(text: str) -> str:

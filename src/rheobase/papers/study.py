@@ -11,7 +11,7 @@ from torch import nn
 
 from rheobase import methods
 from rheobase.analysis import Evaluation, evaluate
-from rheobase.io import package_versions, present_ranks
+from rheobase.io import package_versions, present_ranks, restore
 from rheobase.methods import Method
 from rheobase.network import SNN, Coding, Start
 from rheobase.papers import records
@@ -104,7 +104,7 @@ class Study:
         # A modified working tree has no name that could tell one modification from another.
         if self.commit == "unknown" or self.commit.endswith("-modified"):
             return None
-        settings = records.plain("settings", self._settings(asdict(method)))
+        settings = restore(records.Plain, self._settings(asdict(method)), "settings")
         network = (self.cell.model, self.cell.dataset, self.shortened, self.commit, self.profile)
         way = (method.name, str(initial), str(coding))
         for r in self.measured:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from rheobase import methods
+from rheobase.io import restore
 from rheobase.papers.paper import Cell, Original, Paper, Row
-from rheobase.papers.records import plain
+from rheobase.papers.records import Plain
 from rheobase.papers.report.evidence import View, tell_profile
 from rheobase.papers.report.groups import Group, side_by_side
 from rheobase.papers.report.tables import columns_of, printed_values, spread
@@ -63,7 +64,7 @@ def _unusual(g: Group) -> str:
     """The settings that the method has other values for today."""
     if g.first.method not in methods.names():
         return ""
-    usual = plain("settings", asdict(methods.find(g.first.method).example()))
+    usual = restore(Plain, asdict(methods.find(g.first.method).example()), "settings")
     return _tell({name: value for name, value in _settings(g).items() if usual.get(name, value) != value})
 
 
