@@ -8,7 +8,7 @@ INTEROP := .venv-interop
 LAVA := .venv-lava
 PYTHON310 ?= python3.10
 
-.PHONY: demo test test-interop docs lint format clean
+.PHONY: demo test test-interop docs pages lint format clean
 
 demo: $(PACKAGE)
 	$(BIN)/rheobase demo
@@ -33,6 +33,10 @@ $(PACKAGE): pyproject.toml constraints.txt
 $(STAMP): $(PACKAGE)
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test]'
 	touch $@
+
+# The generated blocks of README.md and docs/, written again from the records.
+pages: $(STAMP)
+	$(BIN)/python -m tools.pages
 
 # The guide, into site/; what is built must ask nothing of other servers.
 docs: $(VENV)/.installed-docs

@@ -2,7 +2,7 @@
 
     pip install --no-compile --no-deps --target elsewhere torchvision
     PYTHONPATH=elsewhere python benchmarks/torchvision_models.py \\
-        --out docs/torchvision.json --table docs/torchvision.md
+        --out tools/records/torchvision.json && python -m tools.pages
 
 Activation calls are counted while the model runs, by a mode of torch that knows nothing of graphs. Each must
 become a site or be refused by name; the script fails where one is neither. Weights are random. BatchNorm has
@@ -184,99 +184,12 @@ def _relative(found: Tensor, expected: Tensor) -> float:
     return float(f"{((found - expected).norm() / expected.norm()).item():.3g}")
 
 
-def table(record: dict[str, Any]) -> str:
-    """The record as a page in Markdown."""
-    rows = record["rows"]
-    taken = [row for row in rows if row.get("max-norm", {}).get("converts")]
-    smooth = [row for row in rows if row.get(f"few-spikes {SPIKE_STEPS[0]}", {}).get("converts")]
-    steps = [str(t) for t in record["steps"]]
-    head = ["model", "input", "activation calls", "sites", "spiking", "neurons", "rate twin"]
-    head += [f"T = {t}" for t in steps] + ["convert, s", "run, s"]
-    head += [f"few-spikes, K = {k}" for k in SPIKE_STEPS]
-    lines = [
-        "# torchvision's models",
-        "",
-        f"Made by `benchmarks/torchvision_models.py`; do not edit. Versions: torchvision "
-        f"{record['torchvision']}, torch {record['torch']}; threads: {record['threads']}. Weights are random "
-        "with a fixed seed, inputs are blurred noise, and BatchNorm has the statistics of a batch: this "
-        "shows which models convert and that nothing is lost on the way, not accuracies.",
-        "",
-        "Activation calls are counted while the model runs, independently of the capture; each of them is a "
-        "site or is refused by name. *Spiking*: the sites that fired in the run. *Rate twin*: error of the "
-        "converted network's limit of many steps against the model. *T = …*: error of the mean output over "
-        "T steps against that limit, on one image, for `max-norm` with its own settings. *few-spikes*: "
-        "whether that method takes the model, and its error after K steps. Errors are norms of differences "
-        "over norms.",
-        "",
-        "With `max-norm` the deeper models are still far from their limit at the largest T here, and some "
-        "do not come nearer steadily. Few-spikes neurons, whose rounding halves with every step, show for "
-        "the models with ReLUs alone that the spiking network tends to its twin. For SiLU and sigmoid they "
-        f"have tables of fitted steps, which are coarse: {_coarseness(rows)}. That adds up over the sites of "
-        "a deep network with random weights: taken means only that conversion does not refuse.",
-        "",
-        f"`max-norm` takes {len(taken)} of {len(rows)} models as they are, `few-spikes` {len(smooth)}.",
-        "",
-        "| " + " | ".join(head) + " |",
-        "|---|" + "---:|" * (len(head) - 1),
-        *("| " + " | ".join(_cells(row, steps)) + " |" for row in rows),
-        "",
-        "## What refuses",
-        "",
-    ]
-    for row in rows:
-        lines += _refusals(row)
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _coarseness(rows: list[dict[str, Any]]) -> str:
-    """What the few-spikes neurons of each function are worth by themselves."""
-    said = []
-    for function in ("silu", "sigmoid"):
-        for steps in SPIKE_STEPS:
-            errors = [row.get(f"few-spikes {steps}", {}).get("neuron_errors", {}) for row in rows]
-            found = [error[function] for error in errors if function in error]
-            said += [f"{max(found):.1%} ({function}, K = {steps})"] if found else []
-    return f"a neuron by itself is off by {', '.join(said)}" if said else "none was seen here"
-
-
-def _cells(row: dict[str, Any], steps: list[str]) -> list[str]:
-    calls = " + ".join(f"{count} {name}" for name, count in row["calls"].items()) or "0"
-    cells = [row["model"], str(row["size"]), calls, str(row["sites"])]
-    run = row.get("max-norm", {})
-    if run.get("converts"):
-        cells += [str(run["spiking"]), f"{row['neurons']:,}", f"{run['twin_error']:.0e}"]
-        cells += [*(f"{run['errors'][t]:.2%}" for t in steps)]
-        cells += [f"{run['convert_seconds']:.1f}", f"{run['run_seconds']:.1f}"]
-    else:
-        cells += ["refused", "", "", *["" for _ in steps], "", ""]
-    for k in SPIKE_STEPS:
-        other = row.get(f"few-spikes {k}", {})
-        cells.append(f"{other['errors'][str(k)]:.2%}" if other.get("converts") else "refused")
-    return cells
-
-
-def _refusals(row: dict[str, Any]) -> list[str]:
-    """One line for each kind of refused call, with its first place."""
-    if "untraceable" in row:
-        return [f"**{row['model']}** could not be traced:", "", "```", row["untraceable"], "```", ""]
-    kinds: dict[tuple[str, str, str], list[str]] = {}
-    for line in row["refused"]:
-        kinds.setdefault((line["call"], line["why"], line["remedy"]), []).append(line["where"])
-    if not kinds:
-        return []
-    lines = [f"**{row['model']}**: {len(row['refused'])} calls", ""]
-    for (call, why, remedy), places in kinds.items():
-        lines.append(f"- {len(places)} × `{call}`, first at `{places[0]}`: {why} → {remedy}")
-    return [*lines, ""]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", nargs="*", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--out", type=Path, help="where the record goes (JSON)")
-    parser.add_argument("--table", type=Path, help="where the page goes (Markdown)")
     options = parser.parse_args()
     models = load_models()
     import torchvision
@@ -284,18 +197,13 @@ def main() -> None:
     rows = []
     for name in options.models:
         rows.append(row := examine(models, name))
-        print(
-            f"{name}: accounted {row['accounted']}, {' | '.join(_cells(row, [str(t) for t in STEPS]))}",
-            flush=True,
-        )
+        print(f"{name}: accounted {row['accounted']}, max-norm {row.get('max-norm')}", flush=True)
     record = {
         "torch": torch.__version__, "torchvision": torchvision.__version__,
         "python": platform.python_version(), "threads": torch.get_num_threads(), "steps": STEPS, "rows": rows,
     }  # fmt: skip
     if options.out:
         options.out.write_text(json.dumps(record, indent=1) + "\n")
-    if options.table:
-        options.table.write_text(table(record))
     if silent := [row["model"] for row in rows if not row["accounted"]]:
         sys.exit(f"activation calls of {', '.join(silent)} are neither sites nor refused")
 

@@ -345,7 +345,6 @@ def test_methods_are_listed(cli: Cli) -> None:
         (("fit", "s.safetensors", "--target", "loihi", "--no-quantise", "--out", "q"), "leave it out"),
         (("reproduce", "opi2022", "vgg16-cifar10", "--tuning", "a=1", "--tuning", "a=2"), "a is set twice"),
         (("compare", "small", "--methods", "opi,,tcl"), "is no list of names"),
-        (("report", ".", "--readme", "nowhere.md"), "there is no file nowhere.md"),
         (("report", ".", "--out", __file__), "is a file: give a folder"),
         (("demo", "--out", __file__), "is a file: give a folder"),
         (("report", "run.json", "--out", "."), "is a folder: give the name of a file"),

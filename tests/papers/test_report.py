@@ -17,7 +17,6 @@ from rheobase.papers.report import report, tables
 from rheobase.papers.report.evidence import Evidence
 from rheobase.papers.report.groups import group
 from rheobase.papers.report.method_tables import claims_table
-from rheobase.papers.report.readme import readme_table, refresh_readme
 from rheobase.papers.report.sections import account
 from rheobase.reports import curves, drawing
 from rheobase.reports.demonstration import accuracy_figure, accuracy_page
@@ -248,7 +247,6 @@ def test_a_shortened_run_counts_nowhere_but_in_its_own_section(tmp_path):
     assert "Nothing" in found.verdict
     assert found.sections[0].title == "Shortened runs"
     assert "trained for 3 epochs instead of 300" in found.sections[0].tables[0].notes[0]
-    assert "Nothing has been measured" in readme_table([cut])
 
 
 def test_seeds_are_averaged_and_their_spread_is_told():
@@ -328,25 +326,6 @@ def test_without_records_or_with_an_unknown_paper_there_is_no_report(tmp_path):
     with pytest.raises(ValueError, match="unknown paper 'nobody2020'"):
         report([make_record(paper="nobody2020")], tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_the_readme_table_is_put_between_its_markers_and_stays():
-    text = "before\n<!-- table:opi2022 -->\nold\n<!-- /table -->\nafter\n"
-    fresh = refresh_readme(text, make_all())
-    assert readme_table(make_all()) in fresh
-    assert "old" not in fresh
-    assert fresh.startswith("before\n")
-    assert fresh.endswith("after\n")
-    assert refresh_readme(fresh, make_all()) == fresh
-    assert refresh_readme("no markers", make_all()) == "no markers"
-
-
-def test_the_readme_table_has_a_line_for_printed_measured_and_difference():
-    lines = readme_table([make_record()]).splitlines()
-    assert lines[0].count("|") == lines[1].count("|") == 14
-    assert lines[2].startswith("| ResNet-20 on CIFAR-100 | printed | 70.43 | – | – | – | 23.09 |")
-    assert "measured" in lines[3]
-    assert lines[4].startswith("|  | difference | −0.43 lose |")
 
 
 def test_the_page_of_a_demonstration(tmp_path):

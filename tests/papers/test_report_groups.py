@@ -11,7 +11,6 @@ from page_records import make_record
 from rheobase import papers
 from rheobase.papers.report.evidence import Evidence
 from rheobase.papers.report.groups import group, side_by_side
-from rheobase.papers.report.readme import readme_table
 from rheobase.papers.report.sections import account
 from rheobase.papers.report.setting_tables import profiles_table
 from rheobase.papers.report.tables import cell_table, own_groups
@@ -45,11 +44,6 @@ def test_the_papers_own_training_comes_first_and_others_stand_beside_with_their_
     names = [line.label for line in table.lines if line.kind == "measured"]
     assert names == ["measured", f"measured, {CHOSEN}"]
     assert CHOSEN in table.notes[1]
-    text = readme_table(records)
-    assert text.index("| measured |") < text.index("measured, chosen on held-out images: clip\\_decay 0.002")
-    assert "Trained otherwise (chosen on held-out images" in text
-    assert text.count("| printed |") == 1
-    assert text.count("Two standard errors") == 1
 
 
 def test_only_the_papers_own_training_counts():

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +14,6 @@ from rheobase.analysis.energy import CMOS_45NM
 from rheobase.analysis.exits import compare_exit, fit_exit, trade_off
 from rheobase.network.codings import Poisson
 from rheobase.network.snn import SNN
-from rheobase.papers import records
-from rheobase.reports.run_record import RunRecord
 from rheobase.simulation.batch_invariant import weigh
 from rheobase.simulation.exits import Confidence, Exit, Margin, Patience
 from rheobase.simulation.plan import schedule
@@ -239,19 +236,3 @@ def test_bad_requests() -> None:
     single = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).eval()
     with pytest.raises(ValueError, match="at least two outputs"):
         simulate(convert(single, "max-norm", torch.rand(8, 3)), torch.rand(2, 3), 4, exit=Margin(1.0))
-
-
-def test_what_the_guide_says_about_resnet20() -> None:
-    root = Path(__file__).parents[2]
-    page = " ".join((root / "docs/how-many-steps.md").read_text("utf-8").split())
-    early = RunRecord.read(root / "docs/exit-resnet20-cifar10.json").evaluation
-    (whole,) = (
-        r
-        for r in records.load_all(root / "results/opi2022")
-        if (r.table, r.model, r.dataset, r.profile) == ("table 1", "resnet20", "cifar10", "int8")
-    )
-    mean, steps = early.latency[-1], round(early.latency[-1])
-    assert f"0.2 points: {early.accuracy[-1]:.2f} % after {mean:.1f} steps on average" in page
-    told = f"{whole.accuracy[32]:.2f} % after 32 and {whole.accuracy[steps]:.2f} % after {steps}"
-    assert told in page
-    assert f"{1 - early.sop[-1] / whole.sop_per_image[32]:.0%}".replace("%", " % of the synaptic") in page

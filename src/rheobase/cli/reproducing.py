@@ -135,7 +135,6 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="A folder for the report, or the page where runs were given.")
     ] = None,
-    readme: Annotated[Path | None, typer.Option(help="A README to make anew between its markers.")] = None,
 ) -> None:
     """Draw tables and figures: of a folder of records beside the paper's numbers, or of runs side by side.
 
@@ -146,8 +145,6 @@ def report(
 
     given = results or [Path("results")]
     if any(path.suffix == ".json" for path in given):
-        if readme is not None:
-            raise ValueError("--readme is made from a folder of records, not from single runs")
         page = check_output(out) or Path("report.html")
         typer.echo(f"page: {report.page_of(given, page)}")
         return
@@ -158,10 +155,5 @@ def report(
             f"there is no folder {given[0]}: give one with records, as `rheobase reproduce` writes them"
         )
     check_folder(out)
-    if readme is not None and not readme.is_file():
-        raise FileNotFoundError(f"there is no file {readme}: a README is made anew between its own markers")
     page, text = report.report(records.load_all(given[0]), out or Path("report"))
     typer.echo(f"written: {page} and {text}")
-    if readme is not None:
-        report.renew(readme, given[0])
-        typer.echo(f"renewed: {readme}")

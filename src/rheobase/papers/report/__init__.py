@@ -5,9 +5,7 @@ from pathlib import Path
 
 from rheobase.papers import registry
 from rheobase.papers.records import Record
-from rheobase.papers.report.readme import draw_demonstration, readme_table, refresh_readme, renew
 from rheobase.papers.report.sections import account
-from rheobase.papers.report.speed import read_benchmarks
 from rheobase.reports import (
     Demonstration,
     accuracy_figure,
@@ -26,14 +24,9 @@ __all__ = [
     "accuracy_page",
     "comparison_page",
     "diagnosis_page",
-    "draw_demonstration",
     "evaluation_page",
     "joined_page",
     "page_of",
-    "read_benchmarks",
-    "readme_table",
-    "refresh_readme",
-    "renew",
     "report",
 ]
 

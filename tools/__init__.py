@@ -1,0 +1,1 @@
+"""Commands for this repository, which are not part of the package: `python -m tools.pages`."""

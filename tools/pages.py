@@ -1,0 +1,32 @@
+"""Write the generated blocks of README.md and docs/*.md again, from the records: `python -m tools.pages`.
+
+A generated block is between `<!-- NAME -->` and `<!-- /NAME -->`. The rest is written by hand.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rheobase.io import replace_file
+from tools import performance, readme, reproduce, torchvision
+from tools.markdown import fill
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PICTURE = ROOT / "docs" / "demo.svg"
+BLOCKS: dict[str, Callable[[], str]] = (
+    readme.BLOCKS | performance.BLOCKS | reproduce.BLOCKS | torchvision.BLOCKS
+)
+
+
+def main() -> None:
+    """Write every page whose blocks have changed, and the README's figure."""
+    fresh = {path: fill(path.read_text("utf-8"), BLOCKS) for path in PAGES}
+    fresh[PICTURE] = readme.draw_demo()
+    for path, text in fresh.items():
+        if not path.exists() or path.read_text("utf-8") != text:
+            replace_file(path, text)
+            print(f"written: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""The tables of docs/performance.md, and the README's table of speeds."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from rheobase.papers.records import Record
+from rheobase.reports import DASH, number, significant
+from tools.markdown import table
+from tools.measured import COMPILED, CONTENDERS, MODELS, PEER, best, milliseconds, read, results, speed
+
+GPU, CPU = "simulation-h200", "simulation-cpu"
+NEWEST_FIRST = (
+    "simulation-one-image-beside-h200", "simulation-one-image-ahead-h200", "simulation-one-image-h200",
+    "simulation-grid-h200", "simulation-grid-resnet18-h200", GPU,
+)  # fmt: skip
+PROFILES = ("exact", "fast", "int8")
+STEPS = (4, 8, 32, 128, 512)
+BATCHES = (1, 64, 512)
+
+
+def readme_speed() -> str:
+    """Images per second of each network and its peak memory, compared with SpikingJelly in the same run."""
+    shown = {name: contender for name, contender in CONTENDERS.items() if name != "plain step loop"}
+    places = [(GPU, model, 512) for model in MODELS] + [(CPU, "resnet20", 32)]
+    lines, spread = [], [0.0]
+    chosen: dict[str, list[str]] = {}
+    for record, model, batch in places:
+        found = [best(record, contender, model, batch, 32) for contender in shown.values()]
+        device = "GPU" if record == GPU else "CPU"
+        peer = found[0]["images_per_second"] if found[0] else None
+        speeds = [_speed(row["images_per_second"] if row else None, peer) for row in found]
+        lines.append((f"{MODELS[model]}, {device}, batch {batch}", *speeds))
+        if record == GPU:
+            lines.append(("peak memory, GiB", *(_gib(row["peak_bytes"]) if row else DASH for row in found)))
+        spread += [max(r["slowest"] / r["median"], r["median"] / r["fastest"]) - 1 for r in found if r]
+        if found[0]:
+            what = found[0]["contender"].removeprefix(f"{PEER}, ")
+            chosen.setdefault(device, []).append(f"{MODELS[model]} {what}")
+    texts = ["In parentheses: the speed relative to SpikingJelly's best configuration in the same run."]
+    for device, record in (("GPU", GPU), ("CPU", CPU)):
+        best_ones = "; ".join(chosen.get(device, []))
+        texts.append(
+            f"{device}: {read(record)['device']}, torch {read(record)['torch']}; SpikingJelly: {best_ones}."
+        )
+    texts.append(f"Medians; single runs differ from them by at most {max(spread):.0%}.")
+    return table(("Images per second, T = 32", *shown), lines) + "\n\n" + " ".join(texts)
+
+
+def _speed(value: float | None, peer: float | None) -> str:
+    if value is None:
+        return DASH
+    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return text if peer is None or value == peer else f"{text} ({value / peer:.1f}×)"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f}"
+
+
+def sentence() -> str:
+    """The README's sentence on speed."""
+    ours = {profile: speed(GPU, f"rheobase, {profile}", "vgg16", 512, 32) for profile in ("exact", "int8")}
+    return (
+        f"- **Fast.** VGG-16 with 32 time steps on one {read(GPU)['device']}: {ours['exact']:,.0f} images "
+        f"per second in single precision and {ours['int8']:,.0f} in int8; {PEER}'s best configuration "
+        f"reaches {speed(GPU, PEER, 'vgg16', 512, 32):,.0f}."
+    )
+
+
+def gpu_speed() -> str:
+    """Images per second at batch 512 and T = 32, and the ratios that matter."""
+    speeds = {c: {m: speed(GPU, c, m, 512, 32) or 0.0 for m in MODELS} for c in CONTENDERS.values()}
+    lines = [
+        (name, *(f"{speeds[contender][m]:,.0f}" for m in MODELS)) for name, contender in CONTENDERS.items()
+    ]
+
+    def ratio(label: str, above: str, below: str, form: str) -> None:
+        lines.append((label, *(form.format(speeds[above][m] / speeds[below][m]) for m in MODELS)))
+
+    ratio("fast relative to SpikingJelly", "rheobase, fast", PEER, "{:.1f}×")
+    ratio("int8 relative to SpikingJelly", "rheobase, int8", PEER, "{:.1f}×")
+    ratio("exact relative to the plain loop", "rheobase, exact", "a plain step loop", "{:.1f}×")
+    ratio("time of fast / time of T compiled forward passes", COMPILED, "rheobase, fast", "{:.2f}")
+    return table(("", *MODELS.values()), lines)
+
+
+def gpu_times() -> str:
+    """Milliseconds per batch of every network, batch size, contender and number of steps."""
+    tables = []
+    for model, title in MODELS.items():
+        lines = []
+        for batch in BATCHES:
+            for name, contender in CONTENDERS.items():
+                label = f"batch {batch}, {name.removeprefix('rheobase, ').removesuffix(' configuration')}"
+                times = (milliseconds(NEWEST_FIRST, contender, model, batch, t) for t in STEPS)
+                lines.append((label, *(DASH if time is None else significant(time) for time in times)))
+        tables.append(table((title, *(f"T = {t}" for t in STEPS)), lines))
+    return "\n\n".join(tables)
+
+
+def gpu_step_cost() -> str:
+    """Milliseconds that one more step costs at batch 512, from T = 8 to T = 512."""
+    lines = []
+    for model, title in MODELS.items():
+        values = []
+        for profile in PROFILES:
+            few, many = (milliseconds((GPU,), f"rheobase, {profile}", model, 512, t) or 0.0 for t in (8, 512))
+            values.append((many - few) / 504)
+        values.append((milliseconds((GPU,), COMPILED, model, 512, 32) or 0.0) / 32)
+        lines.append((title, *(f"{value:.2f}" for value in values)))
+    return table(("ms per step, batch 512", *PROFILES, "one compiled forward pass"), lines)
+
+
+def gpu_losses() -> str:
+    """The sizes at which others are faster on the GPU."""
+    sizes = [(m, b, t) for m in MODELS for b in BATCHES for t in STEPS]
+    return _losses(sizes, partial(milliseconds, NEWEST_FIRST))
+
+
+def cpu_losses() -> str:
+    """The sizes at which others are faster on the CPU."""
+    sizes = sorted({(r["model"], r["batch"], r["steps"]) for r in read(CPU)["rows"]})
+    inverse = lambda *size: -found if (found := speed(CPU, *size)) else None  # noqa: E731
+    return _losses(sizes, inverse)
+
+
+def _losses(sizes: Sequence[tuple[str, int, int]], cost: Callable[..., float | None]) -> str:
+    lines = []
+    for label, other in ((PEER, PEER), ("T forward passes of the compiled ANN", COMPILED)):
+        for profile in PROFILES:
+            lost: dict[tuple[str, int], list[str]] = {}
+            for model, batch, steps in sizes:
+                own, theirs = (cost(c, model, batch, steps) for c in (f"rheobase, {profile}", other))
+                if own is not None and theirs is not None and own > theirs:
+                    lost.setdefault((model, batch), []).append(str(steps))
+            places = (f"{MODELS[m]}, batch {b}, T = {', '.join(steps)}" for (m, b), steps in lost.items())
+            lines.append(f"- `{profile}` is slower than {label}: {'; '.join(places) or 'nowhere'}.")
+    return "\n".join(lines)
+
+
+def gpu_memory() -> str:
+    """Peak memory at batch 512 and T = 32."""
+    shown = {PEER: PEER} | {profile: f"rheobase, {profile}" for profile in PROFILES}
+    lines = []
+    for model, title in MODELS.items():
+        found = (best(GPU, contender, model, 512, 32) for contender in shown.values())
+        lines.append((title, *(_gib(row["peak_bytes"]) if row else DASH for row in found)))
+    return table(("Peak memory, GiB", *shown), lines)
+
+
+def gpu_layers() -> str:
+    """TFLOP/s of single layers."""
+    layers = read("conv-integrate-fire-h200")["layers"]
+    columns = {
+        "unfused fp16": "convolution, then scan", "fp16 × fp16": "fused, float16",
+        "fp32 × fp16": "fused, float32 in two halves", "int8 × uint8": "fused, int8",
+    }  # fmt: skip
+    shown = (
+        "64→64 3² on 32²", "128→128 3² on 16²", "256→256 3² on 8²", "512→512 3² on 4²", "512→512 3² on 2²",
+        "4096→4096 1² on 1²", "64→64 3² on 32² + residual", "16→16 3² on 32²",
+    )  # fmt: skip
+    lines = [(name, *(f"{layers[name][c]['tflops']:,.0f}" for c in columns)) for name in shown]
+    return table(("Layer, TFLOP/s", *columns.values()), lines)
+
+
+def profile_gaps() -> str:
+    """Largest differences of accuracy between a profile and `exact`, in points, by range of steps."""
+    ranges = ((1, 7), (8, 15), (16, 31), (32, 63), (64, 128))
+    rounded = "weights rounded to half precision"
+    lines = []
+    for label, model, dataset, profile, shown, against in (
+        (f"VGG-16, CIFAR-10, fast, {rounded} in both", "vgg16", "cifar10", "fast", "figure 3", "energy"),
+        (f"VGG-16, CIFAR-10, exact, {rounded}", "vgg16", "cifar10", "exact", "energy", "table"),
+        ("VGG-16, CIFAR-100, fast", "vgg16", "cifar100", "fast", "figure 3", "table"),
+        (f"VGG-16, CIFAR-100, fast, {rounded}", "vgg16", "cifar100", "fast", "figure 2", "table"),
+        ("ResNet-20, CIFAR-100, fast", "resnet20", "cifar100", "fast", "figure 3", "table"),
+        ("ResNet-20, CIFAR-10, fast, on a CPU", "resnet20", "cifar10", "fast", "table 1", "table"),
+        ("ResNet-20, CIFAR-10, int8, on a CPU", "resnet20", "cifar10", "int8", "table 1", "table"),
+        ("ResNet-20, CIFAR-10, exact, sums in another order", "resnet20", "cifar10", "exact", "figure 3",
+         "table"),
+    ):  # fmt: skip
+        found = [r for r in _half_starts() if (r.model, r.dataset) == (model, dataset)]
+        (exact,) = (r for r in found if r.table.startswith(against) and r.profile == "exact")
+        (other,) = (r for r in found if (r.table, r.profile) == (shown, profile))
+        lines.append((label, *(_gap(exact, other, low, high) for low, high in ranges)))
+    return table(("Points", "1 to 7", *(f"{low} to {high}" for low, high in ranges[1:])), lines)
+
+
+def _half_starts() -> list[Record]:
+    """Records of the paper's own method and training, seed 0, from half the threshold."""
+    wanted = ("opi", "half", 0, "")
+    return [r for r in results() if (r.method, r.initial, r.seed, r.label) == wanted and r.accuracy]
+
+
+def _gap(exact: Record, other: Record, low: int, high: int) -> str:
+    both = [t for t in exact.accuracy if low <= t <= high and t in other.accuracy]
+    if not both:
+        return DASH
+    return number(max(abs(exact.accuracy[t] - other.accuracy[t]) for t in both))
+
+
+def training() -> str:
+    """Seconds per epoch."""
+    names = ("training-vgg16-resnet18-h200", "training-h200", "training-vgg16-h200")
+    rows = {row["what"]: row for name in names for row in read(name)["rows"]}
+    lines = []
+    for model, title in MODELS.items():
+        compiled, eager = rows[f"{model}, compiled"], rows[f"{model}, call by call"]
+        values = (f"{compiled['minutes']:.1f}", f"{compiled['first']:.1f}")
+        lines.append((title, f"{eager['median']:.2f}", f"{compiled['median']:.2f}", *values))
+    header = ("Seconds per epoch", "eager", "compiled, CUDA graph", "300 epochs, min", "first epoch, s")
+    return table(header, lines)
+
+
+def cpu_speed() -> str:
+    """Images per second of ResNet-20 at batch 32."""
+    return _cpu_table([("resnet20", 32, t) for t in (8, 32, 128)], "ResNet-20, batch 32")
+
+
+def cpu_one_image() -> str:
+    """Images per second of single images."""
+    return _cpu_table([(m, 1, t) for m in ("resnet20", "vgg16", "resnet18") for t in (8, 32)], "Batch 1")
+
+
+def cpu_batches() -> str:
+    """Images per second of ResNet-20 at larger batches."""
+    sizes = [("resnet20", 64, t) for t in STEPS] + [("resnet20", 512, t) for t in (4, 8, 32)]
+    return _cpu_table(sizes, "ResNet-20")
+
+
+def _cpu_table(sizes: Sequence[tuple[str, int, int]], title: str) -> str:
+    heads, last = [], None
+    for model, batch, steps in sizes:
+        varies = len({s[0] for s in sizes}) > 1, len({s[1] for s in sizes}) > 1
+        group = f"{MODELS[model]}, " if varies[0] else f"batch {batch}, " if varies[1] else ""
+        heads.append(f"T = {steps}" if group == last else f"{group}T = {steps}")
+        last = group
+    lines = []
+    for name, contender in CONTENDERS.items():
+        speeds = (speed(CPU, contender, *size) for size in sizes)
+        lines.append((name, *(DASH if s is None else f"{s:,.1f}" for s in speeds)))
+    return table((f"{title}, images per second", *heads), lines)
+
+
+def cpu_kernels() -> str:
+    """Milliseconds of the kernels that only move memory."""
+    results = read("streaming-kernels-cpu")["results"]
+    cases = {
+        "integrate and fire, float32 currents and spikes": "scalar threshold",
+        "integrate and fire, one-byte spikes": "one-byte spikes",
+        "integrate and fire, constant current, float32 spikes": "constant current",
+        "sum over 2 × 2 pixels": "pooling",
+        "count spikes": "counting spikes",
+        "count spikes and synapses": "counting spikes and synapses",
+    }
+    lines = []
+    for label, case in cases.items():
+        found = (results[case].get(way) for way in ("reference", "cpu", "copy"))
+        lines.append((label, *(DASH if f is None else f"{f['median_ms']:.1f}" for f in found)))
+    return table(("Milliseconds", "plain torch", "rheobase", "copying as many bytes"), lines)
+
+
+def cpu_layers() -> str:
+    """Images per second over all 18 layers of ResNet-20 that take spikes."""
+    record = read("conv-integrate-fire-cpu")
+    how_often = dict.fromkeys(record["layers"], 3) | _FEWER_LAYERS
+    lines = []
+    for way in next(iter(record["layers"].values())):
+        taken = sum(how_often[name] * layer[way]["median_ms"] for name, layer in record["layers"].items())
+        lines.append((way, f"{1e3 * record['options']['batch'] / taken:.1f}"))
+    return table(("Layers of ResNet-20 alone, T = 32", "images per second"), lines)
+
+
+_FEWER_LAYERS = {
+    "16→32 3² by 2 on 32²": 1, "32→32 3² on 16²": 2, "32→64 3² by 2 on 16²": 1, "64→64 3² on 8²": 2,
+}  # fmt: skip
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "speed": readme_speed,
+    "gpu-speed": gpu_speed,
+    "gpu-times": gpu_times,
+    "gpu-step-cost": gpu_step_cost,
+    "gpu-losses": gpu_losses,
+    "gpu-memory": gpu_memory,
+    "gpu-layers": gpu_layers,
+    "profile-gaps": profile_gaps,
+    "training": training,
+    "cpu-speed": cpu_speed,
+    "cpu-one-image": cpu_one_image,
+    "cpu-batches": cpu_batches,
+    "cpu-losses": cpu_losses,
+    "cpu-kernels": cpu_kernels,
+    "cpu-layers": cpu_layers,
+}

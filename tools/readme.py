@@ -1,0 +1,123 @@
+"""The generated blocks of the README, and its figure."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from rheobase import methods, papers
+from rheobase.analysis import Comparison
+from rheobase.papers.report import tables
+from rheobase.papers.report.groups import Group, group
+from rheobase.reports import Demonstration, accuracy_figure, escape_markdown, gains_table, number, to_markdown
+from tools import performance
+from tools.markdown import table
+from tools.measured import ROOT, results
+
+RECORDS = ROOT / "tools" / "records"
+PAPER = papers.get("opi2022")
+_CODE = re.compile(r"\\`(.*?)\\`")  # as it comes out of escaping
+
+
+def _groups() -> list[Group]:
+    return group(r for r in results() if r.paper == PAPER.name and not r.shortened)
+
+
+def glance() -> str:
+    """Accuracy at few steps and speed, a sentence each."""
+    groups, steps, cell = _groups(), 16, PAPER.cells[0]
+    own = next(g for g in tables.own_groups(PAPER, cell, groups) if not g.first.label)
+    accuracy = (
+        f"- **Few steps.** {cell.title} reaches {number(own.curve[steps], 1)} % accuracy after {steps} time "
+        f"steps; the ANN has {number(own.ann, 1)} %. {_score(groups)}"
+    )
+    return f"{accuracy}\n{performance.sentence()}"
+
+
+def _score(groups: Sequence[Group], label: str = "") -> str:
+    score = tables.score(PAPER, groups, label)
+    total = score.wins + score.losses + score.equal
+    return f"{score.wins} of {total} table cells are above the paper's value, {score.losses} below."
+
+
+def demo() -> str:
+    """The demonstration: accuracy from two starts, and what it costs."""
+    found, steps = Demonstration.read(RECORDS / "demo.json"), (1, 2, 4, 8, 16, 32)
+    lines = [
+        (f"start {name}", *(number(e.accuracy[t - 1], 1) for t in steps), f"{e.sop[-1]:,.0f}")
+        for name, e in found.results.items()
+    ]
+    return (
+        f"{table(('Accuracy, %', *(f'T={t}' for t in steps), 'SOP at T=32'), lines)}\n\nThe ANN has "
+        f"{number(found.ann_accuracy)} % accuracy on the test images and needs {found.ann_operations:,} "
+        "operations per image. A synaptic operation (SOP) is the addition that a spike causes at a synapse."
+    )
+
+
+def draw_demo() -> str:
+    """The README's figure, an SVG file."""
+    found = Demonstration.read(RECORDS / "demo.json")
+    return accuracy_figure({f"start {name}": e for name, e in found.results.items()}, found.ann_accuracy)
+
+
+def list_methods() -> str:
+    """Every method: its first sentence, and what it needs."""
+    lines = []
+    for name in methods.names():
+        method = methods.find(name).example()
+        needs = {"its own training": method.needs_training, "calibration data": method.needs_calibration}
+        needed = " and ".join(need for need, so in needs.items() if so) or "nothing but the network"
+        about = escape_markdown((type(method).__doc__ or "").split("\n")[0])
+        about = _CODE.sub(lambda code: "`" + code[1].replace("\\", "") + "`", about)
+        lines.append(f"- `{name}`: {about} Needs {needed}.")
+    return "\n".join(lines)
+
+
+def comparison() -> str:
+    """Every method on the digits, from both starts."""
+    found = gains_table(Comparison.read(RECORDS / "compare.json"))
+    return f"{to_markdown(found)}\n\n{' '.join(found.notes)}"
+
+
+def paper_table() -> str:
+    """The accuracies that the paper prints, and ours."""
+    groups, columns = _groups(), tables.columns_of(PAPER)
+    lines, shown = [], []
+    for cell in PAPER.cells:
+        own = tables.own_groups(PAPER, cell, groups)
+        if own:
+            lines.append((cell.title, "paper", *tables.printed_values(cell.own, columns)))
+        for g in own:
+            lines.append(("", tables.name_line(g), *tables.measured_values(g, columns)))
+            lines.append(("", "difference", *tables.differences(g, cell.own, columns)))
+        shown += own
+    scores = [f"Trained as in the paper: {_score(groups)}"]
+    for label in sorted({g.first.label for g in shown} - {""}):
+        scores.append(f"{label.capitalize()}: {_score(groups, label)}")
+    text = escape_markdown(" ".join(scores)) + "\n\n" + escape_markdown(_sources(shown))
+    return f"{table(('Network', 'Accuracy, %', 'ANN', *columns.values()), lines)}\n\n{text}"
+
+
+def _sources(shown: Sequence[Group]) -> str:
+    """How the measured lines of the table were made."""
+    records = [r for g in shown for r in g.records]
+    errors = sorted(tables.two_errors(g) for g in shown)
+    epochs, images, profiles, devices, commits, dates = (
+        ", ".join(sorted(set(found)))
+        for found in zip(
+            *((str(r.epochs), f"{r.images:,}", r.profile, r.device, r.source, r.date) for r in records),
+            strict=True,
+        )
+    )
+    return (
+        f"Measured: {epochs} epochs, {images} test images, profile {profiles}, {devices}, commits {commits}, "
+        f"{dates}. Two standard errors of an ANN's accuracy on this many images are {errors[0]:.2f} to "
+        f"{errors[-1]:.2f} points. Each record says which command wrote it."
+    )
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "glance": glance,
+    "demo": demo,
+    "methods": list_methods,
+    "compare": comparison,
+    "paper-table": paper_table,
+}

@@ -1,0 +1,87 @@
+"""The tables of docs/torchvision.md, from the record of benchmarks/torchvision_models.py."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tools.markdown import table
+
+RECORD = Path(__file__).with_name("records") / "torchvision.json"
+SPIKE_STEPS = (10, 20)
+
+
+@cache
+def _record() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(RECORD.read_text("utf-8"))
+    return content
+
+
+def models() -> str:
+    """What becomes of each model."""
+    rows, steps = _record()["rows"], [str(t) for t in _record()["steps"]]
+    head = ["Model", "input", "activation calls", "sites", "spiking", "neurons", "limit"]
+    head += [f"T = {t}" for t in steps] + ["convert, s", "run, s"]
+    head += [f"few-spikes, K = {k}" for k in SPIKE_STEPS]
+    taken, smooth = (
+        sum(bool(row.get(name, {}).get("converts")) for row in rows)
+        for name in ("max-norm", f"few-spikes {SPIKE_STEPS[0]}")
+    )
+    text = (
+        f"`max-norm` converts {taken} of {len(rows)} models as they are, `few-spikes` {smooth}. Versions: "
+        f"torchvision {_record()['torchvision']}, torch {_record()['torch']}; {_record()['threads']} threads."
+    )
+    return f"{text}\n\n{table(head, [_cells(row, steps) for row in rows])}"
+
+
+def _cells(row: dict[str, Any], steps: list[str]) -> list[str]:
+    calls = " + ".join(f"{count} {name}" for name, count in row["calls"].items()) or "0"
+    cells = [row["model"], str(row["size"]), calls, str(row["sites"])]
+    run = row.get("max-norm", {})
+    if run.get("converts"):
+        cells += [str(run["spiking"]), f"{row['neurons']:,}", f"{run['twin_error']:.0e}"]
+        cells += [*(f"{run['errors'][t]:.2%}" for t in steps)]
+        cells += [f"{run['convert_seconds']:.1f}", f"{run['run_seconds']:.1f}"]
+    else:
+        cells += ["refused", *[""] * (len(steps) + 4)]
+    for k in SPIKE_STEPS:
+        other = row.get(f"few-spikes {k}", {})
+        cells.append(f"{other['errors'][str(k)]:.2%}" if other.get("converts") else "refused")
+    return cells
+
+
+def functions() -> str:
+    """The error of a single few-spikes neuron, by its function."""
+    rows = _record()["rows"]
+    lines = []
+    for function in ("silu", "sigmoid"):
+        errors = []
+        for steps in SPIKE_STEPS:
+            found = (row.get(f"few-spikes {steps}", {}).get("neuron_errors", {}) for row in rows)
+            errors.append(max(error[function] for error in found if function in error))
+        lines.append((function, *(f"{error:.1%}" for error in errors)))
+    return table(("Error of one neuron", *(f"K = {k}" for k in SPIKE_STEPS)), lines)
+
+
+def refusals() -> str:
+    """The calls that cannot be converted: for each model a line per kind, with its first place."""
+    lines = []
+    for row in _record()["rows"]:
+        if "untraceable" in row:
+            lines += [f"**{row['model']}** could not be traced:", "", "```", row["untraceable"], "```", ""]
+        kinds: dict[tuple[str, str, str], list[str]] = {}
+        for call in row["refused"]:
+            kinds.setdefault((call["call"], call["why"], call["remedy"]), []).append(call["where"])
+        lines += [f"**{row['model']}**: {len(row['refused'])} calls", ""] if kinds else []
+        for (call, why, remedy), places in kinds.items():
+            lines.append(f"- {len(places)} × `{call}`, first at `{places[0]}`: {why} → {remedy}")
+        lines += [""] if kinds else []
+    return "\n".join(lines)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "torchvision-models": models,
+    "torchvision-functions": functions,
+    "torchvision-refusals": refusals,
+}
