@@ -38,7 +38,7 @@ SAYABLE = [
 ]  # fmt: skip
 UNSAYABLE = {
     "SqueezeExcite": "multiplies two signals",
-    "MaxPooled": "sums over time",
+    "MaxPooled": "sums of spikes",
     "Transposed": "no transposed convolution",
     "OneDimensional": "not all alike",
     "Shuffled": "cannot permute",
@@ -379,7 +379,7 @@ class TestRefusals:
         snn.neuron(first).reset = "zero"
         snn.module.set_submodule(second, FewSpikes(torch.ones(()), Coefficients.binary(4)))
         snn.neuron(third).threshold = torch.ones(12, 1)
-        with pytest.raises(NirError, match=r"reset to zero(.|\n)*by when they come(.|\n)*each position"):
+        with pytest.raises(NirError, match=r"reset to zero(.|\n)*depends on their time(.|\n)*each position"):
             to_nir(snn, tmp_path / "net.nir")
 
     def test_mixed_comparisons(self, tmp_path: Path) -> None:

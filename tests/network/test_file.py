@@ -23,14 +23,15 @@ from torch import Tensor, nn
 from families import FAMILIES, build, inputs, networks
 from rheobase import HALF, Constant, Gaussian, Uniform, convert, methods, prepare, simulate
 from rheobase.io.tensors import read_tensors, write_tensors
-from rheobase.network import codings, neurons, save, starts
+from rheobase.network import codings, save, starts
+from rheobase.network.codings import CODINGS
 from rheobase.network.file import VERSION, digest, load
-from rheobase.network.file.kinds import CODINGS, OPERATIONS, STARTS
-from rheobase.network.file.values import FormatError
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire
 from rheobase.network.operations import MaxPool
+from rheobase.network.settings import FormatError
 from rheobase.network.snn import SNN
-from rheobase.network.starts import Corrected, Initial, Potential
+from rheobase.network.starts import STARTS, Corrected, Initial, Potential
+from rheobase.network.traits import TRAITS
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 
@@ -177,19 +178,15 @@ def test_random_networks_keep_every_spike(
 
 
 class TestSaving:
-    def test_every_neuron_start_and_coding_has_a_name(self) -> None:
-        for module, base, known in (
-            (neurons, neurons.Neuron, OPERATIONS),
-            (starts, Initial, STARTS),
-            (codings, codings.Coding, CODINGS),
-        ):
-            found = {n for n, c in vars(module).items() if inspect.isclass(c) and issubclass(c, base)}
-            assert found - {base.__name__} == {n for n, k in known.items() if issubclass(k.type, base)}
+    def test_every_start_and_coding_has_a_name(self) -> None:
+        for module, base, known in ((starts, Initial, STARTS), (codings, codings.Coding, CODINGS)):
+            found = {c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, base)}
+            assert found - {base} == {*known}
 
     def test_the_document_lists_every_kind(self) -> None:
         text = (Path(__file__).parents[2] / "docs/format.md").read_text()
         listed = {word.strip(" ,|") for line in text.splitlines() if "|" in line for word in line.split()}
-        assert listed >= {*OPERATIONS, *STARTS, *CODINGS}
+        assert listed >= {kind.__name__ for kind in (*TRAITS, *STARTS, *CODINGS)}
 
     def test_what_has_no_name_is_refused_and_nothing_is_written(self, tmp_path: Path) -> None:
         class Odd(IntegrateFire):
@@ -314,10 +311,10 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "kind that is a list": (operation(0, kind=["Conv2d"]), "expected one of"),
     "unknown setting": (operation(0, device="cuda"), "expected the settings"),
     "missing setting": (instead(0, kind="Linear", in_features=1), "expected the settings"),
-    "huge size": (operation(0, out_channels=10**15), "whole number in"),
+    "huge size": (operation(0, out_channels=10**15), "integer in"),
     "large size": (operation(0, out_channels=2**24, kernel_size=[2**24, 2**24]), "overflowed"),
     "size that is not the weight's": (operation(0, out_channels=2**24), "its weight is"),
-    "zero groups": (operation(0, groups=0), "whole number in"),
+    "zero groups": (operation(0, groups=0), "integer in"),
     "text for a number": (operation(0, stride=["1", 1]), "stride is"),
     "true for a number": (operation(0, groups=True), "groups is True"),
     "wrong weight": (values("0.weight", torch.zeros(2, 1, 3, 4)), r"weight is \(2, 1, 3, 4\)"),

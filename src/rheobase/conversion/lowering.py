@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.conversion.unwrap import has_hooks, is_torchs, layer_type
-from rheobase.network import Activation, Permute, Reshape, Scale, Slice
+from rheobase.network import Activation, Scale, traits_of
 
 Rule = Callable[..., Any]
 """Takes a call and its arguments, gives the node or value that the call became."""
@@ -214,9 +214,9 @@ class Call:
         if "shape" in self.node.meta:
             node.meta["shape"] = self.node.meta["shape"]
         self.row.nodes.append(node)
-        if isinstance(module, (Permute, Reshape, Slice)):
+        if traits_of(module).view:
             self.lowering.view(self.node, first_argument(self.node))
-        self.row.becomes = becomes or self.row.becomes or type(module).__name__
+        self.row.becomes = becomes or self.row.becomes or traits_of(module).name
         return node
 
     def _apart(self, inputs: Sequence[fx.Node]) -> list[fx.Node]:

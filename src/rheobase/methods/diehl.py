@@ -20,6 +20,7 @@ from rheobase.network import (
     Scale,
     Site,
     along_channels,
+    traits_of,
 )
 
 if TYPE_CHECKING:
@@ -154,8 +155,7 @@ def _propagate(operation: nn.Module, ranges: tuple[_Range, ...]) -> _Range:
     if isinstance(operation, Product):
         corners = torch.stack([a * b for a in ranges[0] for b in ranges[-1]])
         return corners.amin(0), corners.amax(0)
-    if isinstance(operation, nn.Upsample) and operation.mode == "bicubic":
-        raise ValueError("diehl with basis='model' cannot bound a bicubic resizing: use mode='bilinear'")
-    # What is left adds, averages, takes the maximum or moves values: no output falls where an input rises.
+    if not traits_of(operation).monotone(operation):
+        raise ValueError(f"diehl with basis='model' cannot bound {operation}: use basis='data'")
     lows, highs = zip(*ranges, strict=True)
     return operation(*lows), operation(*highs)

@@ -9,15 +9,12 @@ from rheobase.network.ann import evaluating, find_like, require_classes
 from rheobase.network.captured import Network, Site
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
 from rheobase.network.file import load, save
-from rheobase.network.file.description import INPUT, build_network
-from rheobase.network.file.kinds import describe
-from rheobase.network.file.values import TENSOR
+from rheobase.network.file.description import INPUT, build_network, describe
 from rheobase.network.folding import fold_amplitudes, fold_scales
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch, mean_over_steps
 from rheobase.network.operations import (
     POOLING,
     RESERVED,
-    RESIZING,
     SYNAPTIC,
     Accumulating,
     Add,
@@ -34,6 +31,7 @@ from rheobase.network.operations import (
     along_channels,
     count_multiplications,
 )
+from rheobase.network.settings import TENSOR
 from rheobase.network.snn import SNN, Provenance, expect_snn
 from rheobase.network.starts import (
     HALF,
@@ -49,6 +47,7 @@ from rheobase.network.starts import (
     Uniform,
     parse_start,
 )
+from rheobase.network.traits import TRAITS, traits_of
 
 __all__ = [
     "FUNCTIONS",
@@ -56,10 +55,10 @@ __all__ = [
     "INPUT",
     "POOLING",
     "RESERVED",
-    "RESIZING",
     "SNN",
     "SYNAPTIC",
     "TENSOR",
+    "TRAITS",
     "ZERO",
     "Accumulating",
     "Activation",
@@ -114,4 +113,5 @@ __all__ = [
     "parse_start",
     "require_classes",
     "save",
+    "traits_of",
 ]

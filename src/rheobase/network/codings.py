@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rheobase.network.random_bits import draw_bits, enter, name_place
+from rheobase.network.settings import SEED, Kind, integer, number
 
 
 class Coding(ABC):
@@ -121,6 +122,13 @@ class TemporalSwitch(Coding):
         before_T = torch.arange(first_step, first_step + steps, device=x.device) % self.window
         return ((before_T[:, None, None] < on_BN) * spike_BN).view(steps, *x.shape)
 
+
+CODINGS: dict[type, Kind] = {
+    ConstantCurrent: Kind(),
+    Poisson: Kind({"seed": SEED, "scale": number}),
+    TemporalSwitch: Kind({"window": integer(1), "scale": number}),
+}
+"""Those that a file can name."""
 
 NAMED: dict[str, Callable[..., Coding]] = {
     "constant": ConstantCurrent,

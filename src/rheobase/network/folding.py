@@ -4,23 +4,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.network.neurons import Neuron
-from rheobase.network.operations import (
-    POOLING,
-    RESIZING,
-    SYNAPTIC,
-    TRANSPOSED,
-    Add,
-    Concat,
-    MaxPool,
-    Mean,
-    Pad,
-    Permute,
-    Reshape,
-    Scale,
-    Slice,
-)
-
-_ROUTING = (*POOLING, *RESIZING, Mean, Pad, Permute, Reshape, Slice)
+from rheobase.network.operations import SYNAPTIC, TRANSPOSED, Concat, Reshape, Scale, Slice
+from rheobase.network.traits import traits_of
 
 
 def fold_scales(module: fx.GraphModule) -> None:
@@ -61,12 +46,7 @@ def _dims(module: fx.GraphModule, node: fx.Node) -> int:
     if node.op != "call_module":
         return 2
     operation = module.get_submodule(str(node.target))
-    if isinstance(operation, Reshape):
-        return 1 + len(operation.shape)
-    if isinstance(operation, SYNAPTIC) and not isinstance(operation, nn.Linear):
-        return operation.weight.dim()  # type: ignore[operator]
-    dims = _dims(module, node.all_input_nodes[0])
-    return dims - len(operation.dims) if isinstance(operation, Mean) and not operation.keepdim else dims
+    return traits_of(operation).dims(operation, _dims(module, node.all_input_nodes[0]))
 
 
 def _folds_back(weights: nn.Module | None, scale: Scale, dims: int) -> bool:
@@ -193,10 +173,12 @@ def _carry(
     if isinstance(operation, Scale) and (plain or first.numel() == operation.scale.numel()):
         operation.scale = operation.scale * first.to(operation.scale)
         return torch.ones_like(first.flatten()[0])
-    alike = plain and all(_same(w, first) for w in waiting)
-    if alike and isinstance(operation, (*_ROUTING, Add, Concat, MaxPool)):
+    traits = traits_of(operation)
+    if plain and all(_same(w, first) for w in waiting) and traits.homogeneous(operation):
         return first
-    if _keeps_channels(operation, node) or _flattens_into_linear(module, node, operation, first):
+    if traits.inputs == (1, 1) and traits.homogeneous(operation) and _keeps_channels(operation, node):
+        return first
+    if _flattens_into_linear(module, node, operation, first):
         return first
     widths = [_channels(module, i) for i in inputs]
     if isinstance(operation, Concat) and operation.dim == 1 and None not in widths:
@@ -233,13 +215,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def _keeps_channels(operation: nn.Module, node: fx.Node) -> bool:
-    if isinstance(operation, Pad):
-        return len(operation.amounts) // 2 < len(node.meta.get("shape", ())) - 1
-    if isinstance(operation, Mean):
-        return 1 not in operation.dims
-    if isinstance(operation, Slice):
-        return operation.dim != 1
-    return isinstance(operation, (*POOLING, MaxPool, nn.Upsample))
+    return traits_of(operation).keeps_channels(operation, len(node.meta.get("shape", ())))
 
 
 def _flattens_into_linear(
@@ -268,6 +244,6 @@ def _channels(module: fx.GraphModule, node: fx.Node) -> int | None:
         return None
     if isinstance(operation, Concat) and operation.dim == 1:
         return sum(widths)
-    if isinstance(operation, (Neuron, Scale, Add, Concat)) or _keeps_channels(operation, node):
+    if isinstance(operation, Neuron) or _keeps_channels(operation, node):
         return max(widths)  # a sum may spread one channel over all of the other's
     return None

@@ -40,8 +40,6 @@ POOLING: tuple[type[nn.Module], ...] = (
 RESERVED = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
 """What an operation at the top of a network cannot be called."""
 
-RESIZING: tuple[type[nn.Module], ...] = (nn.Upsample, nn.PixelShuffle, nn.PixelUnshuffle, nn.ChannelShuffle)
-
 
 class Add(nn.Module):
     """The sum of two signals."""
@@ -209,8 +207,8 @@ class MaxPool(Accumulating):
 class GatedMaxPool(MaxPool):
     """Max-pooling that lets the current spike of the neuron pass which has fired most so far.
 
-    The spikes of a neuron are lost while another one of its window leads, so that the summed output stays
-    below the maximum of the summed inputs wherever the lead changes.
+    The spikes of a neuron are lost while another one of its window leads, so the summed output differs from
+    the maximum of the summed inputs wherever the lead changes.
     """
 
     def __init__(self, pool: nn.Module) -> None:
@@ -247,6 +245,31 @@ def count_multiplications(layer: nn.Module, inputs: int, outputs: int) -> int:
     weight = layer.weight
     assert isinstance(weight, Tensor)
     return (inputs if isinstance(layer, TRANSPOSED) else outputs) * weight[0].numel()
+
+
+def sum_windows(pool: nn.Module, x: Tensor) -> Tensor:
+    """The sum over each window of an average pooling: every input counts once in each window it is in."""
+    if isinstance(pool, nn.AvgPool1d):
+        k, s, p = (_one(v) for v in (pool.kernel_size, pool.stride, pool.padding))
+        return nn.functional.avg_pool2d(
+            x.unsqueeze(2), (1, k), (1, s), (0, p), pool.ceil_mode, True, 1
+        ).squeeze(2)
+    if isinstance(pool, (nn.AvgPool2d, nn.AvgPool3d)):
+        summed: Tensor = (
+            nn.functional.avg_pool2d if isinstance(pool, nn.AvgPool2d) else nn.functional.avg_pool3d
+        )(x, pool.kernel_size, pool.stride, pool.padding, pool.ceil_mode, True, 1)
+        return summed
+    averaged: Tensor = pool(x)
+    for dim in range(2, x.dim()):
+        size, outputs = x.shape[dim], averaged.shape[dim]
+        # The windows of adaptive pooling: from floor(i·size/outputs) to ceil((i + 1)·size/outputs).
+        lengths = [-(-(i + 1) * size // outputs) - i * size // outputs for i in range(outputs)]
+        averaged = averaged * torch.tensor(lengths, device=x.device).view(-1, *[1] * (x.dim() - 1 - dim))
+    return averaged
+
+
+def _one(extent: int | tuple[int, ...]) -> int:
+    return extent if isinstance(extent, int) else extent[0]
 
 
 def along_channels(values: Tensor, dims: int) -> Tensor:

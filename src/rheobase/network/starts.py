@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rheobase.network.random_bits import draw_bits, name_place
+from rheobase.network.settings import SEED, Kind, number, one_of, tensor
 
 # Numbers drawn at a time: what they are made of takes eight bytes and more for each.
 _AT_ONCE = 1 << 20
@@ -152,6 +153,15 @@ class Corrected(Initial):
         base = self.start.potential(threshold, shape, site, first_sample)
         return base + Potential(self.values).potential(threshold, shape, site, first_sample)
 
+
+STARTS: dict[type, Kind] = {
+    Constant: Kind({"fraction": number}),
+    Uniform: Kind({"low": number, "high": number, "seed": SEED}),
+    Gaussian: Kind({"mean": number, "deviation": number, "seed": SEED}),
+    Potential: Kind({"values": tensor}),
+}
+"""Those that a file can name."""
+STARTS[Corrected] = Kind({"start": one_of(STARTS), "values": tensor})
 
 Objective = Literal["absolute", "squared", "agreement"]
 

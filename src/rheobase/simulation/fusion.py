@@ -5,23 +5,11 @@ from dataclasses import replace
 
 from torch import fx, nn
 
-from rheobase.network import (
-    SYNAPTIC,
-    Add,
-    Concat,
-    IntegrateFire,
-    MaxPool,
-    Pad,
-    Permute,
-    Reshape,
-    Scale,
-    Slice,
-)
+from rheobase.network import SYNAPTIC, Add, IntegrateFire, Scale, traits_of
 from rheobase.simulation.fused_layer import Beside, Layer, SumPool, Synapse
 from rheobase.simulation.plan import Schedule, Step, build
 from rheobase.simulation.profiles import Profile
 
-_ROUTING = (Reshape, Permute, Slice, Concat, Pad)
 _LARGEST_COUNT = 127
 
 
@@ -76,7 +64,8 @@ class _Fusion:
         if any(i not in self.units for i in inputs) or len({self.units[i] for i in inputs}) != 1:
             return None
         unit, largest = self.units[inputs[0]], max(self.largest[i] for i in inputs)
-        if isinstance(operation, _ROUTING) or (isinstance(operation, MaxPool) and largest == 1):
+        traits = traits_of(operation)
+        if traits.routes or (traits.spikes == "restart" and largest == 1):
             return self._counted(step, unit, largest)
         side = _square_side(operation)
         if side is not None and largest * side**2 <= _LARGEST_COUNT:

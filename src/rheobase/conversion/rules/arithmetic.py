@@ -16,7 +16,7 @@ def _add(call: Call, x: Any, other: Any, alpha: float = 1) -> fx.Node:
     if not isinstance(x, fx.Node):
         return call.emit(Scale(*_per_channel(call, other, alpha, x)), other, becomes="scale and shift")
     if other is x:
-        result = call.emit(Scale(torch.tensor(1.0 + alpha)), x, becomes="scale")
+        result = call.emit(Scale(torch.tensor(1.0 + alpha)), x)
     elif isinstance(other, fx.Node):
         if alpha != 1:
             other = call.emit(Scale(torch.tensor(float(alpha))), other)
@@ -42,9 +42,9 @@ def _mul(call: Call, x: Any, other: Any) -> fx.Node:
     if not isinstance(x, fx.Node):
         x, other = other, x
     if isinstance(other, fx.Node):
-        result = call.emit(Product(), x, other, becomes="accumulated product")
+        result = call.emit(Product(), x, other)
     else:
-        result = call.emit(Scale(*_per_channel(call, x, other, 0.0)), x, becomes="scale")
+        result = call.emit(Scale(*_per_channel(call, x, other, 0.0)), x)
     call.overwrite(call.in_place, result)
     return result
 
@@ -67,7 +67,7 @@ def _cat(call: Call, x: Sequence[fx.Node], dim: int = 0, axis: int | None = None
     dim = dim if dim >= 0 else dim + len(call.shape)
     if dim == 0:
         raise Refusal("concatenation along the batch mixes samples", "concatenate along a later dimension")
-    return call.emit(Concat(dim), *x, becomes="concat")
+    return call.emit(Concat(dim), *x)
 
 
 def _constant(value: Any) -> Any:

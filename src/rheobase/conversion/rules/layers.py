@@ -7,16 +7,17 @@ from torch import Tensor, fx, nn
 
 from rheobase.conversion.lowering import Call, Refusal, Rule, refuse_unknown
 from rheobase.conversion.rules.registry import RULES, rule
-from rheobase.conversion.unwrap import plain_layer
-from rheobase.network import POOLING, RESIZING, SYNAPTIC, MaxPool, Scale
+from rheobase.conversion.unwrap import is_torchs, plain_layer
+from rheobase.network import TRAITS, MaxPool, Scale
 
 
-def _weighted(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
-    return call.emit(plain_layer(module), x, becomes="weights")
+def _kept(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
+    return call.emit(plain_layer(module), x)
 
 
-for _type in SYNAPTIC:
-    RULES[_type.__name__] = _weighted
+for _type in TRAITS:
+    if is_torchs(_type):
+        RULES[_type.__name__] = _kept
 
 
 @rule("linear")
@@ -91,7 +92,7 @@ def _with_weights(
         module_type, *args, bias=bias is not None, **kwargs, **like
     )
     layer.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
-    return call.emit(layer, x, becomes="weights")
+    return call.emit(layer, x)
 
 
 @rule("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
@@ -138,7 +139,7 @@ def _max_pool_module(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
     if getattr(module, "return_indices", False):
         raise Refusal("max-pooling that returns indices has no spiking form", "set return_indices=False")
     call.lowering.max_pools[call.node] = module
-    return call.emit(MaxPool(plain_layer(module)), x, becomes="accumulated maximum")
+    return call.emit(MaxPool(plain_layer(module)), x)
 
 
 def _max_pool(module_type: Any) -> Rule:
@@ -169,7 +170,7 @@ def _adaptive_max_pool(module_type: Any) -> Rule:
 
 def _average_pool(module_type: Any) -> Rule:
     def lower(call: Call, x: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:
-        return call.emit(module_type(*args, **kwargs), x, becomes="average")
+        return call.emit(module_type(*args, **kwargs), x)
 
     return lower
 
@@ -179,14 +180,6 @@ for _d in (1, 2, 3):
     RULES[f"adaptive_max_pool{_d}d"] = _adaptive_max_pool(getattr(nn, f"AdaptiveMaxPool{_d}d"))
     RULES[f"avg_pool{_d}d"] = _average_pool(getattr(nn, f"AvgPool{_d}d"))
     RULES[f"adaptive_avg_pool{_d}d"] = _average_pool(getattr(nn, f"AdaptiveAvgPool{_d}d"))
-
-
-def _kept(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
-    return call.emit(plain_layer(module), x, becomes="average" if isinstance(module, POOLING) else "resize")
-
-
-for _type in (*POOLING, *RESIZING):
-    RULES[_type.__name__] = _kept
 
 
 @rule("interpolate")
@@ -203,4 +196,4 @@ def _interpolate(
     if antialias:
         raise Refusal("antialias has no rule", "interpolate with antialias=False")
     resize = nn.Upsample(size, scale_factor, mode, align_corners, recompute_scale_factor)
-    return call.emit(resize, x, becomes="resize")
+    return call.emit(resize, x)

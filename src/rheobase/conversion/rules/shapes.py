@@ -18,7 +18,7 @@ def _flatten(
     if module is not None:
         start_dim, end_dim = module.start_dim, module.end_dim
     if start_dim == 1 and end_dim == -1:
-        return call.emit(Reshape((-1,)), x, becomes="reshape")
+        return call.emit(Reshape((-1,)), x)
     return _reshape(call, x)
 
 
@@ -30,13 +30,13 @@ def _reshape(call: Call, x: fx.Node, *sizes: Any, module: nn.Module | None = Non
                 f"the reshape from {tuple(call.shape_of(x))} to {tuple(call.shape)} mixes samples",
                 "keep dimension 0, the batch, as it is",
             )
-        return call.emit(Reshape(call.shape[1:]), x, becomes="reshape")
+        return call.emit(Reshape(call.shape[1:]), x)
     shape = sizes[0] if sizes and isinstance(sizes[0], (tuple, list, torch.Size)) else sizes
     named = call.row.call in ("x.view()", "x.reshape()", "reshape()")
     rest = [s for s in shape[1:] if isinstance(s, int)]
     if not named or not rest or len(rest) != len(shape) - 1 or (shape[0] == -1 and -1 in rest):
         raise NeedsExample(f"the shape of {call.row.call} cannot be told from the call alone")
-    return call.emit(Reshape(rest), x, becomes="reshape")
+    return call.emit(Reshape(rest), x)
 
 
 @rule("size", "dim", "getattr")
@@ -71,7 +71,7 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
                 f"indexing by {part} has no spiking form here", "use numbers, or slices with step 1"
             )
         start, stop, _ = part.indices(extents[dim])
-        x = call.emit(Slice(dim, start, stop - start), x, becomes="slice")
+        x = call.emit(Slice(dim, start, stop - start), x)
     return call.emit(Reshape(call.shape[1:]), x) if any(isinstance(part, int) for part in index) else x
 
 
@@ -100,7 +100,7 @@ def _permute(call: Call, x: fx.Node, *dims: Any, **named: Any) -> fx.Node:
     order = getattr(numbered, call.function)(*dims, **named).shape
     if order[0] != 0:
         raise Refusal("a permutation that moves the batch has no spiking form here", "keep dimension 0 first")
-    return call.emit(Permute(order), x, becomes="permute")
+    return call.emit(Permute(order), x)
 
 
 @rule("mean")
@@ -113,7 +113,7 @@ def _mean(call: Call, x: fx.Node, dim: Any = None, keepdim: bool = False, axis: 
         raise Refusal(
             "a mean over the batch mixes samples", "take the mean over later dimensions, as mean([2, 3])"
         )
-    return call.emit(Mean(dims, keepdim), x, becomes="mean")
+    return call.emit(Mean(dims, keepdim), x)
 
 
 @rule("pad")
@@ -122,7 +122,7 @@ def _pad(
 ) -> fx.Node:
     if mode != "constant" or (value or 0) != 0:
         raise Refusal(f"padding with {mode} {value} is not zero-padding", "pad with zeros")
-    return call.emit(Pad(pad), x, becomes="zeros around")
+    return call.emit(Pad(pad), x)
 
 
 @rule("ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d")

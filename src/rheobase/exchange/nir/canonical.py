@@ -13,22 +13,7 @@ from torch import Tensor, fx, nn
 
 from rheobase.exchange.nir.draft import Draft, mixing
 from rheobase.exchange.nir.starts import is_fixed
-from rheobase.network import (
-    Add,
-    Concat,
-    FewSpikes,
-    GatedMaxPool,
-    IntegrateFire,
-    MaxPool,
-    Mean,
-    Pad,
-    Permute,
-    Product,
-    Reshape,
-    Scale,
-    Slice,
-    Switch,
-)
+from rheobase.network import Add, Concat, IntegrateFire, Mean, Pad, Reshape, Scale, Slice, traits_of
 
 Rule = Callable[[Draft, fx.Node, Any], None]
 
@@ -58,11 +43,11 @@ def canonicalise(draft: Draft) -> None:
     refusals: dict[str, str] = {}
     for node in draft.calls:
         operation = draft.operation(node)
+        assert operation is not None
         rule = _RULES.get(type(operation))
         try:
             if rule is None:
-                reason = _REASONS.get(type(operation), "NIR has nothing like it")
-                raise _Refusal(reason)
+                raise _Refusal(traits_of(operation).no_nir or "NIR has nothing like it")
             rule(draft, node, operation)
         except _Refusal as refusal:
             refusals[f"{node.target} ({type(operation).__name__})"] = str(refusal)
@@ -344,22 +329,6 @@ def _integrate_fire(draft: Draft, node: fx.Node, neuron: IntegrateFire) -> None:
             f"it starts at random ({neuron.initial}), for each sample anew; a file holds one start: use half"
         )
 
-
-_REASONS: dict[type, str] = {
-    MaxPool: "its maximum is one of sums over time, and NIR keeps none: train with average pools",
-    FewSpikes: "its spikes count by when they come, and NIR's all count alike: convert by another method",
-    Switch: "it gathers a window before it fires, and NIR's neurons do not wait: convert by another method",
-    GatedMaxPool: "it remembers which input leads, and NIR keeps no such state: train with average pools",
-    Product: "it multiplies two signals, and NIR's graph only adds them",
-    Permute: "NIR cannot permute dimensions",
-    nn.Upsample: "NIR cannot resize",
-    nn.PixelShuffle: "NIR cannot move channels to positions",
-    nn.PixelUnshuffle: "NIR cannot move positions to channels",
-    nn.Conv3d: "NIR has convolutions over one and two dimensions only",
-    nn.ConvTranspose1d: "NIR has no transposed convolution",
-    nn.ConvTranspose2d: "NIR has no transposed convolution",
-    nn.ConvTranspose3d: "NIR has no transposed convolution",
-}
 
 _RULES: dict[type, Rule] = {
     nn.Conv1d: _convolution,

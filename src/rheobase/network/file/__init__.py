@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rheobase.io import read_tensors, write_tensors
 from rheobase.network.file.description import build_network, describe_network
-from rheobase.network.file.values import FormatError
+from rheobase.network.settings import FormatError
 from rheobase.network.snn import SNN
 
 __all__ = ["FORMAT", "VERSION", "FormatError", "load", "save"]

@@ -11,12 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.network.file.kinds import CODINGS, OPERATIONS, describe, inputs_of, one_of
-from rheobase.network.file.values import FormatError, Place, either, nothing, several, whole
+from rheobase.network.codings import CODINGS
 from rheobase.network.neurons import Neuron
 from rheobase.network.operations import RESERVED, Reshape, along_channels
+from rheobase.network.settings import (
+    TENSOR,
+    FormatError,
+    Kind,
+    Place,
+    either,
+    integer,
+    nothing,
+    one_of,
+    several,
+)
 from rheobase.network.snn import SNN, Provenance
-from rheobase.network.starts import Initial
+from rheobase.network.starts import STARTS, Initial
+from rheobase.network.traits import POOLS, TRAITS, traits_of
 
 INPUT = "@input"
 """What a node reads that reads the network's input; no node can have this name."""
@@ -28,8 +39,9 @@ _NAME = re.compile(r"[\w-]+(\.[\w-]+){0,31}")
 _KEYS = {"input_shape", "nodes", "output", "sites", "coding", "provenance"}
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
-_operation, _coding = one_of(OPERATIONS), one_of(CODINGS)
-_shape = either(nothing, several(whole(1)))
+_KINDS: dict[type, Kind] = {**TRAITS, **POOLS, **STARTS, **CODINGS}
+_operation, _coding = one_of(TRAITS), one_of(CODINGS)
+_shape = either(nothing, several(integer(1)))
 
 
 def describe_network(snn: SNN) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -63,6 +75,29 @@ def describe_network(snn: SNN) -> tuple[dict[str, Any], dict[str, Tensor]]:
         },
     }
     return document, tensors
+
+
+def describe(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """A setting, or an object that a file can name, as JSON; its tensors go into `tensors` by their places.
+
+    Raises:
+        ValueError: If it, or something in it, is of a type that a file cannot name.
+    """
+    if isinstance(value, Tensor):
+        tensors[path] = value.detach()
+        return TENSOR
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [describe(v, path, tensors) for v in value]
+    kind = _KINDS.get(type(value))
+    if kind is None:
+        raise ValueError(
+            f"{path} is of type {type(value).__name__}, which a file cannot name: "
+            f"it can name {', '.join(sorted(type_.__name__ for type_ in _KINDS))}"
+        )
+    settings = {name: describe(getattr(value, name), f"{path}.{name}", tensors) for name in kind.settings}
+    return {"kind": type(value).__name__, **settings}
 
 
 def _reference(node: Any) -> str:
@@ -153,7 +188,7 @@ def _is_name(text: str) -> bool:
 def _check_inputs(
     name: str, inputs: Any, operation: nn.Module, known: dict[str, fx.Node]
 ) -> tuple[fx.Node, ...]:
-    least, most = inputs_of(operation)
+    least, most = traits_of(operation).inputs
     if not isinstance(inputs, list) or not least <= len(inputs) <= most:
         raise FormatError(f"node {name!r} reads {str(inputs)[:80]}, expected {least} to {most} nodes")
     for i in inputs:

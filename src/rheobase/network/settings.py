@@ -1,7 +1,11 @@
-"""Plain values of a file: each is read by a function that accepts what is expected and nothing else."""
+"""Settings as files hold them: each is read by a function that accepts what is expected and nothing else.
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+A `Kind` says which settings a type has in a file. Operations and neurons have theirs in `traits`, starts and
+codings next to their classes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -13,17 +17,17 @@ TENSOR = "tensor"
 
 
 class FormatError(ValueError):
-    """A file that is not a whole, sound network of this format; the message says what is wrong with it."""
+    """A file that is not a complete, valid network of this format; the message says what is wrong with it."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a description a value stands.
+    """Where in a description a value is.
 
     Attributes:
         path: Its name: that of the node, then of the setting.
         tensors: The file's tensors that no value has taken yet.
-        depth: How many objects it lies in.
+        depth: The number of objects it lies in.
     """
 
     path: str
@@ -31,7 +35,7 @@ class Place:
     depth: int = 0
 
     def inside(self, name: str) -> "Place":
-        """The place of a setting of the object that stands here."""
+        """The place of a setting of the object that is here."""
         if self.depth > 8:
             raise FormatError(f"{self.path[:80]} is nested too deeply")
         return replace(self, path=f"{self.path}.{name}", depth=self.depth + 1)
@@ -42,15 +46,50 @@ class Place:
 
 
 Reader = Callable[[Any, Place], Any]
-"""Takes a JSON value and its place, gives the Python value or raises a `FormatError`."""
+"""Takes a JSON value and its place, returns the Python value or raises a `FormatError`."""
 
 
-def whole(low: int, high: int = MOST) -> Reader:
-    """A whole number between two."""
+@dataclass(frozen=True)
+class Kind:
+    """What a file says of one type.
+
+    Attributes:
+        settings: How to read each of its settings, which are attributes of the same names.
+        build: Makes an object from its settings; by default the type itself does.
+    """
+
+    settings: Mapping[str, Reader] = field(default_factory=dict)
+    build: Callable[..., Any] | None = None
+
+
+def one_of(kinds: Mapping[type, Kind]) -> Reader:
+    """An object of one of the given types, exactly: a subclass may compute something else."""
+
+    def read(value: Any, place: Place) -> Any:
+        name = value.get("kind") if isinstance(value, dict) else None
+        found = next((type_ for type_ in kinds if type_.__name__ == name), None)
+        if found is None:
+            raise place.refuse(name or value, f"one of {', '.join(type_.__name__ for type_ in kinds)}")
+        kind = kinds[found]
+        if value.keys() != {"kind", *kind.settings}:
+            raise place.refuse(sorted(value), f"the settings {', '.join(kind.settings) or 'none'}")
+        settings = {key: reader(value[key], place.inside(key)) for key, reader in kind.settings.items()}
+        try:
+            return (kind.build or found)(**settings)
+        except FormatError:
+            raise
+        except Exception as error:  # a torch constructor refuses in many ways; all mean the same here
+            raise FormatError(f"{place.path[:200]} cannot be a {name}: {str(error)[:200]}") from error
+
+    return read
+
+
+def integer(low: int, high: int = MOST) -> Reader:
+    """An integer within bounds."""
 
     def read(value: Any, place: Place) -> int:
         if type(value) is not int or not low <= value <= high:
-            raise place.refuse(value, f"a whole number in {low} … {high}")
+            raise place.refuse(value, f"an integer in {low} … {high}")
         return value
 
     return read
@@ -58,7 +97,7 @@ def whole(low: int, high: int = MOST) -> Reader:
 
 def number(value: Any, place: Place) -> float:
     """A finite number."""
-    # NaN is within no bounds; a whole number may be too large to become a float at all.
+    # NaN is within no bounds; an integer may be too large to become a float at all.
     if type(value) not in (int, float) or not abs(value) <= 1e38:
         raise place.refuse(value, "a finite number")
     return float(value)
@@ -78,7 +117,7 @@ def nothing(value: Any, place: Place) -> None:
 
 
 def word(*choices: str) -> Reader:
-    """One of some words."""
+    """One of the given words."""
 
     def read(value: Any, place: Place) -> str:
         if not isinstance(value, str) or value not in choices:
@@ -89,7 +128,7 @@ def word(*choices: str) -> Reader:
 
 
 def several(reader: Reader, most: int = 8) -> Reader:
-    """A list of values, given as a tuple."""
+    """A list of values, returned as a tuple."""
 
     def read(value: Any, place: Place) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) > most:
@@ -100,7 +139,7 @@ def several(reader: Reader, most: int = 8) -> Reader:
 
 
 def either(*readers: Reader) -> Reader:
-    """What the first of some readers accepts."""
+    """What the first matching reader accepts."""
 
     def read(value: Any, place: Place) -> Any:
         errors = []
@@ -121,3 +160,6 @@ def tensor(value: Any, place: Place) -> Tensor:
     if place.path not in place.tensors:
         raise FormatError(f"the file lacks the tensor {place.path[:200]!r}")
     return place.tensors.pop(place.path)
+
+
+SEED = integer(0, 2**63 - 1)

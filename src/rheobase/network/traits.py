@@ -1,0 +1,294 @@
+"""What the package must know of each operation and neuron, in one table.
+
+A new operation is its class, its row here and the rule of `conversion` that emits it. Files, folding, fusion,
+synapse counts, bounds, NIR and lowering read the row. The defaults are the safe ones.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from rheobase.network.activations import FUNCTIONS
+from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch
+from rheobase.network.operations import (
+    Add,
+    Concat,
+    GatedMaxPool,
+    MaxPool,
+    Mean,
+    Pad,
+    Permute,
+    Product,
+    Reshape,
+    Scale,
+    Slice,
+    sum_windows,
+)
+from rheobase.network.settings import (
+    Kind,
+    Reader,
+    either,
+    flag,
+    integer,
+    nothing,
+    number,
+    one_of,
+    several,
+    tensor,
+    word,
+)
+from rheobase.network.starts import STARTS
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Traits(Kind):
+    """One row of the table.
+
+    Attributes:
+        name: What `inspect` calls it.
+        inputs: The smallest and the largest number of signals it takes.
+        view: Whether the result shares the memory of the input.
+        routes: Whether every value of the result is a value of the inputs or zero, so that it works on counts
+            of spikes as well.
+        homogeneous: Whether f(c·x) = c·f(x) for c > 0, so that spikes of one amplitude stay such spikes.
+        keeps_channels: Whether channel c of the result is a linear function of channel c of the inputs, for
+            a result of the given number of dimensions.
+        dims: The number of dimensions of the result, given that of the first input.
+        spikes: What becomes of a spike: it may "pass" to what reads the result, "end" here at one synapse for
+            each value, or "restart" as a spike that this operation sends.
+        fan_out: The operation on numbers of spikes, where spikes pass: like the operation itself, but an
+            average counts each spike once in every window it is in.
+        monotone: Whether no output falls when an input rises.
+        no_nir: Why NIR cannot express it, where the NIR exporter has no rule for it.
+    """
+
+    name: str = ""
+    inputs: tuple[int, int] = (1, 1)
+    view: bool = False
+    routes: bool = False
+    homogeneous: Callable[[Any], bool] = _never
+    keeps_channels: Callable[[Any, int], bool] = _never
+    dims: Callable[[Any, int], int] = lambda operation, dims: dims
+    spikes: Literal["pass", "end", "restart"] = "end"
+    fan_out: Callable[..., Tensor] = lambda operation, *signals: operation(*signals)
+    monotone: Callable[[Any], bool] = _never
+    no_nir: str = ""
+
+
+def traits_of(operation: nn.Module) -> Traits:
+    """The row of an operation's type, or of the type it inherits from; the defaults for any other."""
+    return next((TRAITS[type_] for type_ in type(operation).__mro__ if type_ in TRAITS), Traits())
+
+
+def _weighted(type_: Any) -> Callable[..., nn.Module]:
+    def build(weight: Tensor, bias: Tensor | None, **settings: Any) -> nn.Module:
+        # On the meta device nothing is allocated, whatever sizes the file claims.
+        module: nn.Module = type_(**settings, bias=bias is not None, device="meta")
+        for name, values in (("weight", weight), ("bias", bias)):
+            if values is None:
+                continue
+            expected = getattr(module, name).shape
+            if values.shape != expected:
+                raise ValueError(f"its {name} is {tuple(values.shape)} instead of {tuple(expected)}")
+            setattr(module, name, nn.Parameter(values, requires_grad=False))
+        return module
+
+    return build
+
+
+def _neuron(type_: Any) -> Callable[..., Neuron]:
+    def build(threshold: Tensor, amplitude: Tensor, initial: Any, **settings: Any) -> Neuron:
+        if not (threshold > 0).all():
+            raise ValueError("a threshold is not above zero")
+        neuron: Neuron = type_(threshold, **settings)
+        neuron.amplitude, neuron.initial = amplitude, initial
+        return neuron
+
+    return build
+
+
+def _few_spikes(digits: Tensor, **settings: Any) -> Neuron:
+    if digits.dim() != 2 or digits.shape[0] != 3:
+        raise ValueError(f"its digits are {tuple(digits.shape)} instead of three rows")
+    coefficients = Coefficients(*(tuple(row) for row in digits.tolist()))
+    neuron = _neuron(FewSpikes)(coefficients=coefficients, **settings)
+    neuron.digits = digits
+    return neuron
+
+
+_COUNT = integer(1)
+_DIM = integer(1, 8)
+_SIZES = either(_COUNT, several(_COUNT, 3))
+_PADDING = either(integer(0), several(integer(0), 3))
+_ADAPTIVE = {"output_size": either(nothing, _COUNT, several(either(nothing, _COUNT), 3))}
+_WINDOW: dict[str, Reader] = {"kernel_size": _SIZES, "stride": _SIZES, "padding": _PADDING, "ceil_mode": flag}
+_WEIGHTS: dict[str, Reader] = {"weight": tensor, "bias": either(nothing, tensor)}
+_CONVOLUTION: dict[str, Reader] = {
+    "in_channels": _COUNT, "out_channels": _COUNT, "kernel_size": _SIZES, "stride": _SIZES,
+    "padding": either(word("same", "valid"), _PADDING), "dilation": _SIZES, "groups": _COUNT,
+    "padding_mode": word("zeros", "reflect", "replicate", "circular"), **_WEIGHTS,
+}  # fmt: skip
+_NEURON: dict[str, Reader] = {"threshold": tensor, "amplitude": tensor, "initial": one_of(STARTS)}
+
+POOLS: dict[type, Kind] = {
+    nn.MaxPool1d: (_max := Kind(_WINDOW | {"dilation": _SIZES})), nn.MaxPool2d: _max, nn.MaxPool3d: _max,
+    nn.AdaptiveMaxPool1d: Kind(_ADAPTIVE), nn.AdaptiveMaxPool2d: Kind(_ADAPTIVE),
+    nn.AdaptiveMaxPool3d: Kind(_ADAPTIVE),
+}  # fmt: skip
+"""The pools that a `MaxPool` or `GatedMaxPool` may hold."""
+
+
+def _convolution(type_: type[nn.Module], no_nir: str = "", **more: Reader) -> Traits:
+    settings, build = _CONVOLUTION | more, _weighted(type_)
+    return Traits(settings, build, "weights", dims=lambda conv, dims: conv.weight.dim(), no_nir=no_nir)
+
+
+def _average(settings: Mapping[str, Reader], no_nir: str = "") -> Traits:
+    return Traits(
+        settings, name="average", homogeneous=_always, keeps_channels=_always, spikes="pass",
+        fan_out=sum_windows, monotone=_always, no_nir=no_nir,
+    )  # fmt: skip
+
+
+def _linear(name: str, monotone: Callable[[Any], bool] = _always, **more: Any) -> Traits:
+    """What only moves, adds or averages values."""
+    return Traits(name=name, homogeneous=_always, spikes="pass", monotone=monotone, **more)
+
+
+_PLANES = "NIR has convolutions over one and two dimensions only"
+_POOLED_PLANES = "NIR has pools over two dimensions only"
+_NOT_TRANSPOSED = "NIR has no transposed convolution"
+_AVERAGE = _WINDOW | {"count_include_pad": flag}
+_DIVIDED = _AVERAGE | {"divisor_override": either(nothing, _COUNT)}
+_FACTOR = either(nothing, number, several(number, 3))
+_MODE = word("nearest", "linear", "bilinear", "bicubic", "trilinear", "nearest-exact")
+
+TRAITS: dict[type, Traits] = {
+    nn.Conv1d: _convolution(nn.Conv1d),
+    nn.Conv2d: _convolution(nn.Conv2d),
+    nn.Conv3d: _convolution(nn.Conv3d, _PLANES),
+    nn.ConvTranspose1d: _convolution(nn.ConvTranspose1d, _NOT_TRANSPOSED, output_padding=_PADDING),
+    nn.ConvTranspose2d: _convolution(nn.ConvTranspose2d, _NOT_TRANSPOSED, output_padding=_PADDING),
+    nn.ConvTranspose3d: _convolution(nn.ConvTranspose3d, _NOT_TRANSPOSED, output_padding=_PADDING),
+    nn.Linear: Traits(
+        {"in_features": _COUNT, "out_features": _COUNT, **_WEIGHTS}, _weighted(nn.Linear), "weights"
+    ),
+    nn.AvgPool1d: _average(_AVERAGE),
+    nn.AvgPool2d: _average(_DIVIDED),
+    nn.AvgPool3d: _average(_DIVIDED, _POOLED_PLANES),
+    nn.AdaptiveAvgPool1d: _average(_ADAPTIVE),
+    nn.AdaptiveAvgPool2d: _average(_ADAPTIVE),
+    nn.AdaptiveAvgPool3d: _average(_ADAPTIVE, _POOLED_PLANES),
+    Mean: _linear(
+        "mean",
+        settings={"dims": several(_DIM), "keepdim": flag},
+        keeps_channels=lambda mean, dims: 1 not in mean.dims,
+        dims=lambda mean, dims: dims if mean.keepdim else dims - len(mean.dims),
+        fan_out=lambda mean, x: x.sum(mean.dims, keepdim=mean.keepdim),
+    ),
+    nn.Upsample: _linear(
+        "resize",
+        settings={
+            "size": either(nothing, _SIZES),
+            "scale_factor": _FACTOR,
+            "mode": _MODE,
+            "align_corners": either(nothing, flag),
+            "recompute_scale_factor": either(nothing, flag),
+        },
+        keeps_channels=_always,
+        monotone=lambda resize: resize.mode != "bicubic",
+        no_nir="NIR cannot resize",
+    ),
+    nn.PixelShuffle: _linear(
+        "resize", settings={"upscale_factor": _COUNT}, no_nir="NIR cannot move channels to positions"
+    ),
+    nn.PixelUnshuffle: _linear(
+        "resize", settings={"downscale_factor": _COUNT}, no_nir="NIR cannot move positions to channels"
+    ),
+    nn.ChannelShuffle: _linear("resize", settings={"groups": _COUNT}),
+    Reshape: _linear(
+        "reshape",
+        settings={"shape": several(integer(-1))},
+        view=True,
+        routes=True,
+        dims=lambda reshape, dims: 1 + len(reshape.shape),
+    ),
+    Permute: _linear(
+        "permute",
+        settings={"dims": several(integer(0, 8))},
+        view=True,
+        routes=True,
+        no_nir="NIR cannot permute dimensions",
+    ),
+    Slice: _linear(
+        "slice",
+        settings={"dim": _DIM, "start": integer(0), "length": _COUNT},
+        view=True,
+        routes=True,
+        keeps_channels=lambda part, dims: part.dim != 1,
+    ),
+    Pad: _linear(
+        "zeros around",
+        settings={"amounts": several(integer(-(2**16), 2**16))},
+        routes=True,
+        keeps_channels=lambda pad, dims: len(pad.amounts) // 2 < dims - 1,
+    ),
+    Concat: _linear(
+        "concat",
+        settings={"dim": _DIM},
+        inputs=(1, 1024),
+        routes=True,
+        keeps_channels=lambda concat, dims: concat.dim != 1,
+    ),
+    Add: _linear("sum", inputs=(2, 2), keeps_channels=_always, fan_out=lambda add, *signals: sum(signals)),
+    Scale: Traits(
+        {"scale": tensor, "shift": tensor},
+        name="scale",
+        homogeneous=lambda scale: not scale.shifted,
+        keeps_channels=_always,
+        spikes="pass",
+        fan_out=lambda scale, x: x,
+    ),
+    MaxPool: (
+        _maximum := Traits(
+            {"pool": one_of(POOLS)},
+            name="accumulated maximum",
+            homogeneous=_always,
+            keeps_channels=_always,
+            spikes="restart",
+            monotone=_always,
+            no_nir="it is a maximum over sums of spikes, which NIR cannot keep: train with average pooling",
+        )
+    ),
+    GatedMaxPool: _maximum,
+    Product: Traits(
+        name="accumulated product",
+        inputs=(2, 2),
+        no_nir="it multiplies two signals, and NIR can only add them",
+    ),
+    IntegrateFire: Traits(
+        _NEURON | {"reset": word("subtract", "zero"), "strict": flag}, _neuron(IntegrateFire), "site"
+    ),
+    FewSpikes: Traits(
+        _NEURON | {"digits": tensor, "function": word(*FUNCTIONS), "strict": flag},
+        _few_spikes,
+        "site",
+        no_nir="the value of its spikes depends on their time, and NIR's are all equal: use another method",
+    ),
+    Switch: Traits(
+        _NEURON | {"window": _COUNT},
+        _neuron(Switch),
+        "site",
+        no_nir="it collects a window before it fires, and NIR's neurons do not wait: use another method",
+    ),
+}
