@@ -1,9 +1,9 @@
-"""What becomes of timm's models: every activation call counted, and the converted network's limit against the model.
+"""Which of timm's architectures convert, with every activation call counted while the model runs.
 
-    python benchmarks/timm_models.py --out timm.json --table docs/timm.md
+    python benchmarks/timm_models.py --out tools/records/timm.json
 
-Each architecture is built with random weights at a small input. Those with activations other than ReLU and ReLU6
-are left out; the others must convert with one site for each activation call, or are listed with their refusal.
+Each architecture is built with random weights at a small input. Those with activations other than ReLU and
+ReLU6 are left out. The others convert with one site for each activation call, or are listed with the refusal.
 """
 
 import argparse
@@ -196,43 +196,12 @@ def examine(timm: Any, name: str) -> dict[str, Any] | None:
     return row | {"converts": same, "sites": len(snn.sites), "error": error, "seconds": seconds}
 
 
-def table(record: dict[str, Any]) -> str:
-    """The record as a page in Markdown."""
-    rows = record["rows"]
-    taken = [row for row in rows if row["converts"]]
-    lines = [
-        "# timm's models",
-        "",
-        f"Made by `benchmarks/timm_models.py`; do not edit. Versions: timm {record['timm']}, torch "
-        f"{record['torch']}. Weights are random, so this shows which architectures convert, not accuracies.",
-        "",
-        f"Of {len(rows)} architectures whose activations are all ReLU or ReLU6, {len(taken)} convert with one "
-        "site for each activation call that was counted while the model ran. *Error*: of the output that the "
-        "converted network approaches with many steps, relative to the model's.",
-        "",
-        "| architecture | input | activation calls | sites | error | convert, s |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        if "sites" in row:
-            cells = [row["sites"], f"{row['error']:.0e}", row["seconds"]]
-        else:
-            cells = ["refused", "", ""]
-        lines.append("| " + " | ".join(map(str, [row["model"], row["size"], row["calls"], *cells])) + " |")
-    refused = [row for row in rows if "why" in row]
-    if refused:
-        lines += ["", "## What refuses", ""]
-        lines += [f"- **{row['model']}**: {' '.join(row['why'].split())[:300]}" for row in refused]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", nargs="*", default=ARCHITECTURES)
     parser.add_argument("--out", type=Path, help="where the record goes (JSON)")
-    parser.add_argument("--table", type=Path, help="where the page goes (Markdown)")
     options = parser.parse_args()
     import timm
 
@@ -241,13 +210,7 @@ def main() -> None:
         try:
             row = examine(timm, name) if name in known else None
         except Exception as error:  # one architecture must not end the others
-            row = {
-                "model": name,
-                "size": 0,
-                "calls": 0,
-                "converts": False,
-                "why": f"{type(error).__name__}: {error}",
-            }
+            row = {"model": name, "size": 0, "calls": 0, "converts": False, "why": repr(error)}
         if row is None:
             left_out.append(name)
             continue
@@ -266,8 +229,6 @@ def main() -> None:
         }  # fmt: skip
         if options.out:
             options.out.write_text(json.dumps(record, indent=1) + "\n")
-    if options.table:
-        options.table.write_text(table(record))
     print(f"{sum(row['converts'] for row in rows)} of {len(rows)} convert; left out: {' '.join(left_out)}")
 
 

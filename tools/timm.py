@@ -1,0 +1,48 @@
+"""The tables of docs/timm.md, from the record of benchmarks/timm_models.py."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tools.markdown import table
+
+RECORD = Path(__file__).with_name("records") / "timm.json"
+
+
+@cache
+def _record() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(RECORD.read_text("utf-8"))
+    return content
+
+
+def architectures() -> str:
+    """What becomes of each architecture."""
+    rows = _record()["rows"]
+    taken = sum(row["converts"] for row in rows)
+    text = (
+        f"Of {len(rows)} architectures whose activations are all ReLU or ReLU6, {taken} convert with one site "
+        f"for each activation call. Versions: timm {_record()['timm']}, torch {_record()['torch']}."
+    )
+    head = ["Architecture", "input", "activation calls", "sites", "error of the limit"]
+    return f"{text}\n\n{table(head, [_cells(row) for row in rows])}"
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    converted = [str(row["sites"]), f"{row['error']:.0e}"] if "sites" in row else ["refused", ""]
+    return [row["model"], str(row["size"]), str(row["calls"]), *converted]
+
+
+def refusals() -> str:
+    """The first reason of each architecture that is refused."""
+    reasons: dict[str, list[str]] = {}
+    for row in _record()["rows"]:
+        if "why" in row:
+            lines = [line.strip() for line in row["why"].splitlines()]
+            first = lines[1] if lines[0].endswith(":") else lines[0]
+            reasons.setdefault(first.split("): ")[-1], []).append(row["model"])
+    return "\n".join(f"- {', '.join(names)}: {reason}" for reason, names in reasons.items())
+
+
+BLOCKS: dict[str, Callable[[], str]] = {"timm-architectures": architectures, "timm-refusals": refusals}
