@@ -22,8 +22,8 @@ def architectures() -> str:
     rows = _record()["rows"]
     taken = sum(row["converts"] for row in rows)
     text = (
-        f"Of {len(rows)} architectures whose activations are all ReLU or ReLU6, {taken} convert with one site "
-        f"for each activation call. Versions: timm {_record()['timm']}, torch {_record()['torch']}."
+        f"Of {len(rows)} architectures whose activations are all ReLU or ReLU6, {taken} convert with one "
+        f"site for each activation call. Versions: timm {_record()['timm']}, torch {_record()['torch']}."
     )
     head = ["Architecture", "input", "activation calls", "sites", "error of the limit"]
     return f"{text}\n\n{table(head, [_cells(row) for row in rows])}"

@@ -38,13 +38,13 @@ def _called(module: fx.GraphModule, node: fx.Node) -> nn.Module | None:
 
 
 def _dims(module: fx.GraphModule, node: fx.Node) -> int:
-    """How many dimensions a signal has; where no example has shown it, as the operations before it tell."""
+    """The number of dimensions of a signal: known from an example, or from the operations before it; else 0."""
     if "shape" in node.meta:
         return len(node.meta["shape"])
     if "dims" in node.meta:
         return int(node.meta["dims"])
     if node.op != "call_module":
-        return 2
+        return 0
     operation = module.get_submodule(str(node.target))
     return traits_of(operation).dims(operation, _dims(module, node.all_input_nodes[0]))
 
