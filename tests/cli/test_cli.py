@@ -105,14 +105,6 @@ def test_an_exit_is_fitted_in_the_arithmetic_that_runs(
     assert told == {"steps": 4, "loss": loss, "profile": "int8"}
 
 
-def test_a_link_to_a_file_is_that_file(cli: Cli) -> None:
-    Path("w.safetensors").write_bytes(b"weights")
-    Path("other").symlink_to("w.safetensors")
-    told = cli("convert", "small", "--weights", "w.safetensors", "--out", "other", ok=False)
-    assert "named for two things" in told
-    assert Path("w.safetensors").read_bytes() == b"weights"
-
-
 @pytest.mark.filterwarnings("ignore:site .* never activated")
 def test_examples_work_as_printed(
     cli: Cli, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

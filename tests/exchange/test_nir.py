@@ -466,19 +466,6 @@ class TestRefusals:
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_link_stays_and_golden_spikes_lie_beside_it(tmp_path: Path) -> None:
-    link = tmp_path / "net.nir"
-    (tmp_path / "store").mkdir()
-    link.symlink_to(tmp_path / "store" / "of_today.nir")
-    snn = example()
-    to_nir(snn, link, golden=inputs(2), steps=2)
-    assert link.is_symlink()
-    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.nir")) == [
-        "net.golden.nir", "net.nir", "store/of_today.nir",
-    ]  # fmt: skip
-    assert from_nir(link).sites == snn.sites
-
-
 def test_weights_are_eight_bits(tmp_path: Path) -> None:
     export = to_nir(example("SharedReLU"), tmp_path / "net.nir", weights="grid", golden=inputs(4), steps=8)
     graph = nir.read(tmp_path / "net.nir")

@@ -1,7 +1,6 @@
 """Tests of records: what is kept, what is refused, and that a file is whole or not there."""
 
 import json
-import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -165,32 +164,6 @@ def test_numbers_that_cannot_be_are_refused(record, name, value, message):
 
 def test_a_folder_without_records_has_none(tmp_path):
     assert records.load_all(tmp_path / "missing") == []
-
-
-def test_a_place_that_cannot_be_written_to_is_found_out_before_the_work(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="results cannot be written to"):
-        records.ensure_writable(tmp_path / "file" / "results")
-    records.ensure_writable(tmp_path / "new" / "results")
-    assert list((tmp_path / "new" / "results").iterdir()) == []
-
-
-def test_a_trial_that_fails_leaves_nothing(tmp_path, monkeypatch):
-    def fill(path, _):
-        path.touch()
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", fill)
-    with pytest.raises(OSError, match="No space left on device"):
-        records.ensure_writable(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk_is_found_out_before_the_work(tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2**20))
-    with pytest.raises(OSError, match="1 MiB free"):
-        records.ensure_writable(tmp_path)
 
 
 def test_the_records_kept_with_the_source_can_all_be_read():

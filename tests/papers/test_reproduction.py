@@ -302,7 +302,7 @@ def test_mistakes_are_found_before_anything_is_done(tmp_path, monkeypatch):
             reproduce(PAPER, "small-digits", folder=tmp_path / "r", **unused)
     assert not (tmp_path / "r").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="results cannot be written"):
+    with pytest.raises(OSError, match="cannot be written"):
         reproduce(PAPER, "small-digits", folder=tmp_path / "file")
     with pytest.raises(FileNotFoundError, match="cifar-10-batches-py"):
         reproduce("opi2022", "vgg16-cifar10", tmp_path / "nowhere", folder=tmp_path / "r")

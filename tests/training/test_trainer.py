@@ -21,12 +21,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from rheobase.analysis.evaluation import accuracy
-from rheobase.io import tensors
 from rheobase.io.processes import Ranks
 from rheobase.io.progress import display
 from rheobase.io.tensors import read_tensors, save_weights, write_tensors
 from rheobase.network.activations import Clip
-from rheobase.training import loader
+from rheobase.training import loader, state
 from rheobase.training import step as steps
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Dataset, Split
@@ -469,7 +468,7 @@ class TestResuming:
 
     def test_a_finished_one_needs_no_room(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
-        monkeypatch.setattr(tensors, "require_room", lambda *_: pytest.fail("asked for room"))
+        monkeypatch.setattr(state, "require_writable", lambda *_: pytest.fail("asked for room"))
         again = quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
         assert again.notes == ("finished before",)
 

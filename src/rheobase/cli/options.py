@@ -65,13 +65,11 @@ Device = Annotated[str, typer.Option(help="cpu or cuda.", callback=check_device)
 
 def check_output(path: Path | None) -> Path | None:
     """A file that can be written, which is asked before the work begins."""
-    from rheobase.io import follow, is_stream
-
-    if path is None or is_stream(path):
+    if path is None:
         return path
     if path.is_dir():
         raise ValueError(f"{path} is a folder: give the name of a file in it")
-    folder = next(parent for parent in follow(path).parents if parent.exists())
+    folder = next(parent for parent in path.resolve().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ValueError(f"{path} cannot be written: {folder} is no folder that files can be put into")
     return path
@@ -87,9 +85,7 @@ def check_folder(path: Path | None) -> Path | None:
 
 def ensure_apart(*paths: Path | None) -> None:
     """Refuse one file for two things, of which one would be written over the other."""
-    from rheobase.io import follow
-
-    given = [follow(path) for path in paths if path is not None]
+    given = [path.resolve() for path in paths if path is not None]
     if twice := [path for path in given if given.count(path) > 1]:
         raise ValueError(f"{twice[0].name} is named for two things: give each a file of its own")
 

@@ -5,7 +5,7 @@ Nothing here knows what a network is; every other room may use it.
 
 from rheobase.io.batches import Batched, Data, batches, count_batches
 from rheobase.io.environment import find_commit, package_versions
-from rheobase.io.files import follow, is_stream, part_of, put_in_place, replace_file
+from rheobase.io.files import replace_file, replacing, require_writable
 from rheobase.io.names import find_name
 from rheobase.io.processes import Ranks, joined, present_ranks
 from rheobase.io.progress import display, interruptible, live_table
@@ -23,7 +23,6 @@ from rheobase.io.tensors import (
     load_weights,
     read_tensors,
     require_matching,
-    require_room,
     save_weights,
     write_tensors,
 )
@@ -41,22 +40,19 @@ __all__ = [
     "ensure_percent",
     "find_commit",
     "find_name",
-    "follow",
     "interruptible",
-    "is_stream",
     "joined",
     "live_table",
     "load_weights",
     "package_versions",
-    "part_of",
     "present_ranks",
-    "put_in_place",
     "read_document",
     "read_fields",
     "read_tensors",
     "replace_file",
+    "replacing",
     "require_matching",
-    "require_room",
+    "require_writable",
     "restore",
     "save_weights",
     "write_document",

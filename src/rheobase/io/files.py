@@ -1,77 +1,83 @@
-"""Files that appear whole or not at all."""
+"""Atomic file replacement: a reader, or a crash, finds the old file or the new one, never a part."""
 
 import errno
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def replace_file(path: Path | str, content: str | bytes, *, exclusive: bool = False) -> None:
-    """Write a file so that a reader, or a crash, finds the old one or the new one and never a part.
+def replace_file(path: Path | str, content: str | bytes) -> None:
+    """Write a file in one step; of two processes that write it at once, the last one wins.
 
     Args:
-        path: The file; its folder is made if need be. Where it is a link, what it leads to is replaced; a
-            pipe or a device, such as /dev/stdout, is written to.
-        content: What to write, text as UTF-8.
-        exclusive: Whether two processes that write it at a time are an error; else the last one wins.
+        path: The file; its folder is made if needed.
+        content: The new content, text as UTF-8.
 
     Raises:
-        OSError: It cannot be written, of the kind that says why.
+        OSError: The file cannot be written.
     """
-    data = content.encode() if isinstance(content, str) else content
-    if is_stream(path):
-        Path(path).write_bytes(data)
-        return
-    place = follow(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    part = part_of(place, exclusive=exclusive)
+    with replacing(path) as part:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path | str) -> Iterator[Path]:
+    """Give a temporary path to write to, and move it to the file's path when the block ends without error.
+
+    Raises:
+        OSError: The file cannot be written; an existing one was not changed.
+    """
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_bytes(data)
-        put_in_place(part, place)
-    except FileNotFoundError as error:
-        raise OSError(
-            errno.EBUSY,
-            f"{part} was taken away while it was written; if another process is writing {path} too, stop one "
-            "of them or give each its own file",
-        ) from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        _sync_folder(path.parent)
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OSError(  # of the same kind, as its number says
-            error.errno,
-            f"{path} cannot be written ({error.strerror or error}); one that was there before still is",
-        ) from error
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+        reason = f"cannot write {path} ({error.strerror or error}); an existing file was not changed"
+        raise OSError(error.errno, reason) from error  # the number decides the class
+    finally:
+        with suppress(OSError):
+            part.unlink()
 
 
-def is_stream(path: Path | str) -> bool:
-    """Whether it is a pipe or a device, which has no content to keep and must not be replaced."""
-    return Path(path).is_fifo() or Path(path).is_char_device()
+def require_writable(path: Path | str, size: int) -> None:
+    """Find out before the work whether a file can be written at its end, and later replaced.
 
+    Args:
+        path: The file; its folder is made if needed.
+        size: Bytes of the file. Twice as much must be free: the old file stays until the new one is complete.
 
-def follow(path: Path | str) -> Path:
-    """Where a file really lies, or will, behind any links."""
-    return Path(os.path.realpath(path))
-
-
-def part_of(path: Path, *, exclusive: bool = False) -> Path:
-    """Where a file is written before it gets its name.
-
-    With one name for all processes what a killed one leaves behind is overwritten, and not added to.
+    Raises:
+        OSError: The folder cannot be made or written to, or has too little space.
     """
-    return path.with_name(f".{path.name}.part" if exclusive else f".{path.name}.{os.getpid()}.part")
-
-
-def put_in_place(part: Path, path: Path) -> None:
-    """Give a whole file another's name in one step; not even a power cut leaves less than one of both."""
-    with part.open("rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(part, path)
-    _sync_folder(path.parent)
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give a file in it, such as {path / 'last.safetensors'}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        trial = path.with_name(f".{path.name}.{os.getpid()}.part")
+        trial.touch()
+        trial.unlink()
+    except OSError as error:
+        reason = f"files cannot be written to {path.parent} ({error.strerror}); choose another folder"
+        raise OSError(error.errno, reason) from error
+    needed = 2 * size - (path.stat().st_size if path.exists() else 0)
+    if (free := shutil.disk_usage(path.parent).free) < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"{path.parent} has {free / 1e6:,.0f} MB free, {needed / 1e6:,.0f} MB are needed; "
+            "free some space or choose another folder",
+        )
 
 
 def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":  # elsewhere a folder cannot be opened, and its entry is synced with the file
+    if os.name != "posix":  # elsewhere a folder cannot be opened
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -1,8 +1,6 @@
 """Tensors and what is known about them, in one safetensors file that appears whole or not at all."""
 
-import errno
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rheobase.io.files import follow, part_of, replace_file
+from rheobase.io.files import replace_file
 
 _METADATA = "rheobase"  # the format's header maps strings to strings: ours is JSON under this one key
 _PICKLE_STARTS = (b"PK\x03\x04", b"\x80")  # the archive torch.save writes, and a bare pickle
@@ -69,7 +67,7 @@ def write_tensors(path: Path | str, tensors: Mapping[str, Tensor], metadata: Map
         for name, tensor in tensors.items()
     }
     content = save(copies, {_METADATA: json.dumps(dict(metadata), allow_nan=False)})
-    replace_file(path, content, exclusive=True)
+    replace_file(path, content)
 
 
 def read_tensors(path: Path | str, *, allow_pickle: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -110,39 +108,6 @@ def require_matching(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]
         raise ValueError(
             f"{path} belongs to another architecture: {'; '.join(differences)}. "
             "Build the model that wrote the file, or choose another file"
-        )
-
-
-def require_room(path: Path | str, size: int) -> None:
-    """Refuse a place where a file of this size cannot be written and later replaced.
-
-    Args:
-        path: The file that will be written; its folder is made if need be.
-        size: Bytes of one file. Room for two is asked for: an old one stays until the new one is whole.
-
-    Raises:
-        OSError: The folder cannot be made or written to, or has too little room.
-    """
-    path = follow(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file in it, such as {path / 'last.safetensors'}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = part_of(path, exclusive=True)
-        part.touch()
-        part.unlink(missing_ok=True)
-    except OSError as error:
-        raise type(error)(
-            error.errno, f"checkpoints cannot be written to {path.parent} ({error.strerror}); choose another"
-        ) from error
-    present = path.stat().st_size if path.exists() else 0
-    free = shutil.disk_usage(path.parent).free
-    needed = 2 * size - present
-    if free < needed:
-        raise OSError(
-            errno.ENOSPC,
-            f"{path.parent} has {free / 1e6:,.0f} MB free and checkpoints need {needed / 1e6:,.0f} MB; "
-            "make room or choose another folder",
         )
 
 

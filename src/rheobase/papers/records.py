@@ -3,11 +3,9 @@
 Records are written by the program and never by hand; every number in a document comes from them.
 """
 
-import errno
 import hashlib
 import json
 import re
-import shutil
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import Annotated, Any
 
 from rheobase.io import Digits, conform, ensure_percent, read_document, write_document
 
-_ROOM = 16 * 2**20
 _IDENTITY = (
     "paper", "table", "dataset", "model", "method", "initial", "coding", "seed", "epochs", "images",
     "settings", "shortened",
@@ -184,32 +181,6 @@ def _steps_in(path: Path) -> int:
 def load_all(folder: Path | str) -> list[Record]:
     """Read every record below a folder, in the order of their paths; a missing folder has none."""
     return [read(path) for path in sorted(Path(folder).rglob("*.json"))]
-
-
-def ensure_writable(folder: Path | str) -> None:
-    """Find out before the work whether its results can be written.
-
-    Raises:
-        OSError: The folder cannot be made or written to, or the disk is full.
-    """
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        trial = folder / ".trial"
-        try:
-            trial.write_bytes(b"\0")
-        finally:
-            trial.unlink(missing_ok=True)  # processes that work together all try at once
-    except OSError as error:
-        raise type(error)(
-            error.errno, f"results cannot be written to {folder} ({error.strerror}); choose another folder"
-        ) from error
-    free = shutil.disk_usage(folder).free
-    if free < _ROOM:
-        raise OSError(
-            errno.ENOSPC,
-            f"{folder} has {free / 2**20:.0f} MiB free and results need {_ROOM / 2**20:.0f} MiB; make room",
-        )
 
 
 def _ensure_at_least(least: int, name: str, *values: float) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from rheobase import methods
 from rheobase.analysis import accuracy
 from rheobase.conversion import prepare
-from rheobase.io import find_commit, joined, present_ranks
+from rheobase.io import find_commit, joined, present_ranks, require_writable
 from rheobase.methods import Method
 from rheobase.papers import records, registry
 from rheobase.papers.candidates import CANDIDATES, Candidate, choose, distinct
@@ -36,6 +36,7 @@ from rheobase.training import (
 )
 
 _CALIBRATION_IMAGES = 1024
+_RECORD_BYTES = 8 * 2**20
 _HELD_OUT = 5000  # a tenth of CIFAR
 # Training and test images of what is read from folders, of which nothing else tells whether they are whole.
 _PUBLISHED = {"imagenet": (1_281_167, 50_000)}
@@ -208,7 +209,7 @@ def train_cell(
     method = _find_method(trained_for, method)
     label = _label(paper, method, candidate, chosen)
     data, cuts = _load(cell, data_root, limit, held_out, seed, device)
-    records.ensure_writable(Path(folder) / paper.name)
+    require_writable(Path(folder) / paper.name / "record.json", _RECORD_BYTES)
     recipe = _adapt(full, seed, epochs, len(data.train), device)
     if recipe.epochs != full.epochs:
         cuts = (f"trained for {recipe.epochs} epochs instead of {full.epochs}", *cuts)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rheobase.io import read_tensors, require_matching, require_room, write_tensors
+from rheobase.io import read_tensors, require_matching, require_writable, write_tensors
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Split
 from rheobase.training.recipe import Recipe
@@ -107,11 +107,11 @@ class Journal:
         self.history = [Epoch(**epoch) for epoch in kept["history"]]
         return True
 
-    def require_room(self) -> None:
+    def require_writable(self) -> None:
         """Find out before the training whether checkpoints can be written at all."""
         if self._path is not None:
             size = sum(tensor.nbytes for tensor in self._descent.tensors().values())
-            require_room(self._path, size + _HEADER_BYTES)
+            require_writable(self._path, size + _HEADER_BYTES)
 
     def save(self) -> None:
         """Replace the checkpoint by the present state, if one is kept."""

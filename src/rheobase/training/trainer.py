@@ -147,7 +147,7 @@ def _begin(journal: Journal, descent: Descent, ranks: Ranks, resume: bool) -> li
     if not ranks.first:
         descent.totals.zero_()  # the checkpoint's are joint ones, which rank 0 holds
     elif journal.epoch < descent.recipe.epochs:  # else nothing more is written
-        journal.require_room()
+        journal.require_writable()
     return [f"resumed after epoch {journal.epoch}, step {journal.step} of the next"] if resumed else []
 
 

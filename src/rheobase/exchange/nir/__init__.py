@@ -5,6 +5,7 @@ So a file alone is read differently by every simulator; metadata say it, and the
 readers do it. See `docs/nir.md`.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,7 +22,7 @@ from rheobase.exchange.nir.pooling import area, fold_pools
 from rheobase.exchange.nir.reading import in_order, read_graph
 from rheobase.exchange.nir.thresholds import unit_thresholds
 from rheobase.exchange.nir.writing import write_graph
-from rheobase.io import follow, part_of, put_in_place
+from rheobase.io import replacing
 from rheobase.network import SNN
 
 __all__ = [
@@ -133,23 +134,16 @@ def _write(path: Path, graph: Any, golden: Golden | None) -> None:
     import h5py  # type: ignore[import-untyped]
     import nir
 
-    path, beside = follow(path), follow(golden_path(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    parts = {path: part_of(path, exclusive=True)}
-    try:
-        nir.write(parts[path], graph)
-        with h5py.File(parts[path], "r+") as file:
+    with ExitStack() as stack:
+        part = stack.enter_context(replacing(path))
+        nir.write(part, graph)
+        with h5py.File(part, "r+") as file:
             for node in file["node/nodes"].values():
                 # Without it NIR up to 1.0.5 reads the file, and as a reset by subtraction, which it is.
                 if "v_reset" in node:
                     del node["v_reset"]
+        seal(part)
         if golden is not None:
-            parts[beside] = part_of(beside, exclusive=True)
-            nir.write_data(parts[beside], to_data(golden))
-        for place, part in reversed(parts.items()):
-            seal(part)
-            put_in_place(part, place)
-    except BaseException:
-        for part in parts.values():
-            part.unlink(missing_ok=True)
-        raise
+            spikes = stack.enter_context(replacing(golden_path(path)))
+            nir.write_data(spikes, to_data(golden))
+            seal(spikes)
