@@ -63,7 +63,7 @@ def early_exit() -> str:
             f"{early.sop[-1]:,.0f}",
         )
     ]
-    for t in (round(mean), early.steps):
+    for t in (round(end.latency), early.steps):
         sop = f"{whole.sop_per_image[t]:,.0f}" if t in whole.sop_per_image else DASH
         lines.append(("no exit rule", str(t), number(whole.accuracy[t]), sop))
     return table(("ResNet-20, CIFAR-10, int8", "mean steps", "accuracy, %", "SOP per image"), lines)

@@ -1,5 +1,7 @@
 """The comparison of methods: what it is asked for, and what becomes of a method that cannot."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -9,36 +11,36 @@ from rheobase.training import datasets
 
 
 def ask(model: nn.Module, data: datasets.Split, **asked):
-    return compare(model, data, data, progress=False, **{"names": ["max-norm"], "steps": [2], **asked})
+    return compare(model, data, data, progress=False, **{"methods": ["max-norm"], "steps": [2], **asked})
 
 
 def test_names_and_numbers_will_do(trained: nn.Module, digits: datasets.Dataset) -> None:
     data = digits.train.take(24)
-    found = ask(trained, data, names="max-norm", initials=["half", 0.25], steps=[4, 2, 4])
+    found = ask(trained, data, methods="max-norm", starts=["half", 0.25], steps=[4, 2, 4])
     assert [row.initial for row in found.rows] == ["half", "0.25"]
     assert found.steps == (2, 4)
-    assert ask(trained, data).rows == ask(trained, data, initials=(ZERO, HALF)).rows
+    assert ask(trained, data).rows == ask(trained, data, starts=(ZERO, HALF)).rows
 
 
 def test_a_method_that_cannot_convert_says_why(trained: nn.Module, digits: datasets.Dataset) -> None:
     data = digits.train.take(24)
-    found = ask(trained, data, names=["max-norm", "tcl"], trained={"tcl": trained}, initials=["half"])
+    found = ask(trained, data, methods=["max-norm", "tcl"], trained={"tcl": trained}, starts=["half"])
     assert [bool(row.steps) for row in found.rows] == [True, False]
-    assert "train the network that prepare" in found.rows[1].note
+    assert "prepare" in found.rows[1].note
     smooth = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Mish(), nn.Linear(8, 10)).eval()
-    with pytest.raises(ValueError, match=r"could not convert the network: (?s:.*)nn\.Mish"):
+    with pytest.raises(ValueError, match=r"(?s)could not convert.*nn\.Mish"):
         ask(smooth, data)
 
 
 def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
     data = digits.train.take(24)
     for steps in ([], [0, 4], "8", [2.5]):
-        with pytest.raises(ValueError, match="whole numbers of at least 1"):
+        with pytest.raises(ValueError, match=re.escape(repr(steps))):
             ask(trained, data, steps=steps)
     for asked in ({"trained": {"tlc": trained}}, {"settings": {"tlc": {}}}):
-        with pytest.raises(ValueError, match="unknown method 'tlc'"):
+        with pytest.raises(ValueError, match="tlc"):
             ask(trained, data, **asked)
-    with pytest.raises(ValueError, match="'constant' for all or 'own'"):
+    with pytest.raises(ValueError, match="'constant' or 'own'.*'poisson'"):
         ask(trained, data, coding="poisson")
-    with pytest.raises(ValueError, match="labels must lie in"):
+    with pytest.raises(ValueError, match="from 10 to 10"):
         ask(trained, (data.normalise(data.images), torch.full((24,), 10)))

@@ -99,7 +99,7 @@ def test_random_inputs_cost_what_their_spikes_reach_and_analog_ones_what_they_mu
     assert found.sop == pytest.approx((expected + among_neurons.cumsum(0)).tolist(), rel=1e-6)
     assert found.mac == [0] * 5
     assert evaluate(analog, (x, y), 5, progress=False).mac[0] == first.out_channels * x[0].numel() * 9
-    never = evaluate(random, (x, y), 5, exit=Margin(1e9), progress=False)
+    never = evaluate(random, (x, y), 5, exit_rule=Margin(1e9), progress=False)
     assert never.sop == pytest.approx(found.sop)
 
 
@@ -204,6 +204,30 @@ def test_batches_change_no_result(clipped: nn.Module, digits: datasets.Dataset) 
     assert whole.accuracy == pytest.approx((100 * expected).tolist())
 
 
+def test_one_step_of_the_curves() -> None:
+    x, y = inputs(6), torch.arange(6) % 5
+    snn = convert(build("Plain"), "max-norm", inputs(16))
+    result = evaluate(snn, (x, y), 5, progress=False)
+    third = result.at(3)
+    assert (third.accuracy, third.sop, third.mac) == (result.accuracy[2], result.sop[2], result.mac[2])
+    assert (third.joules, third.latency) == (result.joules[2], 3)
+    assert third.spikes == result.spikes_per_image[2] == sum(site[2] for site in result.spikes.values())
+    assert third.rate == result.rate[2] == pytest.approx(third.spikes / sum(result.neurons.values()) / 3)
+    assert result.final_accuracy == result.at(5).accuracy
+    for step in (0, 6):
+        with pytest.raises(ValueError, match=f"1 to 5, got {step}"):
+            result.at(step)
+
+
+def test_there_is_no_accuracy_before_there_is_an_answer() -> None:
+    x, y = inputs(6), torch.arange(6) % 5
+    late = evaluate(convert(build("Plain"), "max-norm", inputs(16)), (x, y), 5, delay=2, progress=False)
+    assert [late.at(t).accuracy is None for t in range(1, 6)] == [True, True, False, False, False]
+    few = evaluate(convert(build("Plain"), "few-spikes", inputs(16), steps=4), (x, y), 4, progress=False)
+    assert few.accuracy[:3] == [None] * 3
+    assert 0 <= few.final_accuracy <= 100
+
+
 def test_published_operation_counts_hold_for_the_networks() -> None:
     """The spiking VGG-16 has 15 sites and 284,672 neurons, and its analog first layer 1.77 M operations."""
     model = models.build("vgg16").eval()
@@ -252,10 +276,10 @@ def test_labels_must_be_those_of_the_outputs() -> None:
     snn = convert(build("Plain"), "max-norm", x)
     outputs = snn.limit(x).shape[1]
     for labels in (torch.full((6,), outputs), torch.full((6,), -1)):
-        with pytest.raises(ValueError, match=f"the network has {outputs} outputs: labels must lie in 0…"):
+        with pytest.raises(ValueError, match=f"{outputs} outputs.*0…{outputs - 1}"):
             evaluate(snn, (x, labels), 4, progress=False)
     rows = convert(nn.Sequential(nn.Linear(8, 5), nn.ReLU()).eval(), "max-norm", x)
-    with pytest.raises(ValueError, match=r"outputs of shape \(3, 8, 5\).*one number for each class"):
+    with pytest.raises(ValueError, match=r"\(3, 8, 5\)"):
         evaluate(rows, (x, torch.zeros(6, dtype=torch.int64)), 4, progress=False)
 
 
@@ -265,11 +289,11 @@ def test_bad_requests() -> None:
     with pytest.raises(TypeError, match="expected a spiking network"):
         evaluate(build("Plain"), data, 4)  # type: ignore[arg-type]
     for steps in (0, -1, 2.0, "4"):
-        with pytest.raises(ValueError, match="whole number of at least 1"):
+        with pytest.raises(ValueError, match="integer of at least 1"):
             evaluate(snn, data, steps)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"rheobase\.fit_exit gives it"):
-        evaluate(snn, data, 4, exit="margin", progress=False)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="give one of paper, 45nm"):
+    with pytest.raises(TypeError, match=r"rheobase\.fit_exit"):
+        evaluate(snn, data, 4, exit_rule="margin", progress=False)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cmos.*paper, 45nm"):
         evaluate(snn, data, 4, convention="cmos")
     named, given = (evaluate(snn, data, 4, convention=c, progress=False) for c in ("45nm", CMOS_45NM))
     assert named == given
@@ -279,7 +303,7 @@ def test_a_network_that_gives_no_numbers_has_no_accuracy() -> None:
     snn = convert(build("Plain"), "max-norm", inputs(16))
     *_, last = (module for module in snn.modules() if isinstance(module, nn.Linear))
     last.weight.data[0] = torch.nan
-    with pytest.raises(ValueError, match="NaN or infinite outputs"):
+    with pytest.raises(ValueError, match="NaN"):
         evaluate(snn, (inputs(4), torch.zeros(4, dtype=torch.long)), 4, progress=False)
 
 

@@ -125,7 +125,7 @@ def test_examples_work_as_printed(
     assert "weights in runs/digits.safetensors" in said["train small"]
     assert "start half" in said["convert small"]
     assert "spared:" in said["evaluate snn.safetensors"]
-    assert "ordinary network" in said["diagnose small"]
+    assert "quantisation" in said["diagnose small"]
     assert "best.safetensors" in said["advise small"]
     assert "everything holds" in said["verify snn.safetensors"]
     assert "not run in lava-nc's fixed-point model" in said["fit snn.safetensors"]
@@ -451,12 +451,12 @@ def test_an_interrupted_comparison_keeps_its_rows(
 
     monkeypatch.setattr(comparison, "evaluate", pressing)
     data = digits.train.take(40)
-    found = rheobase.compare(trained, data, data, names=["max-norm"], steps=[2], progress=False)
+    found = rheobase.compare(trained, data, data, methods=["max-norm"], steps=[2], progress=False)
     assert [row.steps for row in found.rows] == [2, 0]
     assert found.rows[1].note == comparison.STOPPED
     count = 1
     with pytest.raises(KeyboardInterrupt):
-        rheobase.compare(trained, data, data, names=["max-norm"], steps=[2], progress=False)
+        rheobase.compare(trained, data, data, methods=["max-norm"], steps=[2], progress=False)
     monkeypatch.setattr(cli_models, "load_or_train", lambda *_: trained)
     count = 0
     said = cli("compare", "small", "--methods", "max-norm", "--steps", "2", code=130)

@@ -9,16 +9,12 @@ from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
 from rheobase import HALF, Uniform, convert, evaluate, simulate
-from rheobase.analysis import exits
-from rheobase.analysis.energy import CMOS_45NM
-from rheobase.analysis.exits import compare_exit, fit_exit, trade_off
 from rheobase.network.codings import Poisson
 from rheobase.network.snn import SNN
 from rheobase.simulation.batch_invariant import weigh
 from rheobase.simulation.exits import Confidence, Exit, Margin, Patience
 from rheobase.simulation.plan import schedule
 from rheobase.simulation.synapses import count_synapses
-from rheobase.training import datasets
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 
@@ -73,7 +69,9 @@ def test_a_rule_that_never_fires_changes_no_bit(name: str, rule: Exit) -> None:
         assert all(torch.equal(run.spikes[s], plain.spikes[s]) for s in snn.sites)
         assert run.left.tolist() == [T] * 7
     y = torch.zeros(7, dtype=torch.int64)
-    assert evaluate(snn, (x, y), T, exit=rule, progress=False) == evaluate(snn, (x, y), T, progress=False)
+    assert evaluate(snn, (x, y), T, exit_rule=rule, progress=False) == evaluate(
+        snn, (x, y), T, progress=False
+    )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -118,7 +116,7 @@ def test_batches_and_order_change_nothing(rule: Exit) -> None:
     assert torch.equal(tight.logits, whole.logits)
     assert torch.equal(tight.left, whole.left)
     y = torch.arange(20) % 5
-    results = [evaluate(snn, (x, y), T, exit=rule, batch_size=n, progress=False) for n in (1, 7, 20)]
+    results = [evaluate(snn, (x, y), T, exit_rule=rule, batch_size=n, progress=False) for n in (1, 7, 20)]
     assert results[0] == results[1] == results[2]
 
 
@@ -150,80 +148,7 @@ def test_the_batch_really_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(rows) == 4  # when everyone has left, nothing runs
 
 
-def test_an_evaluation_tells_latency_and_cost() -> None:
-    x, snn = inputs(24), network("Plain")
-    y = simulate(snn, x, T).logits[-1].argmax(-1)
-    rule = Margin(some_level(snn, x))
-    full, early = (
-        evaluate(snn, (x, y), T, exit=e, convention=CMOS_45NM, progress=False) for e in (None, rule)
-    )
-    left = simulate(snn, x, T, exit=rule).left
-    assert early.exits == torch.bincount(left - 1, minlength=T).tolist()
-    assert sum(early.exits) == 24
-    for t in range(1, T + 1):
-        assert early.latency[t - 1] == pytest.approx(left.clamp(max=t).double().mean().item())
-    assert full.exits == [0] * (T - 1) + [24]
-    assert full.latency == list(range(1, T + 1))
-    saving = compare_exit(full, early)
-    assert saving.steps == pytest.approx(1 - left.double().mean().item() / T)
-    assert 0 < saving.joules < 1
-    assert 0 < saving.spikes < 1
-    assert saving.loss == pytest.approx(full.accuracy[-1] - early.accuracy[-1])
-    assert saving.loss == pytest.approx(100 - early.accuracy[-1])
-    per_step = (full.mac[-1] - full.mac[0]) / (T - 1)
-    assert early.mac[-1] == pytest.approx(full.mac[0] + per_step * (early.latency[-1] - 1))
-
-
-@pytest.mark.parametrize("rule", [Margin, Confidence, Patience])
-def test_a_fitted_rule_keeps_the_accuracy(
-    rule: type[Exit], clipped: nn.Module, digits: datasets.Dataset
-) -> None:
-    """On the training data as promised; on the test data within two pictures of 360; for far fewer steps."""
-    snn = convert(clipped, "opi")
-    fitted = fit_exit(snn, digits.train, rule, steps=12, loss=0.2)
-    again = fit_exit(snn, digits.train, rule, steps=12, loss=0.2, batch_size=500)
-    assert fitted == again
-    assert isinstance(fitted, rule)
-    for split, loss in ((digits.train, 0.2), (digits.test, 0.6)):
-        full, early = (evaluate(snn, split, 12, exit=e, progress=False) for e in (None, fitted))
-        assert early.accuracy[-1] >= full.accuracy[-1] - loss
-        assert early.latency[-1] <= 0.6 * 12
-
-
-@pytest.mark.parametrize("profile", ["exact", "int8"])
-def test_the_trade_off_is_what_an_evaluation_measures(profile: str) -> None:
-    x, snn = inputs(24), network("SharedReLU")
-    y = torch.arange(24) % 5
-    points = trade_off(snn, (x, y), Margin, steps=T, profile=profile)
-    assert points[0].latency == T
-    for point in points[:: len(points) // 30]:
-        measured = evaluate(snn, (x, y), T, exit=point.rule, profile=profile, progress=False)
-        assert measured.accuracy[-1] == pytest.approx(point.accuracy)
-        assert measured.latency[-1] == pytest.approx(point.latency)
-    unlabelled = trade_off(snn, x, Margin, steps=T)
-    assert unlabelled[0].accuracy == 100
-    assert all(p.accuracy == pytest.approx(100 - p.spoiled) for p in unlabelled)
-
-
-def test_levels_of_more_scores_than_single_precision_can_number() -> None:
-    scores = torch.arange(2**24 + 4, dtype=torch.float64)
-    levels = exits._levels(scores[None])
-    assert (levels[0], levels[-1], len(levels)) == (0, len(scores) - 1, 256)
-
-
 def test_bad_requests() -> None:
-    snn = network("Plain")
-    with pytest.raises(ValueError, match=r"cannot show a loss as small as 0\.2 points: give at least 820"):
-        fit_exit(snn, inputs(40), Margin, steps=T)
-    assert isinstance(fit_exit(snn, inputs(40), Margin, steps=T, loss=0), Margin)
-    for loss in (-1, float("nan")):
-        with pytest.raises(ValueError, match="at least 0"):
-            fit_exit(snn, inputs(40), Margin, steps=T, loss=loss)
-    for rule in ("margin", Margin(1.0)):
-        with pytest.raises(TypeError, match="the rule is a class"):
-            fit_exit(snn, inputs(40), rule, steps=T)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="labels must lie in"):
-        fit_exit(snn, (inputs(40), torch.full((40,), 99)), Margin, steps=T, loss=10)
     with pytest.raises(ValueError, match="got nan"):
         Margin(math.nan)
     with pytest.raises(ValueError, match="after step 1 at the earliest"):
@@ -231,8 +156,6 @@ def test_bad_requests() -> None:
     few = convert(build("Plain"), "few-spikes", inputs(16), steps=4)
     with pytest.raises(ValueError, match="no sample can leave early"):
         simulate(few, inputs(2), 4, exit=Margin(1.0))
-    with pytest.raises(ValueError, match="no sample can leave early"):
-        fit_exit(few, inputs(16), Margin, steps=4, loss=50)
     single = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).eval()
     with pytest.raises(ValueError, match="at least two outputs"):
         simulate(convert(single, "max-norm", torch.rand(8, 3)), torch.rand(2, 3), 4, exit=Margin(1.0))

@@ -423,7 +423,7 @@ def test_pooled_units_are_counted_before_their_room_is_used_again() -> None:
     )
     snn, data = convert(model, "max-norm", inputs(16)), (inputs(4), torch.zeros(4, dtype=torch.int64))
     never, plain = (
-        evaluate(snn, data, 12, pooled_units=True, exit=rule, progress=False)
+        evaluate(snn, data, 12, pooled_units=True, exit_rule=rule, progress=False)
         for rule in (Margin(float("inf")), None)
     )
     assert never.sop == plain.sop

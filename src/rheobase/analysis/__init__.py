@@ -9,7 +9,7 @@ from rheobase.analysis.diagnosis.parts import PARTS, SiteDiagnosis
 from rheobase.analysis.diagnosis.start_sweep import sweep_starts
 from rheobase.analysis.diagnosis.traces import NEURONS, Trace, spread, trace
 from rheobase.analysis.energy import PAPER, ann_joules, count_operations, snn_joules
-from rheobase.analysis.evaluation import Evaluation, accuracy, evaluate
+from rheobase.analysis.evaluation import Evaluation, StepResult, accuracy, evaluate
 from rheobase.analysis.exits import compare_exit, fit_exit
 from rheobase.analysis.trials import Advice, Budget
 from rheobase.analysis.verification import Verification, VerificationError, verify
@@ -27,6 +27,7 @@ __all__ = [
     "Histogram",
     "Row",
     "SiteDiagnosis",
+    "StepResult",
     "Timing",
     "Trace",
     "Verification",

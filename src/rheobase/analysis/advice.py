@@ -221,17 +221,16 @@ class _Search:
         """The fewest steps with enough accuracy, else those with the most, among what the budget allows."""
         limit = math.inf if self.budget.joules is None else self.budget.joules
         enough = self.parts.ann - (self.budget.accuracy_loss or 0) - 1e-9
+        accuracy = [a or 0.0 for a in result.accuracy]
         allowed = [t for t in range(first - 1, result.steps) if result.joules[t] <= limit]
-        best = max(allowed, key=lambda t: (result.accuracy[t], -t), default=first - 1)
+        best = max(allowed, key=lambda t: (accuracy[t], -t), default=first - 1)
         met = bool(allowed)
         if self.budget.accuracy_loss is not None:
-            best = next((t for t in allowed if result.accuracy[t] >= enough), best)
-            met = met and result.accuracy[best] >= enough
+            best = next((t for t in allowed if accuracy[t] >= enough), best)
+            met = met and accuracy[best] >= enough
         if allowed and self.budget.joules is not None:
             self.horizon = min(self.horizon, 4 * (allowed[-1] + 1))
-        return replace(
-            trial, steps=best + 1, accuracy=result.accuracy[best], joules=result.joules[best], met=met
-        )
+        return replace(trial, steps=best + 1, accuracy=accuracy[best], joules=result.joules[best], met=met)
 
     def _rank(self, trial: Trial) -> tuple[bool, float, float]:
         """Smaller is better."""

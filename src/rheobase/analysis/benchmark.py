@@ -1,4 +1,4 @@
-"""Benchmark: how fast a converted network is simulated here, beside the plain ways to do the same."""
+"""Benchmark: the speed of a simulation on this machine, next to plain implementations."""
 
 import copy
 import gc
@@ -17,16 +17,16 @@ from rheobase.simulation import PROFILES, Simulator
 
 @dataclass(frozen=True)
 class Timing:
-    """Some runs of the same thing.
+    """Repeated calls of the same function.
 
     Attributes:
-        first: Seconds until the first call was done: preparing, in which kernels are compiled, and the call.
-        median: Seconds of a call after it.
-        fastest: Likewise.
-        slowest: Likewise.
-        repeats: How many calls.
-        peak_bytes: The most device memory in use after the first call, weights and inputs included where
-            `prepare` puts them there; 0 on a CPU, where it is not known.
+        first: Seconds of the first call, with preparation and the compilation of kernels.
+        median: Seconds of a later call.
+        fastest: Seconds of the fastest.
+        slowest: Seconds of the slowest.
+        repeats: Number of timed calls.
+        peak_bytes: Peak device memory after the first call, with weights and inputs if `prepare` put them
+            there; 0 on a CPU, where it is not known.
     """
 
     first: float
@@ -40,16 +40,16 @@ class Timing:
 def measure(
     prepare: Callable[[], Callable[[], object]], device: torch.device, repeats: int = 5, warm_up: int = 2
 ) -> Timing:
-    """Time calls of a function by the clock, with the device's work finished.
+    """Time calls of a function by wall clock, synchronised with the device.
 
-    Memory that others hold does not count, and what the function holds is free again afterwards. CUDA graphs
-    count with the memory they were recorded in, which nobody sees in use while they are replayed.
+    Memory allocated before does not count. The memory of a CUDA graph counts in the call that records it, as
+    it is not visible during a replay.
 
     Args:
         prepare: Makes the function to time.
-        device: Where it works.
-        repeats: How many calls to time.
-        warm_up: How many calls go before them, the one included in which a graph is recorded.
+        device: Where it runs.
+        repeats: Number of timed calls.
+        warm_up: Number of calls before them, with the one that records a graph.
     """
     on_gpu = device.type == "cuda"
     gc.collect()
@@ -78,9 +78,9 @@ def measure(
 
 
 def step_loop(snn: SNN, x: Tensor, steps: int) -> Tensor:
-    """Simulate by the loop that everybody writes first: every step the whole network, call by call.
+    """Simulate by a plain loop over steps that runs the whole network at each.
 
-    Whatever the network's own, membranes start at half, fire on their threshold and are reset by subtraction.
+    Membranes start at half, fire at their threshold and are reset by subtraction, whatever the network says.
     """
     graph, state = snn.module.graph, dict[object, dict[str, Tensor]]()
     total: Tensor | None = None
@@ -115,7 +115,7 @@ def _step(operation: nn.Module, inputs: list[Tensor], state: dict[str, Tensor], 
 
 
 def bench(
-    ann: nn.Module,
+    model: nn.Module,
     snn: SNN,
     x: Tensor,
     steps: int,
@@ -123,32 +123,32 @@ def bench(
     profiles: Sequence[str] = PROFILES,
     repeats: int = 5,
 ) -> dict[str, Timing]:
-    """Time a network's simulation in each profile, a plain step loop, and the ordinary network T times.
+    """Time a network's simulation in each profile, a plain loop over steps, and the ANN T times.
 
     Args:
-        ann: The ordinary network.
+        model: The ANN.
         snn: The network converted from it, of integrate-and-fire neurons.
         x: A batch of inputs.
         steps: T.
-        profiles: The arithmetics to time.
-        repeats: How many calls of each.
+        profiles: The profiles to time.
+        repeats: Number of timed calls of each.
     """
     device = x.device
-    ann = copy.deepcopy(ann).to(device).eval()
+    model = copy.deepcopy(model).to(device).eval()
 
     def simulated(profile: str) -> Callable[[], object]:
         simulator = Simulator(snn, x, steps, at=[steps], profile=profile, count=False)
         return lambda: simulator.run(x)
 
     ways: dict[str, Callable[[], Callable[[], object]]] = {
-        "the network itself, T times": lambda: lambda: _forward(ann, x, steps),
-        "a plain step loop": lambda: lambda: step_loop(snn, x, steps),
+        "ANN, T times": lambda: lambda: _forward(model, x, steps),
+        "plain loop over steps": lambda: lambda: step_loop(snn, x, steps),
         **{f"rheobase, {profile}": partial(simulated, profile) for profile in profiles},
     }
     return {name: measure(prepare, device, repeats) for name, prepare in ways.items()}
 
 
-def _forward(ann: nn.Module, x: Tensor, steps: int) -> None:
+def _forward(model: nn.Module, x: Tensor, steps: int) -> None:
     with torch.inference_mode():
         for _ in range(steps):
-            ann(x)
+            model(x)

@@ -1,11 +1,11 @@
-"""Operations of a network and the joules they are said to cost; every constant is cited.
+"""Operations of a network and their energy; every constant is cited.
 
-Two counts of the same network go by the name of operations. A *MAC* is one multiplication with its addition
-in a convolution or a linear layer. A *FLOP* here is what the paper's tables count, the convention of the
-counter thop 0.0.31: the MACs, one more for each output of a convolution with a bias, two for each element of
-a batch norm left unfolded, one for each output of an average pool and one more than the window for an
-adaptive one; activations and maxima are free. (A transposed convolution counts its true MACs, where thop
-overcounts.) A *SOP*, or synaptic operation, is one spike arriving at one neuron.
+Two counts are called operations. A *MAC* is one multiplication with its addition in a convolution or a linear
+layer. A *FLOP* is what the paper's tables count, the convention of the counter thop 0.0.31: the MACs, one
+more for each output of a convolution with a bias, two for each element of an unfolded batch norm, one for
+each output of an average pool and the window's size plus one for an adaptive one; activations and maxima are
+free. (A transposed convolution counts its true MACs, where thop overcounts.) A *SOP*, or synaptic operation,
+is one spike arriving at one neuron.
 """
 
 import math
@@ -28,12 +28,12 @@ COUNTED: tuple[type[nn.Module], ...] = (
     *_AVERAGES,
     *_ADAPTIVE,
 )
-"""The layers that cost something in this convention."""
+"""The layers that count."""
 
 
 @dataclass(frozen=True)
 class LayerOperations:
-    """What one call of one layer costs for one image."""
+    """Operations of one call of one layer, for one image."""
 
     name: str
     kind: str
@@ -45,11 +45,9 @@ class LayerOperations:
 
 @dataclass(frozen=True)
 class Operations:
-    """What one image costs, layer by layer, in the order of the calls."""
+    """Operations for one image, layer by layer, in the order of the calls."""
 
     layers: tuple[LayerOperations, ...]
-    uncounted: int
-    """MACs that ran outside the layers above, as plain function calls; thop does not see them either."""
 
     @property
     def flop(self) -> int:
@@ -58,21 +56,19 @@ class Operations:
 
     @property
     def mac(self) -> int:
-        """Multiply-accumulates of the convolutions and linear layers."""
+        """Multiply-accumulates of convolutions and linear layers."""
         return sum(layer.mac for layer in self.layers)
 
 
 def count_operations(model: nn.Module, example: Tensor) -> Operations:
-    """Count the operations of one image on its way through a network.
+    """Count the operations of one image in the layers of a network, as thop does.
 
-    The network runs once in evaluation mode, as a copy and on one: yours is not touched.
+    A copy of the network runs once, in evaluation mode.
 
     Args:
-        model: The network; batch norms count as the layers they are, so count before folding them.
-        example: A batch, of which the first image is used.
+        model: The network, with its batch norms unfolded, as they count.
+        example: A batch; its first image is used.
     """
-    from torch.utils.flop_counter import FlopCounterMode
-
     if not isinstance(example, Tensor):
         raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
     if example.dim() < 2 or len(example) == 0:
@@ -82,11 +78,9 @@ def count_operations(model: nn.Module, example: Tensor) -> Operations:
     for name, module in copy.named_modules():
         if isinstance(module, COUNTED):
             module.register_forward_hook(_record_in(layers, name))
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with torch.no_grad():
         copy(example[:1].clone())  # a model may write into its input
-    # torch's counter sees every matrix product, whoever calls it, and takes a MAC for two operations.
-    uncounted = counter.get_total_flops() // 2 - sum(layer.mac for layer in layers)
-    return Operations(tuple(layers), uncounted)
+    return Operations(tuple(layers))
 
 
 def _record_in(
@@ -118,15 +112,15 @@ def _bias(module: nn.Module, y: Tensor) -> int:
 
 @dataclass(frozen=True)
 class Convention:
-    """What an operation is said to cost, in joules, and who says so."""
+    """Energy of an operation in joules, and its source."""
 
     name: str
     mac: float
-    """Joules of one operation of the ordinary network, or of the analog first layer of a spiking one."""
+    """Joules of one operation of the ANN, or of the analog first layer of the SNN."""
     sop: float
     """Joules of one synaptic operation."""
     analog: bool
-    """Whether a spiking network's analog operations, such as its first layer's, are counted in."""
+    """Whether the SNN's analog operations count, such as those of its first layer."""
     citation: str
 
 
@@ -140,7 +134,7 @@ PAPER = Convention(
     "Combined in Bu et al., Optimized Potential Initialization for Low-latency Spiking Neural Networks, "
     "AAAI 2022",
 )
-"""A digital chip against a neuromorphic one: pass `Operations.flop`; the SNN's MACs are left out."""
+"""A digital and a neuromorphic chip: pass `Operations.flop`; the SNN's MACs do not count."""
 
 CMOS_45NM = Convention(
     "45nm",
@@ -150,35 +144,35 @@ CMOS_45NM = Convention(
     citation="32-bit floating point in 45 nm at 0.9 V: 3.7 pJ per multiplication, 0.9 pJ per addition. "
     "Horowitz, Computing's Energy Problem (and What We Can Do about It), ISSCC 2014",
 )
-"""The same chip for both networks: pass `Operations.mac`, and the MACs of the spiking one's analog values."""
+"""The same chip for both networks: pass `Operations.mac`, and the SNN's MACs."""
 
 CONVENTIONS = {convention.name: convention for convention in (PAPER, CMOS_45NM)}
 
 
 def find_convention(convention: Convention | str) -> Convention:
-    """A convention as it is, or by its name.
+    """A convention, or the one with the given name.
 
     Raises:
         ValueError: There is none of that name.
     """
     if isinstance(convention, Convention):
         return convention
-    return find_name("energy convention", convention, CONVENTIONS, hint="or an energy.Convention")
+    return find_name("energy convention", convention, CONVENTIONS, hint="or a Convention")
 
 
 def ann_joules(flop: float, convention: Convention | str = PAPER) -> float:
-    """Joules of an ordinary network that runs this many operations."""
+    """Energy of an ANN with the given number of operations."""
     return flop * find_convention(convention).mac
 
 
 def snn_joules(sop: float, mac: float = 0, convention: Convention | str = PAPER) -> float:
-    """Joules of a spiking network, over all its steps.
+    """Energy of an SNN over all its steps.
 
     Args:
         sop: Synaptic operations.
-        mac: Multiply-accumulates that are not spikes: a first layer fed the image itself. Counted only where
-            the convention says so.
-        convention: What each costs.
+        mac: Multiply-accumulates of analog values, as in a first layer that is fed the image itself. They
+            count only if the convention says so.
+        convention: Energy of each.
     """
     convention = find_convention(convention)
     return sop * convention.sop + (mac * convention.mac if convention.analog else 0)

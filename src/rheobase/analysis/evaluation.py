@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,28 +13,55 @@ from rheobase.simulation import Exit, Simulator, Synapses, count_synapses, sched
 
 
 @dataclass(frozen=True)
+class StepResult:
+    """A converted network's results after one step.
+
+    Attributes:
+        steps: The step.
+        accuracy: In percent; None where the network has no answer yet.
+        spikes: Mean spikes of an image over all sites, up to this step.
+        sop: Mean synaptic operations of an image, up to this step.
+        mac: Mean multiplications of an image, up to this step.
+        joules: Mean energy of an image, up to this step.
+        latency: Mean steps of an image, fewer than `steps` where images left early.
+        rate: Mean spikes of a neuron per step.
+    """
+
+    steps: int
+    accuracy: float | None
+    spikes: float
+    sop: float
+    mac: float
+    joules: float
+    latency: float
+    rate: float
+
+
+@dataclass(frozen=True)
 class Evaluation:
-    """A converted network's results over a dataset, after each step 1 … T.
+    """A converted network's results over a dataset; `result.at(8)` gives those after step 8.
+
+    The lists are curves over the steps 1 … T.
 
     Attributes:
         steps: T.
-        samples: How many images.
-        accuracy: Percent right after each step; zero before there is an answer, as during a delay.
+        samples: Number of images.
+        accuracy: In percent; None where there is no answer yet, as during a delay.
         spikes: Mean spikes of an image up to each step, for each site.
         sop: Mean synaptic operations of an image up to each step: additions caused by spikes.
         mac: Mean multiplications of an image up to each step: by the analog input and other analog values.
         joules: Mean energy of an image up to each step, by `convention`.
-        convention: What an operation is taken to cost.
-        neurons: How many neurons each site has.
-        seconds: How long the evaluation took.
+        convention: Name of the energy convention.
+        neurons: Number of neurons of each site.
+        seconds: Duration of the evaluation.
         backend: The kernel that ran.
         profile: The arithmetic.
-        exits: How many images left after each step; those that stayed to the end count at the last.
+        exits: Number of images that left after each step; those that stayed to the end count at the last.
     """
 
     steps: int
     samples: int
-    accuracy: list[float]
+    accuracy: list[float | None]
     spikes: dict[str, list[float]]
     sop: list[float]
     mac: list[float]
@@ -47,26 +73,53 @@ class Evaluation:
     profile: str
     exits: list[int] = field(default_factory=list)
 
+    def at(self, steps: int) -> StepResult:
+        """The results after the given step.
+
+        Raises:
+            ValueError: The run was shorter.
+        """
+        if not 1 <= steps <= self.steps:
+            raise ValueError(f"there are results after the steps 1 to {self.steps}, got {steps!r}")
+        t = steps - 1
+        spikes, latency = sum(site[t] for site in self.spikes.values()), self.latency[t]
+        return StepResult(
+            steps=steps,
+            accuracy=self.accuracy[t],
+            spikes=spikes,
+            sop=self.sop[t],
+            mac=self.mac[t],
+            joules=self.joules[t],
+            latency=latency,
+            rate=spikes / sum(self.neurons.values()) / latency,
+        )
+
+    @property
+    def final_accuracy(self) -> float:
+        """Accuracy after the last step, where every network has an answer."""
+        found = self.accuracy[-1]
+        assert found is not None
+        return found
+
     @property
     def latency(self) -> list[float]:
-        """Mean steps that an image has taken up to each step: less than its number where some left early."""
+        """Mean steps of an image up to each step: fewer than its number where images left early."""
         return _latency(self.exits or [0] * self.steps, self.samples)
 
     @property
     def spikes_per_image(self) -> list[float]:
         """Mean spikes of an image over all sites, up to each step."""
-        return [sum(site[t] for site in self.spikes.values()) for t in range(self.steps)]
+        return [self.at(t).spikes for t in range(1, self.steps + 1)]
 
     @property
     def rate(self) -> list[float]:
-        """Mean spikes of a neuron for each step, up to each step."""
-        neurons = sum(self.neurons.values())
-        return [n / neurons / steps for n, steps in zip(self.spikes_per_image, self.latency, strict=True)]
+        """Mean spikes of a neuron per step, up to each step."""
+        return [self.at(t).rate for t in range(1, self.steps + 1)]
 
 
 def evaluate(
     snn: SNN,
-    data: Any,
+    data: Data,
     steps: int,
     *,
     delay: int = 0,
@@ -74,7 +127,7 @@ def evaluate(
     memory: int | None = None,
     pooled_units: bool = False,
     convention: Convention | str = PAPER,
-    exit: Exit | None = None,
+    exit_rule: Exit | None = None,
     profile: str = "exact",
     progress: bool = True,
 ) -> Evaluation:
@@ -85,29 +138,29 @@ def evaluate(
     Args:
         snn: The network.
         data: Inputs with labels: a `Split`, a pair of tensors, a DataLoader or a list of batches.
-        steps: How many time steps; results are given for each of 1 … steps.
-        delay: How many steps pass before outputs count, as in `simulate`.
+        steps: Number of time steps; there are results after each of 1 … steps.
+        delay: Number of steps before outputs count, as in `simulate`.
         batch_size: Samples simulated together, where the data does not come in batches; on a CPU it changes
             no result of the profiles `exact` and `int8`.
-        memory: A cap in bytes on what a run holds at a time.
+        memory: Limit in bytes on the memory of a run.
         pooled_units: Count synaptic operations behind average pooling by pooled units that are not zero,
-            instead of by the spikes that went in.
-        convention: What an operation costs: a convention, or its name (`paper`, `45nm`).
-        exit: When an image leaves because its answer is safe. It keeps that answer and costs nothing more;
-            accuracy after a step belongs to the mean `latency` up to it.
+            instead of by incoming spikes.
+        convention: Energy of an operation: a convention, or its name (`paper`, `45nm`).
+        exit_rule: When an image leaves because its answer is safe. It keeps that answer and costs nothing
+            more; accuracy after a step then belongs to the mean `latency` up to it.
         profile: The arithmetic, as in `simulate`.
         progress: Whether to show a progress bar.
 
     Raises:
-        ValueError: If the data has no labels, or others than the network has outputs.
+        ValueError: The data has no labels, or labels for which the network has no output.
     """
     began = perf_counter()
     expect_snn(snn)
     convention = find_convention(convention)
     if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
+        raise ValueError(f"steps must be an integer of at least 1, got {steps!r}")
     ranks = present_ranks()
-    # Whole numbers are exact in double precision.
+    # Integers are exact in double precision.
     counts = torch.zeros(3 + len(snn.sites), steps, dtype=torch.float64, device="cpu")
     right, exits, sop, *spikes = counts
     synapses: Synapses | None = None
@@ -123,7 +176,7 @@ def evaluate(
                 snn, x, steps, delay=delay, memory=memory, synapses=synapses, profile=profile
             )
             if number % ranks.count == ranks.rank:
-                run = simulator.run(x, samples, exit=exit)
+                run = simulator.run(x, samples, exit=exit_rule)
                 check_labels(y, run.logits)
                 exits += torch.bincount(run.left.cpu() - 1, minlength=steps)
                 right[run.at[0] - 1 :] += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
@@ -136,13 +189,14 @@ def evaluate(
     assert synapses is not None
     counts.copy_(ranks.sum(counts.to(snn.device)))
     leaving = [int(n) for n in exits.tolist()]
+    silent = delay if snn.window is None else snn.window - 1  # steps before the first answer
     sop_per_image = (sop.cumsum(0) / samples).tolist()
     latency = _latency(leaving, samples)
     mac = [synapses.mac_once + synapses.mac_per_step * t for t in latency]
     return Evaluation(
         steps=steps,
         samples=samples,
-        accuracy=(100 * right / samples).tolist(),
+        accuracy=[None] * silent + (100 * right[silent:] / samples).tolist(),
         spikes={
             site: (total.cumsum(0) / samples).tolist() for site, total in zip(snn.sites, spikes, strict=True)
         },
@@ -159,20 +213,18 @@ def evaluate(
 
 
 def check_labels(y: Tensor, logits_SBK: Tensor) -> None:
-    """Refuse labels that no output of the network stands for, and outputs that are no answer.
+    """Refuse labels without an output of the network, and outputs that are not one finite number per class.
 
     Raises:
-        ValueError: There are some, or the network's output is not one finite number for each class.
+        ValueError: They are found.
     """
     if logits_SBK.dim() != 3:
         raise ValueError(
-            f"the network gives outputs of shape {tuple(logits_SBK.shape[2:])} for an input: accuracy needs "
-            "one number for each class"
+            f"the network's output for one input has shape {tuple(logits_SBK.shape[2:])}: accuracy needs one "
+            "number per class"
         )
     if not logits_SBK.isfinite().all():
-        raise ValueError(
-            "the network gives NaN or infinite outputs: its weights or thresholds hold such values"
-        )
+        raise ValueError("the network's outputs hold NaN or infinity: check its weights and thresholds")
     low, high, classes = int(y.min()), int(y.max()), logits_SBK.shape[-1]
     if low < 0 or high >= classes:
         raise ValueError(
@@ -182,7 +234,7 @@ def check_labels(y: Tensor, logits_SBK: Tensor) -> None:
 
 
 def _latency(exits: list[int], samples: int) -> list[float]:
-    """Mean steps taken up to each step, when so many samples leave after each."""
+    """Mean steps taken up to each step, given the number of samples that leave after each."""
     taken, here, latency = 0, samples, []
     for leaving in exits:
         taken += here
@@ -192,13 +244,13 @@ def _latency(exits: list[int], samples: int) -> list[float]:
 
 
 def accuracy(model: nn.Module, data: Data, batch_size: int | None = None) -> float:
-    """Compute the share of images an ordinary network classifies rightly; every image counts once.
+    """The accuracy of an ANN in percent; every image counts once.
 
     Under torchrun, call this in every process: they share the batches, and each gets the joint result.
 
     Args:
-        model: The network. It is evaluated in evaluation mode and left in the mode it was in.
-        data: Labelled images in any form that `rheobase.training.datasets.batches` takes.
+        model: The network. It runs in evaluation mode and is left in the mode it was in.
+        data: Labelled images in any form that `evaluate` takes.
         batch_size: Images at a time, for data that does not come in batches of its own.
     """
     ranks = present_ranks()
@@ -214,4 +266,4 @@ def accuracy(model: nn.Module, data: Data, batch_size: int | None = None) -> flo
                 right = logits.argmax(1) == labels.to(device)
                 counts += torch.stack((right.sum(), torch.ones_like(right).sum()))
     right_total, total = ranks.sum(counts).tolist()
-    return float(right_total / total)
+    return float(100 * (right_total / total))

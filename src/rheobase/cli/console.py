@@ -22,8 +22,10 @@ def show(results: Mapping[str, Evaluation], ann: float | None = None) -> None:
         steps = steps[-max(2, (console.width - 44) // 6) :]  # six letters each, beside the other columns
     table = _table("percent right", steps)
     for name, r in results.items():
-        accuracy = [f"{r.accuracy[t - 1]:.1f}" if t <= r.steps else "" for t in steps]
-        table.add_row(f"start {name}", *accuracy, *_costs(r.spikes_per_image[-1], r.sop[-1], r.joules[-1]))
+        reached = [r.at(t).accuracy if t <= r.steps else None for t in steps]
+        accuracy = ["–" if a is None else f"{a:.1f}" for a in reached]
+        end = r.at(r.steps)
+        table.add_row(f"start {name}", *accuracy, *_costs(end.spikes, end.sop, end.joules))
     _print(table, longest, ann)
 
 
@@ -62,10 +64,13 @@ def show_fit(fit: HardwareCheck) -> None:
     if fit.simulated is not None:
         console.print(f"- {fit.simulated}", markup=False)
     table = Table("T", "percent right", box=None, header_style="bold", pad_edge=False)
-    rows = [[f"{right:.2f}"] for right in fit.before]
+    rows = [["–" if right is None else f"{right:.2f}"] for right in fit.before]
     if fit.after is not None:
         table.add_column("in whole numbers", justify="right")
-        rows = [[*row, f"{right:.2f}"] for row, right in zip(rows, fit.after, strict=True)]
+        rows = [
+            [*row, "–" if right is None else f"{right:.2f}"]
+            for row, right in zip(rows, fit.after, strict=True)
+        ]
     for step, row in enumerate(rows, start=1):
         table.add_row(str(step), *row)
     console.print(table)

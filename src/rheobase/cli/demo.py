@@ -27,7 +27,7 @@ def run(out: Path, dataset: str, root: Path | None) -> Demonstration:
     data = datasets.load(dataset, root)
     trained = _find_network(data, console)
     test = data.test if len(data.test) <= IMAGES else data.test.take(IMAGES)
-    ann = 100 * accuracy(trained, test)
+    ann = accuracy(trained, test)
     console.print("[bold]2[/] converting it twice: membranes start at zero, and at half the threshold")
     networks = {str(start): convert(trained, METHOD, initial=start) for start in (ZERO, HALF)}
     console.print(f"[bold]3[/] running both in spikes for {STEPS} steps on {len(test):,} test images")

@@ -82,7 +82,7 @@ def train(
         out,
         {"model": model, "classes": len(dataset.classes), "dataset": dataset.name, "method": method},
     )
-    typer.echo(f"test accuracy {100 * share:.2f} %; weights in {out}")
+    typer.echo(f"test accuracy {share:.2f} %; weights in {out}")
 
 
 def convert(

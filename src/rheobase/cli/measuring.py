@@ -182,7 +182,7 @@ def _measure(
 
     with interruptible() as asked:
         batches = _UntilAsked(split, batch_size, asked)
-        return rheobase.evaluate(snn, batches, steps, exit=rule, profile=profile)
+        return rheobase.evaluate(snn, batches, steps, exit_rule=rule, profile=profile)
 
 
 class _UntilAsked:
@@ -213,7 +213,7 @@ def _describe(ann: "nn.Module | None", split: "Split", samples: int) -> dict[str
     seen = replace(split, images=split.images[:samples], labels=split.labels[:samples])
     x = split.normalise(split.images[:1])
     return {
-        "ann_accuracy": 100 * accuracy(ann, seen),
+        "ann_accuracy": accuracy(ann, seen),
         "ann_joules": ann_joules(count_operations(ann, x).flop),
         "coverage": inspect(ann, x, show=False),
     }
@@ -268,8 +268,8 @@ def compare(
         network,
         models.take(dataset.train, samples),
         dataset.test,
-        names=names,
-        initials=starts,
+        methods=names,
+        starts=starts,
         steps=columns,
         coding=coding,
         trained={models.method_for(model, weights): network, **own},

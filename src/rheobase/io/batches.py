@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils import data as torch_data
 
-Batch: TypeAlias = Tensor | tuple[Tensor, Tensor] | list[Tensor]
+Batch: TypeAlias = Tensor | tuple[Tensor, Tensor | None] | list[Tensor]
 
 
 @runtime_checkable
@@ -118,6 +118,8 @@ def _check(data: Iterable[Any], what: str) -> Iterator[tuple[Tensor, Tensor | No
 def _part(batch: Any, where: str) -> tuple[Tensor, Tensor | None]:
     if isinstance(batch, Tensor):
         return batch, None
+    if isinstance(batch, tuple) and len(batch) == 2 and batch[1] is None:
+        batch = batch[:1]  # as `batches` gives them
     if isinstance(batch, tuple | list) and all(isinstance(part, Tensor) for part in batch):
         if len(batch) == 2:
             return batch[0], batch[1]

@@ -133,7 +133,7 @@ def measure_tuned(study: Study) -> Iterator[Record]:
         yield from _measure_method(tuned, "methods", study.trained, finish)
         return
     tuned.ann = fine_tune(study.ann, study.train, **options)
-    tuned.ann_accuracy = 100 * accuracy(tuned.ann, study.test)
+    tuned.ann_accuracy = accuracy(tuned.ann, study.test)
     yield from _measure_method(tuned, "methods", study.trained)
 
 

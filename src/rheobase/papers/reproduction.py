@@ -236,7 +236,7 @@ def train_cell(
         paper=paper,
         cell=cell,
         ann=ann,
-        ann_accuracy=100 * accuracy(ann, data.test),
+        ann_accuracy=accuracy(ann, data.test),
         train=data.train,
         calibration=data.calibration,
         test=data.test,
@@ -289,7 +289,7 @@ def _train(
     last = trained.history[-1]
     told = {
         "clips": last.clips,
-        "training_accuracy": 100 * last.accuracy,
+        "training_accuracy": last.accuracy,
         "training_seconds": sum(epoch.seconds for epoch in trained.history),
     }
     return trained.model, recipe, told

@@ -15,7 +15,7 @@ def draw_accuracy(evaluations: Mapping[str, Evaluation], ann: float | None) -> P
     if not evaluations:
         raise ValueError("there is nothing to show: pass at least one evaluation")
     curves = [
-        Curve(name, {float(t): a for t, a in enumerate(evaluation.accuracy, 1)}, i)
+        Curve(name, {float(t): a for t, a in enumerate(evaluation.accuracy, 1) if a is not None}, i)
         for i, (name, evaluation) in enumerate(evaluations.items())
     ]
     return draw_curves("accuracy", "Accuracy after each time step", curves[::-1], ann=ann)
@@ -39,7 +39,7 @@ def draw_energy(
 def draw_latency(evaluations: Mapping[str, Evaluation], ann: float | None) -> Panel:
     """Percent right over the mean steps of an image, where some leave before the others."""
     curves = [
-        Curve(name, dict(zip(found.latency, found.accuracy, strict=True)), i)
+        Curve(name, {t: a for t, a in zip(found.latency, found.accuracy, strict=True) if a is not None}, i)
         for i, (name, found) in enumerate(evaluations.items())
     ]
     axis = Axis("mean steps of an image", scale="even")
@@ -50,7 +50,7 @@ def accuracy_by_energy(found: Evaluation) -> dict[float, float]:
     """Percent right by the µJ of an image; the first steps, in which next to nothing fires, are left out."""
     least = found.joules[-1] / _ENERGIES
     points = zip(found.joules, found.accuracy, strict=True)
-    return {1e6 * joules: accuracy for joules, accuracy in points if joules > least}
+    return {1e6 * joules: accuracy for joules, accuracy in points if accuracy is not None and joules > least}
 
 
 def accuracy_table(evaluations: Mapping[str, Evaluation], ann: float | None) -> Table:
@@ -58,7 +58,7 @@ def accuracy_table(evaluations: Mapping[str, Evaluation], ann: float | None) -> 
     moments = choose_steps(_longest(evaluations))
     lines = []
     for name, e in evaluations.items():
-        lines.append(Line(name, tuple(number(e.accuracy[t - 1]) if t <= e.steps else "–" for t in moments)))
+        lines.append(Line(name, tuple(number(e.at(t).accuracy if t <= e.steps else None) for t in moments)))
     header = ("Percent right", *(f"T={t}" for t in moments))
     return Table(
         "Accuracy", header, tuple(lines), () if ann is None else (f"Before conversion {number(ann)}.",)
@@ -71,14 +71,14 @@ def cost_table(evaluations: Mapping[str, Evaluation]) -> Table:
     lines = []
     for name, e in evaluations.items():
         for t in (t for t in moments if t <= e.steps):
-            i = t - 1
+            found = e.at(t)
             values = (
-                number(e.accuracy[i]),
-                f"{e.spikes_per_image[i]:,.0f}",
-                number(100 * e.rate[i], 1),
-                f"{e.sop[i]:,.0f}",
-                f"{e.mac[i]:,.0f}",
-                microjoules(e.joules[i]),
+                number(found.accuracy),
+                f"{found.spikes:,.0f}",
+                number(100 * found.rate, 1),
+                f"{found.sop:,.0f}",
+                f"{found.mac:,.0f}",
+                microjoules(found.joules),
             )
             lines.append(Line(str(t), values) if len(evaluations) == 1 else Line(name, (str(t), *values)))
     steps = ("Steps",) if len(evaluations) == 1 else ("", "Steps")

@@ -159,15 +159,16 @@ def _entries(record: RunRecord | Comparison) -> list[_Entry]:
 
 def _entry_of_run(record: RunRecord) -> _Entry:
     found = record.evaluation
+    end = found.at(found.steps)
     leaving = ", leaving early" if record.exit else ""
     name = f"{record.method}, {record.initial}{leaving}"
     return _Entry(
         names=(name, f"{name}, {record.title}", f"{name}, {record.title}, {found.steps} steps"),
         data=f"{record.dataset or DASH}, {found.samples:,} images",
         ann=record.ann_accuracy,
-        accuracy=dict(enumerate(found.accuracy, 1)),
+        accuracy={t: a for t, a in enumerate(found.accuracy, 1) if a is not None},
         energy=accuracy_by_energy(found),
-        costs=(found.steps, found.latency[-1], found.spikes_per_image[-1], found.sop[-1], found.joules[-1]),
+        costs=(found.steps, end.latency, end.spikes, end.sop, end.joules),
         findings=() if record.diagnosis is None else tuple(map(str, record.diagnosis.findings)),
         settings=settings_of(record),
     )

@@ -72,13 +72,14 @@ def _shared(record: RunRecord) -> list[Section | None]:
 
 def _tell(record: RunRecord) -> str:
     found = record.evaluation
+    end = found.at(found.steps)
     before = (
         "" if record.ann_accuracy is None else f" Before conversion it is {number(record.ann_accuracy)} %."
     )
     return (
         f"Converted by {record.method}, start {record.initial}. After {found.steps} steps "
-        f"{number(found.accuracy[-1])} % of {found.samples:,} images are right, with "
-        f"{found.spikes_per_image[-1]:,.0f} spikes and {microjoules(found.joules[-1])} µJ an image.{before}"
+        f"{number(end.accuracy)} % of {found.samples:,} images are right, with "
+        f"{end.spikes:,.0f} spikes and {microjoules(end.joules)} µJ an image.{before}"
     )
 
 

@@ -89,7 +89,8 @@ class RunRecord:
         if bad := [site for site in found.spikes if found.neurons.get(site, 0) < 1]:
             raise ValueError(f"evaluation.neurons must say how many {bad[0]!r} has")
         for step, value in enumerate(found.accuracy, start=1):
-            ensure_percent(f"evaluation.accuracy after step {step}", value)
+            if value is not None:
+                ensure_percent(f"evaluation.accuracy after step {step}", value)
         if self.ann_accuracy is not None:
             ensure_percent("ann_accuracy", self.ann_accuracy)
         if self.diagnosis is not None and not self.diagnosis.sites:

@@ -26,7 +26,7 @@ class Epoch:
     Attributes:
         number: Counted from one.
         loss: Mean over the epoch, on augmented images, while the weights were moving.
-        accuracy: Share of these images that were classified rightly, likewise.
+        accuracy: Accuracy on these images in percent, likewise.
         learning_rate: Of the last step.
         seconds: Wall-clock time; after a resumption, of the part since then.
         clips: Each trained threshold at the end, by the name of its module.
@@ -41,7 +41,7 @@ class Epoch:
 
     def __str__(self) -> str:
         return (
-            f"epoch {self.number}: loss {self.loss:.4f}, accuracy in training {self.accuracy:.2%}, "
+            f"epoch {self.number}: loss {self.loss:.4f}, accuracy in training {self.accuracy:.2f} %, "
             f"rate {self.learning_rate:.4g}, {self.seconds:.1f} s"
         )
 
@@ -104,7 +104,8 @@ class Journal:
         for name, tensor in present.items():
             tensor.copy_(tensors[name])
         self.epoch, self.step, self.starts = kept["epoch"], kept["step"], kept["starts"]
-        self.history = [Epoch(**epoch) for epoch in kept["history"]]
+        share = 1 if "unit" in kept else 100  # version 0.1 kept accuracies as shares
+        self.history = [Epoch(**{**e, "accuracy": share * e["accuracy"]}) for e in kept["history"]]
         return True
 
     def require_writable(self) -> None:
@@ -124,6 +125,7 @@ class Journal:
             "epoch": self.epoch,
             "step": self.step,
             "starts": self.starts,
+            "unit": "percent",
             "history": [asdict(epoch) for epoch in self.history],
         }
         write_tensors(self._path, self._descent.tensors(), kept)

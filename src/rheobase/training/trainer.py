@@ -165,17 +165,17 @@ def _measure(journal: Journal, descent: Descent, recipe: Recipe, chance: float, 
     epoch = Epoch(
         number=journal.epoch + 1,
         loss=loss / journal.steps_per_epoch,
-        accuracy=right / seen,
+        accuracy=100 * right / seen,
         learning_rate=recipe.rate(journal.done - 1, journal.steps_per_epoch),
         seconds=time.perf_counter() - began,
         clips=clips,
     )
     standard_error = math.sqrt(chance * (1 - chance) / seen)
     late = epoch.number > recipe.warmup_epochs + _EPOCHS_TO_BEAT_CHANCE
-    if late and epoch.accuracy <= chance + 2 * standard_error:
+    if late and right / seen <= chance + 2 * standard_error:
         raise CollapseError(
-            f"after epoch {epoch.number} accuracy in training is {epoch.accuracy:.2%}, and always naming the "
-            f"commonest class would give {chance:.2%}{_name_lowest(clips, journal.starts)}; "
+            f"after epoch {epoch.number} accuracy in training is {epoch.accuracy:.2f} %, and always naming "
+            f"the commonest class would give {100 * chance:.2f} %{_name_lowest(clips, journal.starts)}; "
             "lower learning_rate or clip_decay, or start the clips higher"
         )
     return epoch

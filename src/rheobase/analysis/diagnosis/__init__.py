@@ -1,7 +1,7 @@
 """Diagnosis: where a conversion loses accuracy, and what helps."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from rheobase.analysis.diagnosis.observation import capture_original, observe
 from rheobase.analysis.diagnosis.parts import PARTS, Account, Part, SiteDiagnosis
 from rheobase.analysis.diagnosis.remedies import Batches, Remedy, try_remedies
 from rheobase.analysis.evaluation import evaluate
-from rheobase.io import batches
+from rheobase.io import Data, batches
 from rheobase.network import SNN, Network, expect_snn
 
 __all__ = ["PARTS", "Diagnosis", "Finding", "Part", "Remedy", "SiteDiagnosis", "diagnose"]
@@ -24,16 +24,15 @@ class Diagnosis:
     """What a conversion does to a network.
 
     Attributes:
-        steps: After how many steps.
-        samples: On how many inputs.
-        measure: What percentages mean: "accuracy", or "agreement" with the ordinary network where the data
-            has no labels.
-        ann: Percent right of the ordinary network.
-        snn: Percent right of the spiking one.
-        sites: What was found at each site.
-        findings: In words, worst first.
-        remedies: Everything that was tried, the best first.
-        untried: In words what was not tried any more because somebody pressed Ctrl-C.
+        steps: T.
+        samples: Number of inputs.
+        measure: "accuracy", or "agreement" with the ANN where the data has no labels.
+        ann: Accuracy of the ANN, in percent.
+        snn: Accuracy of the SNN after T steps, in percent.
+        sites: The error at each site.
+        findings: What costs accuracy, worst first.
+        remedies: What was tried, best first.
+        untried: What was not tried because of Ctrl-C.
     """
 
     steps: int
@@ -49,21 +48,21 @@ class Diagnosis:
     def __str__(self) -> str:
         head = (
             f"{self.measure} after T = {self.steps} on {self.samples} inputs: "
-            f"{self.snn:.2f} %, ordinary network {self.ann:.2f} %"
+            f"{self.snn:.2f} %, ANN {self.ann:.2f} %"
         )
         lines = [head, "", *_table(self.sites.values()), ""]
         lines += [f"{i}. {finding}" for i, finding in enumerate(self.findings, start=1)]
         if not self.findings:
             lines.append("nothing stands out")
         if self.untried:
-            lines += ["", f"stopped, and not tried any more: {'; '.join(self.untried)}"]
+            lines += ["", f"stopped before trying: {'; '.join(self.untried)}"]
         return "\n".join(lines)
 
 
 def diagnose(
-    ann: nn.Module,
+    model: nn.Module,
     snn: SNN,
-    data: Any,
+    data: Data,
     steps: int,
     *,
     batch_size: int | None = None,
@@ -72,25 +71,24 @@ def diagnose(
 ) -> Diagnosis:
     """Find out where a conversion loses accuracy.
 
-    Both networks run on the same inputs, and the difference between mean outputs and activations is split at
-    every site into clipping, quantisation, what is inherited and what is made there. Then remedies are tried:
-    they are fitted to these very inputs, and so is the choice between them. Ctrl-C ends that, and gives what
-    is known until then.
+    Both networks run on the same inputs. At every site the difference between mean output and activation is
+    split into clipping, quantisation, the inherited part and the part made there. Then remedies are tried;
+    they are fitted to and chosen on the same inputs. Ctrl-C ends the trials and keeps what is known.
 
     Args:
-        ann: The model that was converted. It is not changed.
-        snn: The network that `convert` gave.
-        data: Training or calibration inputs, some hundred, with labels if there are any. Never test data.
+        model: The model that was converted. It is not changed.
+        snn: The network that `convert` returned.
+        data: A few hundred training or calibration inputs, with labels if there are any. Never test data.
         steps: T.
         batch_size: Inputs at a time, where the data does not come in batches.
-        remedies: Whether to try what may help; each costs a conversion and an evaluation.
+        remedies: Whether to try remedies; each costs a conversion and an evaluation.
         progress: Whether to show a progress bar while they are tried.
     """
     expect_snn(snn)
     if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
+        raise ValueError(f"steps must be an integer of at least 1, got {steps!r}")
     given = [(x.to(snn.device), y) for x, y in batches(data, batch_size, what="data to diagnose on")]
-    network = capture_original(ann, snn, given[0][0])
+    network = capture_original(model, snn, given[0][0])
     accounts = {site: Account(site, snn.neuron(site), steps) for site in snn.sites}
     first = 0
     for batch, _ in given:
@@ -100,8 +98,8 @@ def diagnose(
             first += x.shape[0]
     sites = {site: account.close() for site, account in accounts.items()}
     labelled, right = _label(network, given)
-    before = evaluate(snn, labelled, steps, progress=False).accuracy[-1]
-    tried, untried = try_remedies(ann, snn, labelled, steps, before, progress) if remedies else ([], [])
+    before = evaluate(snn, labelled, steps, progress=False).final_accuracy
+    tried, untried = try_remedies(model, snn, labelled, steps, before, progress) if remedies else ([], [])
     return Diagnosis(
         steps=steps,
         samples=first,
@@ -116,9 +114,9 @@ def diagnose(
 
 
 def _label(network: Network, given: list[tuple[Tensor, Tensor | None]]) -> tuple[Batches, int | None]:
-    """The data with labels, and for how many the ordinary network is right.
+    """The data with labels, and the number of inputs for which the ANN is right.
 
-    Where there are no labels its own answers are taken for them, and the count is None.
+    Where there are no labels, they are the ANN's answers, and the number is None.
     """
     labelled, right = [], 0
     for x, y in given:
@@ -129,7 +127,7 @@ def _label(network: Network, given: list[tuple[Tensor, Tensor | None]]) -> tuple
     return labelled, None if given[0][1] is None else right
 
 
-def _table(sites: Any) -> list[str]:
+def _table(sites: Iterable[SiteDiagnosis]) -> list[str]:
     titles = ("site", "error", "bias", *(p.replace("_", " ") for p in PARTS))
     titles = (*titles, "correlation", "not fired", "saturated", "dead")
     rows = [titles]

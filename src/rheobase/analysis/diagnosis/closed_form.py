@@ -1,4 +1,4 @@
-"""What a neuron gives when its current is the same at every step, without running it.
+"""The output of a neuron under a constant current, in closed form.
 
 Shape letters: B batch; `...` is one sample's own shape.
 """
@@ -10,9 +10,9 @@ from rheobase.network import IntegrateFire, Neuron, along_channels
 
 
 def even_output(neuron: Neuron, z: Tensor, start: Tensor, steps: int) -> Tensor:
-    """A neuron's mean output over some steps, each with the current z.
+    """A neuron's mean output over T steps with the constant current z.
 
-    For integrate and fire it is the closed form of `count_spikes`; any other neuron is run.
+    For integrate-and-fire neurons it is the closed form of `count_spikes`; any other neuron is run.
 
     Args:
         neuron: The neuron.
@@ -30,16 +30,16 @@ def even_output(neuron: Neuron, z: Tensor, start: Tensor, steps: int) -> Tensor:
 
 
 def count_spikes(neuron: IntegrateFire, z: Tensor, start: Tensor, steps: int) -> Tensor:
-    """How often an integrate-and-fire neuron fires in T steps of the current z, from the membrane v(0).
+    """The number of spikes of an integrate-and-fire neuron in T steps of the current z, starting at v(0).
 
-    With reset by subtraction and v(0) in [0, θ) that is clip(floor((T·z + v(0))/θ), 0, T). A lower start has
-    to be made up for first, which more current than θ does not undo afterwards; from a higher start it can
-    fire at once, even against a negative current. Both are in the expression below, which is exact for every
-    start. With a reset to zero the first spike comes after ceil((θ − v(0))/z) steps, and then one every
+    With reset by subtraction and v(0) in [0, θ) that is clip(floor((T·z + v(0))/θ), 0, T). A lower start must
+    be charged first, and a current above θ does not catch up afterwards; from a higher start the neuron can
+    fire at once, even against a negative current. The expression below covers both and is exact for every
+    start. With a reset to zero the first spike comes after ceil((θ − v(0))/z) steps, then one every
     ceil(θ/z).
 
     Returns:
-        (B, ...), whole numbers in double.
+        (B, ...), integers in double.
     """
     z, start = z.double(), start.double()
     theta = along_channels(neuron.threshold.double(), z.dim())
@@ -59,7 +59,7 @@ def count_spikes(neuron: IntegrateFire, z: Tensor, start: Tensor, steps: int) ->
 def bound_spikes(
     neuron: IntegrateFire, z: Tensor, start: Tensor, steps: int, unevenness: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Bounds on how often a neuron that resets by subtraction fires under a current that is not even.
+    """Bounds on the number of spikes of a neuron with reset by subtraction, under an uneven current.
 
     Let S(t) be the sum of the currents up to step t, z = S(T)/T and D ≥ |S(t) − t·z| for every t.
 
@@ -77,10 +77,10 @@ def bound_spikes(
 
 
 def _pass(thresholds: Tensor, strict: bool) -> Tensor:
-    """How many whole thresholds are reached, or with `strict` exceeded."""
+    """The number of thresholds reached, or with `strict` exceeded."""
     return thresholds.ceil() - 1 if strict else thresholds.floor()
 
 
 def _reach(steps: Tensor, strict: bool) -> Tensor:
-    """The first whole step by which a level is reached, or with `strict` exceeded."""
+    """The first step by which a level is reached, or with `strict` exceeded."""
     return steps.floor() + 1 if strict else steps.ceil()

@@ -1,4 +1,4 @@
-"""Findings: what is wrong with a conversion, in words, and what helps."""
+"""Findings: what costs a conversion accuracy, and what helps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ class Finding:
     """Something that costs accuracy.
 
     Attributes:
-        kind: Its kind: clipping, quantisation, unevenness, waiting, bias or dead.
+        kind: clipping, quantisation, unevenness, waiting, bias or dead.
         site: Where it is worst.
-        severity: How large it is there, in units of the activation's root mean square.
+        severity: Its size there, in units of the activation's root mean square.
         text: What was found.
-        advice: What to do about it, if anything is known to help.
-        remedy: What was tried and gained most, more steps only if they gain clearly more; None if nothing
-            gained anything.
+        advice: What to do about it; may be empty.
+        remedy: The remedy with the largest gain, more steps only if they gain clearly more; None if none has
+            a gain.
     """
 
     kind: str
@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Kind:
-    """How to tell a kind of finding: its size at a site, the size from which it counts, and the words."""
+    """A kind of finding: its size at a site, the size from which it counts, and its text."""
 
     name: str
     size: Callable[[SiteDiagnosis], float]
@@ -67,24 +67,20 @@ def _kinds(steps: int) -> tuple[_Kind, ...]:
             "unevenness",
             lambda s: s.relative("made_here"),
             0.1,
-            lambda s: (
-                f"is off by {s.relative('made_here'):.0%} of its activation, as its spikes come in unevenly"
-            ),
+            lambda s: f"is off by {s.relative('made_here'):.0%} of its activation, as spikes arrive unevenly",
         ),
         _Kind(
             "waiting",
             lambda s: s.waiting[-1] * s.relative(),
             0.05,
-            lambda s: (
-                f"has {s.waiting[-1]:.0%} of its active neurons still waiting for a first spike {after}"
-            ),
+            lambda s: f"has {s.waiting[-1]:.0%} of its active neurons without a spike {after}",
         ),
         _Kind(
             "bias",
             _bias,
             0.1,
             lambda s: (
-                f"gives too {'little' if s.error.bias < 0 else 'much'}, on average by {_bias(s):.0%} "
+                f"is too {'low' if s.error.bias < 0 else 'high'} on average by {_bias(s):.0%} "
                 "of its activation"
             ),
         ),
@@ -103,10 +99,10 @@ def find(
     """The findings, worst first; each kind once, at the site where it is worst.
 
     Args:
-        sites: What was found at each.
+        sites: The error at each site.
         remedies: What was tried.
-        steps: After how many steps.
-        stopped: Whether there would have been more to try.
+        steps: T.
+        stopped: Whether some remedies were not tried.
     """
     found = []
     for kind in _kinds(steps):
@@ -114,7 +110,8 @@ def find(
         if not hit:
             continue
         worst = max(hit, key=kind.size)
-        others = f" ({len(hit) - 1} more less so)" if len(hit) > 1 else ""
+        more = len(hit) - 1
+        others = f" (and, less severely, {more} other site{'s' if more > 1 else ''})" if more else ""
         tried = [r for r in remedies if kind.name in r.cures]
         best = max((r for r in tried if r.gain > 0), key=lambda r: _worth(r, steps), default=None)
         text = f"site {worst.name} {kind.words(worst)}{others}"
@@ -124,15 +121,15 @@ def find(
 
 
 def _worth(remedy: Remedy, steps: int) -> float:
-    """What a remedy gains; one that takes more steps must gain a point more than one that is free."""
+    """The gain of a remedy; one that takes more steps must gain a point more."""
     return remedy.gain - (remedy.steps > steps)
 
 
 def _advise(kind: str, best: Remedy | None, tried: bool, stopped: bool) -> str:
     if best is not None:
-        return f"{best} (stopped before everything was tried)" if stopped else str(best)
+        return f"{best} (stopped before all remedies were tried)" if stopped else str(best)
     if kind == "dead":
         return "calibrate on more data"
     if stopped:
-        return "stopped before everything against it was tried"
-    return "nothing tried against it gains accuracy" if tried else ""
+        return "stopped before all remedies were tried"
+    return "no remedy that was tried gains accuracy" if tried else ""

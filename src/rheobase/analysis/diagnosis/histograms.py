@@ -1,14 +1,13 @@
-"""How large the activations of an ordinary network are, beside the thresholds of the spiking one."""
+"""Histograms of the ANN's activations, next to the thresholds of the SNN."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rheobase.analysis.diagnosis.observation import capture_original, worth_of_spikes
 from rheobase.analysis.diagnosis.parts import ceiling
-from rheobase.io import batches
+from rheobase.io import Data, batches
 from rheobase.methods import activations
 from rheobase.network import SNN
 
@@ -21,11 +20,11 @@ class Histogram:
     """The activations of one site.
 
     Attributes:
-        top: The largest; bins of one width go from zero up to it.
-        counts: How many lie in each bin, of those above zero.
-        zeros: How many are not above zero.
-        thresholds: The largest mean output of each channel, or of all where they share one, in units of the
-            activation; dead channels are left out.
+        top: The largest; equal bins go from zero up to it.
+        counts: Number of activations above zero in each bin.
+        zeros: Number of the others.
+        thresholds: The largest mean output of each channel, or of all channels if they share one, in units of
+            the activation; without dead channels.
     """
 
     top: float
@@ -35,19 +34,19 @@ class Histogram:
 
 
 def histogram_activations(
-    ann: nn.Module, snn: SNN, data: Any, *, batch_size: int | None = None
+    model: nn.Module, snn: SNN, data: Data, *, batch_size: int | None = None
 ) -> dict[str, Histogram]:
     """The activations of every site over some data.
 
     Args:
-        ann: The model that was converted.
-        snn: The network that `convert` gave.
+        model: The model that was converted.
+        snn: The network that `convert` returned.
         data: Inputs; labels are not read.
         batch_size: Inputs at a time, where the data does not come in batches.
     """
     given = [x.to(snn.device) for x, _ in batches(data, batch_size, what="data for histograms")]
     parts = [part for x in given for part in torch.split(x, _SAMPLES)]
-    network = capture_original(ann, snn, parts[0])
+    network = capture_original(model, snn, parts[0])
     tops = dict.fromkeys(snn.sites, 0.0)
     for x in parts:
         for site, a in activations(network, x, snn.sites).items():
@@ -70,6 +69,6 @@ def histogram_activations(
 
 
 def _count(values: Tensor, top: float) -> Tensor:
-    """How many values lie in each bin from zero to `top`."""
+    """The number of values in each bin from zero to `top`."""
     bins = (values.double() * (BINS / top)).long().clamp(max=BINS - 1) if top > 0 else values.long()
     return torch.bincount(bins.flatten().cpu(), minlength=BINS)

@@ -1,4 +1,4 @@
-"""Both networks on the same inputs: what every site is given and what it gives.
+"""Both networks on the same inputs: the current and the output of every site.
 
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
@@ -15,26 +15,25 @@ from rheobase.network import SNN, SYNAPTIC, Network, Neuron, Site, along_channel
 from rheobase.simulation import still_currents, watch_sites
 
 
-def capture_original(ann: nn.Module, snn: SNN, example: Tensor) -> Network:
-    """The ordinary network captured as it was for the conversion.
+def capture_original(model: nn.Module, snn: SNN, example: Tensor) -> Network:
+    """The ANN, captured as it was for the conversion.
 
     Raises:
-        ValueError: If the sites or the sizes of layers are not those of the spiking network.
+        ValueError: Its sites or the sizes of its layers are not those of the SNN.
     """
     name = snn.provenance.method
-    network = capture(ann, example, methods.find(name).handles if name in methods.names() else ())
+    network = capture(model, example, methods.find(name).handles if name in methods.names() else ())
     found = [site.name for site in network.sites]
     if found != snn.sites:
         raise ValueError(
-            f"the ordinary network has the sites {found}, the spiking one {snn.sites}: pass the model that "
-            "was given to convert"
+            f"the model has the sites {found}, the SNN {snn.sites}: pass the model that was converted"
         )
     there = _weights(snn.module)
     for layer, shape in _weights(network.module).items():
         if there.get(layer, shape) != shape:
             raise ValueError(
-                f"the ordinary network's {layer} has weights of shape {tuple(shape)}, the spiking one's "
-                f"{tuple(there[layer])}: pass the model that was given to convert"
+                f"the model's {layer} has weights of shape {tuple(shape)}, the SNN's {tuple(there[layer])}: "
+                "pass the model that was converted"
             )
     return network
 
@@ -45,21 +44,21 @@ def _weights(module: nn.Module) -> dict[str, torch.Size]:
 
 
 def source_of(network: Network, site: str) -> str | None:
-    """The node of the ordinary network whose value a site acts on; None for the input itself."""
+    """The node of the ANN whose value a site acts on; None for the input itself."""
     node = next(n for n in network.module.graph.nodes if n.target == site).all_input_nodes[0]
     return str(node.target) if node.op == "call_module" else None
 
 
 def worth_of_spikes(site: Site, neuron: Neuron, dims: int) -> Tensor:
-    """What a mean output of one stands for in the ordinary network: the amplitude that was folded away.
+    """The activation that a mean output of one stands for: the amplitude that was folded away.
 
     It is the activation divided by the neuron's rate, both at the threshold or both at half of it: one of
     these lies off the steps of a quantised activation and in the range of the neuron. Dead neurons give 0.
 
     Args:
-        site: The site in the ordinary network.
+        site: The site in the ANN.
         neuron: The neuron in its place.
-        dims: How many dimensions the site's signal has, the batch among them.
+        dims: Number of dimensions of the site's signal, with the batch.
     """
     theta = along_channels(neuron.threshold.where(~neuron.dead, 1), dims)[None]
     with torch.no_grad():
@@ -73,13 +72,13 @@ class Observation:
     """One site on some inputs.
 
     Attributes:
-        activation: a, in the ordinary network.
-        current: z, what the activation is taken of.
+        activation: a, in the ANN.
+        current: z, the input of the activation.
         own_current: z', the mean current of the neurons.
         output: Their mean output, in units of the activation.
         start: Their membranes before the first step.
-        waiting: For each step how many of the neurons with a > 0 have not fired yet, (T,).
-        worth: What a mean output of one stands for.
+        waiting: For each step the number of neurons with a > 0 that have not fired yet, (T,).
+        worth: The activation that a mean output of one stands for.
     """
 
     activation: Tensor
@@ -92,7 +91,7 @@ class Observation:
 
 
 def observe(network: Network, snn: SNN, x: Tensor, steps: int, first_sample: int) -> dict[str, Observation]:
-    """Run both networks on inputs and give what their sites did."""
+    """Run both networks on the inputs and observe all sites."""
     before = {site.name: source_of(network, site.name) for site in network.sites}
     wanted = {*snn.sites, *(name for name in before.values() if name is not None)}
     plain = activations(network, x, sorted(wanted))
@@ -123,7 +122,7 @@ class _Totals:
 def _total_over_time(
     snn: SNN, x: Tensor, steps: int, first_sample: int, active: dict[str, Tensor]
 ) -> _Totals:
-    """Mean signals of all sites and their currents, and how many active neurons wait for a first spike."""
+    """Mean signals of all sites and their currents, and the number of active neurons that have not fired."""
     sums: dict[str, Tensor] = {}
     fired = {site: torch.zeros_like(mask) for site, mask in active.items()}
     waiting = {site: torch.zeros(steps, dtype=torch.int64, device=x.device) for site in active}

@@ -1,13 +1,13 @@
 """The conversion error of a site, split into parts that sum to the whole.
 
-With a the activation, z what it is taken of, θ the largest mean output, z' the neurons' own mean current, φ
-their mean output over T steps and q(·) the mean output under an even current (the closed form):
+With a the activation, z its input, θ the largest mean output, z' the neurons' own mean current, φ their mean
+output over T steps and q(·) the mean output under a constant current (the closed form):
 
     φ − a = (min(a, θ) − a) + (q(z) − min(a, θ)) + (q(z') − q(z)) + (φ − q(z'))
 
-which are *clipping*, *quantisation*, what is *inherited* from earlier sites, and what is *made here* by the
-unevenness of the current. The mean of each part sums to the mean error, and the mean product of each with the
-error to the mean squared error: so every part has a share of both.
+which are *clipping*, *quantisation*, the part *inherited* from earlier sites, and the part *made here* by an
+uneven current. The means of the parts sum to the mean error, and their mean products with the error to the
+mean squared error: so every part has a share of both.
 """
 
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ def ceiling(neuron: Neuron, worth: Tensor) -> Tensor:
 
     Args:
         neuron: The neuron.
-        worth: What a mean output of one stands for, in the dimensions of the site's signal.
+        worth: The activation that a mean output of one stands for, in the dimensions of the site's signal.
     """
     much = along_channels(neuron.threshold.where(~neuron.dead, 1), worth.dim())[None] * 1e6
     with torch.no_grad():
@@ -56,8 +56,8 @@ class Part:
     Attributes:
         bias: Its mean over neurons and samples: negative where outputs are too small.
         power: Its mean square.
-        share: How much of the mean squared error it makes up: the mean of its product with the error, over
-            the mean squared error. Negative where it undoes another part.
+        share: Its share of the mean squared error: the mean of its product with the error, divided by the
+            mean squared error. Negative where it cancels another part.
         channels: Its mean in each channel.
     """
 
@@ -69,23 +69,23 @@ class Part:
 
 @dataclass(frozen=True)
 class SiteDiagnosis:
-    """What a conversion does to one site.
+    """The conversion error of one site.
 
     Attributes:
         name: The site.
         error: Mean output minus activation.
-        clipping: min(a, θ) − a: what lies above the threshold.
-        quantisation: What an even current loses: it is counted in whole spikes.
-        inherited: What comes of currents that are not those of the ordinary network.
-        made_here: What comes of a current that is not the same at every step.
+        clipping: min(a, θ) − a: the part above the threshold.
+        quantisation: The error under a constant current, from counting in integers.
+        inherited: The error from mean currents that are not those of the ANN.
+        made_here: The error from a current that is not the same at every step.
         power: The mean squared activation.
-        clipped: The share of that power which lies above the threshold.
+        clipped: The share of that power above the threshold.
         dead: The share of channels that can never fire.
         silent: The share of neurons with a positive activation somewhere that have never fired.
         saturated: The share of neurons and samples with a spike at every step.
         waiting: After each step, the share of neurons and samples with a positive activation that have not
             fired yet.
-        correlation: Pearson's, of mean outputs and activations; 0 where one of them never changes.
+        correlation: Pearson's, of mean outputs and activations; 0 where one of them is constant.
     """
 
     name: str
@@ -103,7 +103,7 @@ class SiteDiagnosis:
     correlation: float
 
     def relative(self, part: str = "error") -> float:
-        """The root mean square of a part, over that of the activation."""
+        """The root mean square of a part, divided by that of the activation."""
         found: Part = getattr(self, part)
         return (found.power / self.power) ** 0.5 if self.power else 0.0
 
@@ -116,7 +116,7 @@ class Account:
         self.totals: dict[str, Tensor] = {}
 
     def add(self, seen: Observation) -> None:
-        """Take in one observation of the site."""
+        """Add one observation of the site."""
         parts = split_error(seen, self.neuron, self.steps)
         a, output = seen.activation, seen.output
         error = output - a

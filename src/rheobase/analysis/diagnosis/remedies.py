@@ -94,7 +94,7 @@ def _try(change: _Change, data: Batches, before: float) -> list[Remedy]:
             changed = change.build()
         except ValueError:
             return []  # the method does not fit this network
-    after = evaluate(changed, data, change.steps, progress=False).accuracy[-1]
+    after = evaluate(changed, data, change.steps, progress=False).final_accuracy
     return [Remedy(change.what, change.cures, before, after, change.steps)]
 
 

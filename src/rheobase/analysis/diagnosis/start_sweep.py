@@ -1,11 +1,10 @@
-"""Accuracy by start and step: which potential membranes should begin at."""
+"""Accuracy by start and step: at which potential membranes should start."""
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
 from rheobase.analysis.evaluation import evaluate
-from rheobase.io import batches, display
+from rheobase.io import Data, batches, display
 from rheobase.network import SNN, Constant
 
 FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -13,25 +12,25 @@ FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 def sweep_starts(
     snn: SNN,
-    data: Any,
+    data: Data,
     steps: int,
     *,
     fractions: Sequence[float] = FRACTIONS,
     batch_size: int | None = None,
     progress: bool = True,
 ) -> dict[float, list[float]]:
-    """Percent right after each step, for membranes that start at each of some shares of the threshold.
+    """Accuracy after each step, for membranes that start at the given fractions of the threshold.
 
     Args:
         snn: The network; it is not changed.
         data: Inputs with labels. To choose a start by the result, training data.
-        steps: How many steps.
-        fractions: The shares.
+        steps: T.
+        fractions: The fractions.
         batch_size: Inputs at a time, where the data does not come in batches.
         progress: Whether to show a progress bar.
 
     Returns:
-        The percentages by share; none at all for a network that answers at its last step only.
+        The accuracies in percent by fraction; empty for a network that answers at its last step only.
     """
     if snn.window is not None:
         return {}
@@ -42,6 +41,7 @@ def sweep_starts(
             changed = copy.deepcopy(snn)
             for neuron in changed.neurons.values():
                 neuron.initial = neuron.initial.restart(Constant(fraction))
-            found[float(fraction)] = evaluate(changed, given, steps, progress=False).accuracy
+            curve = evaluate(changed, given, steps, progress=False).accuracy
+            found[float(fraction)] = [value for value in curve if value is not None]
             bar.advance()
     return found

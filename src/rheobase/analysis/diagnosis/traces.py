@@ -1,4 +1,4 @@
-"""What neurons do step by step on a few samples: their spikes, and the membranes of some of them.
+"""Single neurons step by step on a few samples: their spikes, and the membranes of some.
 
 Shape letters: T steps, B batch, N neurons of a site.
 """
@@ -25,12 +25,12 @@ class SiteTrace:
     """Some neurons of one site, the busiest first.
 
     Attributes:
-        size: How many neurons the site has.
-        fired: How many of them fired at all.
-        neurons: The numbers of those shown, taken evenly from the busiest to the quietest that fired.
+        size: Number of neurons of the site.
+        fired: Number of neurons that fired.
+        neurons: The indices of those shown, taken evenly from the busiest to the quietest that fired.
         spikes: For each of these the steps at which it fired.
-        membranes: Of the middle and the last of these, by their place in `neurons`: the potential before the
-            first step and after each, in units of the threshold; none where neurons see all steps at once.
+        membranes: For the middle and the last of these, by position in `neurons`: the potential before the
+            first step and after each, in units of the threshold; empty where neurons see all steps at once.
     """
 
     size: int
@@ -45,10 +45,10 @@ class Trace:
     """One sample.
 
     Attributes:
-        sample: Its number among those given.
-        label: Its class; empty where that is not known.
-        steps: For how many steps neurons were followed: the first 64 at most.
-        answers: What the network says after each step; empty before there is an answer.
+        sample: Its index among the inputs.
+        label: Its class; empty if unknown.
+        steps: Number of steps shown, at most 64.
+        answers: The network's answer after each step; empty before there is one.
         picture: The input as rows of pixels, each of one or three numbers 0 … 255; empty for other inputs.
         sites: Up to six sites, taken evenly from the first to the last.
     """
@@ -71,7 +71,7 @@ def trace(
         x: A few inputs (B, ...), the first of their dataset.
         steps: T.
         labels: Their classes, (B,).
-        classes: The classes' names; their numbers are used where there are none.
+        classes: The classes' names; by default their numbers.
     """
     x = x.to(snn.device)
     run = simulate(snn, x, steps)
@@ -93,7 +93,7 @@ def trace(
 
 
 def _follow(snn: SNN, site: str, x: Tensor, steps: int) -> list[SiteTrace]:
-    """One site, for each of the inputs."""
+    """One site for each input."""
     neuron, number = snn.neuron(site), snn.sites.index(site)
     size = next(step.shape for step in schedule(snn, x.to(snn.dtype), site).steps if step.node.target == site)
     found = []
@@ -131,7 +131,7 @@ def _describe(spikes_TN: Tensor, levels_TN: Tensor) -> SiteTrace:
 
 
 def spread(items: list[_T], most: int) -> list[_T]:
-    """At most so many of a list, taken evenly from the first to the last."""
+    """At most the given number of items, taken evenly from the first to the last."""
     if len(items) <= most:
         return list(items)
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
@@ -142,7 +142,7 @@ def _name(number: int, classes: Sequence[str]) -> str:
 
 
 def _picture(x: Tensor) -> list[list[list[int]]]:
-    """An input as pixels, its smallest value black and its largest white; nothing if it is no picture."""
+    """An input as pixels, its smallest value black and its largest white; empty if it is no picture."""
     if x.dim() != 3 or x.shape[0] not in (1, 3):
         return []
     scale = min(1.0, _PIXELS / max(x.shape[1:]))

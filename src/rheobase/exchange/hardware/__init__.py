@@ -47,8 +47,8 @@ class HardwareCheck:
     source: str
     violations: tuple[Violation, ...]
     unchecked: tuple[str, ...]
-    before: list[float]
-    after: list[float] | None = None
+    before: list[float | None]
+    after: list[float | None] | None = None
     snn: SNN | None = None
     grid: Grid | None = None
     simulated: SimulatedRun | None = None
