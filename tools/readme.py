@@ -42,7 +42,7 @@ def demo() -> str:
     """The demonstration: accuracy from two starts, and what it costs."""
     found, steps = Demonstration.read(RECORDS / "demo.json"), (1, 2, 4, 8, 16, 32)
     lines = [
-        (f"start {name}", *(number(e.accuracy[t - 1], 1) for t in steps), f"{e.sop[-1]:,.0f}")
+        (f"start {name}", *(number(e.at(t).accuracy, 1) for t in steps), f"{e.sop[-1]:,.0f}")
         for name, e in found.results.items()
     ]
     return (
