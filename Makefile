@@ -1,4 +1,4 @@
-# Every target sets up what it needs; a second call does not install again.
+# Every target sets up its own environment; a second call does not install again.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,11 +34,11 @@ $(STAMP): $(PACKAGE)
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test]'
 	touch $@
 
-# The generated blocks of README.md and docs/, written again from the records.
+# Write the generated blocks of README.md and docs/ again, from the records.
 pages: $(STAMP)
 	$(BIN)/python -m tools.pages
 
-# The guide, into site/; what is built must ask nothing of other servers.
+# Build the guide into site/. The built pages must load nothing from other servers.
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	! grep -rlE '<(script|link|img|iframe)[^>]*(src|href)="?(https?:)?//' site --include='*.html'
@@ -47,8 +47,8 @@ $(VENV)/.installed-docs: $(STAMP)
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[docs]'
 	touch $@
 
-# The other simulators live in an environment of their own: their requirements contradict each other.
-# lava-nc needs a Python 3.10 besides; where there is none, its test is skipped and says so.
+# The other simulators have their own environment, because their requirements contradict each other.
+# lava-nc needs Python 3.10; without it, its test is skipped with a message.
 test-interop: $(INTEROP)/.installed
 	if $(PYTHON310) --version >/dev/null 2>&1; then $(MAKE) --no-print-directory $(LAVA)/.installed; fi
 	PYTHONPATH=src $(INTEROP)/bin/python -m pytest -o addopts= -W ignore -q tests/interop
