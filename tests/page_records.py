@@ -1,6 +1,8 @@
 """Made-up records of runs, for tests of their pages."""
 
 import math
+import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from math import sin
 
@@ -14,6 +16,7 @@ from rheobase.analysis.diagnosis.traces import SiteTrace, Trace
 from rheobase.analysis.evaluation import Evaluation
 from rheobase.conversion.coverage import Coverage, Line
 from rheobase.papers.records import Record
+from rheobase.papers.report.sections import account
 from rheobase.reports.run_record import RunRecord
 
 HOSTILE = "<script>alert(1)</script>|$x$ & `y`"
@@ -153,3 +156,52 @@ def make_record(initial="half", method="opi", steps=512, **changes):
         settings={"recipe": {"epochs": 300, "seed": changes.get("seed", 0)}, "method": {}},
     )
     return replace(base, **changes)
+
+
+def make_trained(label="", initial="half", method="opi", steps=64, seed=0, ann=70.0, **changes):
+    """A record of a network that was trained in the way that `label` says."""
+    settings = {"recipe": {"epochs": 300, "seed": seed}, "method": changes.pop("setting", {})}
+    settings |= {"label": label} if label else {}
+    return make_record(initial, method, steps, seed=seed, ann_accuracy=ann, settings=settings, **changes)
+
+
+def section_of(paper, title, records):
+    """A section of the report on some records, or None."""
+    return next((s for s in account(paper, records).sections if s.title == title), None)
+
+
+def parse(path):
+    """A page as a tree; fails unless it is well formed."""
+    return ET.fromstring(path.read_text(encoding="utf-8"))
+
+
+def check_page(path):
+    """A page is small, fetches and runs nothing, and its figures are described in words."""
+    assert path.stat().st_size < 1_000_000
+    text, tree = path.read_text("utf-8"), parse(path)
+    assert "<script" not in text
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    for element in tree.iter():
+        assert element.tag.rpartition("}")[2] not in {"script", "link", "iframe", "object", "embed"}
+        for name, value in element.attrib.items():
+            assert not name.startswith("on")
+            if name.rpartition("}")[2] in {"href", "src"}:
+                assert value.startswith(("#", "data:image/png;base64,"))
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:url\(|href=")#([^")]+)', text)) <= set(ids)
+    figures = list(tree.iter("figure"))
+    assert figures
+    for figure in figures:
+        assert figure.find("figcaption").text
+        drawing = figure.find("div[@role='img']")
+        assert len(drawing.get("aria-label")) > 20
+        assert drawing.find("{*}svg") is not None
+    for image in tree.iter("img"):
+        assert image.get("alt")
+    tables = list(tree.iter("table"))
+    assert tables
+    for table in tables:
+        columns = len(table.findall("thead/tr/th"))
+        assert all(len(row) == columns for row in table.findall("tbody/tr"))

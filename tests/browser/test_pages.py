@@ -11,7 +11,7 @@ import pytest
 from chromium import Browser, find_browser
 from page_records import HOSTILE, make_comparison, make_run
 from rheobase.papers.records import load_all
-from rheobase.papers.report import report
+from rheobase.papers.report import write_report
 from rheobase.reports.comparison_page import comparison_page
 from rheobase.reports.demonstration import Demonstration, accuracy_page
 from rheobase.reports.joined import joined_page
@@ -33,7 +33,7 @@ KINDS = {
     ),
     "comparison": lambda folder: comparison_page(make_comparison(), folder / "a.html"),
     "demonstration": lambda folder: draw_demonstration(folder / "a.html"),
-    "reproduction": lambda folder: report(load_all(ROOT / "results"), folder)[0],
+    "reproduction": lambda folder: write_report(load_all(ROOT / "results"), folder)[0],
 }
 
 OVERFLOWING = """
@@ -57,7 +57,7 @@ def make_precise():
 
 
 def draw_demonstration(out):
-    found = Demonstration.read(ROOT / "docs" / "demo.json")
+    found = Demonstration.read(ROOT / "tools" / "records" / "demo.json")
     return accuracy_page("digits", found.results, found.ann_accuracy, out)
 
 

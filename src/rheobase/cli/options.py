@@ -185,14 +185,14 @@ def write_run(run: "RunRecord", page: Path | None, record: Path | None) -> list[
 
     That comes before anything is printed, which may fail when nobody listens any more.
     """
-    from rheobase.papers import report
+    from rheobase import reports
 
     written = []
     if record is not None:
         run.write(record)
         written.append(f"record: {record}")
     if page is not None:
-        draw = report.evaluation_page if run.diagnosis is None else report.diagnosis_page
+        draw = reports.evaluation_page if run.diagnosis is None else reports.diagnosis_page
         written.append(f"page: {draw(run, page)}")
     return written
 

@@ -141,12 +141,13 @@ def report(
     Example: `rheobase report results --out report`,
     `rheobase report evaluate.json diagnose.json --out runs.html`
     """
-    from rheobase.papers import records, report
+    from rheobase.papers import records, write_report
+    from rheobase.reports import page_of
 
     given = results or [Path("results")]
     if any(path.suffix == ".json" for path in given):
         page = check_output(out) or Path("report.html")
-        typer.echo(f"page: {report.page_of(given, page)}")
+        typer.echo(f"page: {page_of(given, page)}")
         return
     if len(given) > 1:
         raise ValueError(f"give one folder of records, or files ending in .json; got {len(given)} folders")
@@ -155,5 +156,5 @@ def report(
             f"there is no folder {given[0]}: give one with records, as `rheobase reproduce` writes them"
         )
     check_folder(out)
-    page, text = report.report(records.load_all(given[0]), out or Path("report"))
+    page, text = write_report(records.load_all(given[0]), out or Path("report"))
     typer.echo(f"written: {page} and {text}")

@@ -1,4 +1,4 @@
-"""Reports: records as pages and tables, the same bytes for the same records."""
+"""The report on a paper's reproduction: equal records give equal bytes."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,54 +6,30 @@ from pathlib import Path
 from rheobase.papers import registry
 from rheobase.papers.records import Record
 from rheobase.papers.report.sections import account
-from rheobase.reports import (
-    Demonstration,
-    accuracy_figure,
-    accuracy_page,
-    comparison_page,
-    diagnosis_page,
-    evaluation_page,
-    joined_page,
-    page_of,
-    write_page,
-)
-
-__all__ = [
-    "Demonstration",
-    "accuracy_figure",
-    "accuracy_page",
-    "comparison_page",
-    "diagnosis_page",
-    "evaluation_page",
-    "joined_page",
-    "page_of",
-    "report",
-]
+from rheobase.reports import write_page
 
 
-def report(
+def write_report(
     records: Iterable[Record], out: Path | str, title: str = "Reproduction report"
 ) -> tuple[Path, Path]:
-    """Write what was measured, beside what the papers print, as a page and as Markdown.
+    """Write the measured results, compared with the papers' values, as an HTML page and as Markdown.
 
-    The page needs nothing but itself: no script, no font, no request.
+    The page is self-contained: it has no script and makes no request.
 
     Args:
-        records: What was measured, in any order.
-        out: The folder to write `report.html` and `report.md` to.
-        title: What the report is called.
+        records: The records, in any order.
+        out: The folder for `report.html` and `report.md`.
+        title: The title of the report.
 
     Returns:
         The two files.
 
     Raises:
-        ValueError: There are no records, or they name a paper that is not known.
+        ValueError: There are no records, or they name an unknown paper.
     """
     kept = list(records)
     if not kept:
-        raise ValueError(
-            "there are no records to report on: measure something first, with rheobase reproduce"
-        )
+        raise ValueError("no records to report on: measure some with `rheobase reproduce` first")
     accounts = [
         account(registry.get(name), [r for r in kept if r.paper == name])
         for name in sorted({r.paper for r in kept})

@@ -1,4 +1,4 @@
-"""What was measured for a paper, sorted by how networks were trained and simulated."""
+"""The records of a paper, grouped by how networks were trained and simulated."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from rheobase.simulation import PROFILES
 
 @dataclass(frozen=True)
 class View:
-    """A cell's records at full length, of one way to train and one arithmetic: what may stand side by side.
+    """The full-length records of a cell with one training and one arithmetic: those that may be compared.
 
     Attributes:
         cell: The network and dataset.
-        label: In words how it was trained, where that is not as the paper does it.
+        label: How it was trained, if not as in the paper.
         profile: The arithmetic of the simulation.
-        weights: In words what was done to the weights after training, if anything.
-        records: What was measured.
-        name: Different for every way to train a cell.
+        weights: What was done to the weights after training, if anything.
+        records: The records.
+        name: Unique for every way to train a cell.
     """
 
     cell: Cell
@@ -34,24 +34,19 @@ class View:
 
     @property
     def title(self) -> str:
-        """The cell, and what is not usual about it."""
+        """The cell, and what is unusual about it."""
         return ", ".join(word for word in (self.cell.title, self.label, self.manner) if word)
 
     @property
     def manner(self) -> str:
-        """How it was simulated, where that is not the usual way."""
-        words = (tell_profile(self.profile), f"weights {self.weights}" if self.weights else "")
+        """How it was simulated, if not as usual."""
+        words = (name_profile(self.profile), f"weights {self.weights}" if self.weights else "")
         return ", ".join(word for word in words if word)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A paper and every record of it.
-
-    Attributes:
-        paper: The paper.
-        records: What was measured.
-    """
+    """A paper and all its records."""
 
     paper: Paper
     records: Sequence[Record]
@@ -63,15 +58,15 @@ class Evidence:
 
     @cached_property
     def shortened(self) -> list[Group]:
-        """Runs in which something was cut, those to choose settings by aside."""
+        """Shortened runs, except those that settings were chosen by."""
         return group(r for r in self.records if r.shortened and r.table != candidates.TABLE)
 
     def studies(self, cell: Cell) -> list[Record]:
-        """What settings were chosen by, on images held out of the training set."""
+        """The records that settings of a cell were chosen by, on held-out training images."""
         return [r for r in _of(cell, self.records) if r.table == candidates.TABLE]
 
     def views(self, cell: Cell) -> list[View]:
-        """All ways to train a cell, the paper's own first; of each all simulations, the exact ones first."""
+        """All ways to train a cell, the paper's own first; for each all simulations, exact ones first."""
         mine = _of(cell, self._full)
         found = []
         for i, label in enumerate(sorted({"", *(r.label for r in mine)})):
@@ -84,7 +79,7 @@ class Evidence:
         return found
 
     def draw(self, draw: Callable[[View], Sequence[Panel]]) -> list[Panel]:
-        """Draw something for every way to train, in the first profile that has enough for it."""
+        """The panels of every way to train, in the first profile that has enough records for them."""
         panels: dict[str, Sequence[Panel]] = {}
         for view in (view for cell in self.paper.cells for view in self.views(cell)):
             if not panels.get(view.name):
@@ -97,12 +92,12 @@ class Evidence:
 
 
 def rank_profile(profile: str) -> tuple[int, str]:
-    """Sorts profiles, the exact one first."""
+    """A sort key for profiles, exact first."""
     return (PROFILES.index(profile) if profile in PROFILES else len(PROFILES), profile)
 
 
-def tell_profile(profile: str) -> str:
-    """A profile in words; nothing where it is the usual one."""
+def name_profile(profile: str) -> str:
+    """The profile for a title; empty for the default one."""
     return "" if profile == PROFILES[0] else f"profile {profile}"
 
 

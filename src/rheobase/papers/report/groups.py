@@ -1,4 +1,4 @@
-"""Records of one experiment, with several seeds taken together."""
+"""Records of one experiment, with the results of several seeds combined."""
 
 import json
 import statistics
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from rheobase.papers.records import Record
 
-_SAME = 0.05  # points: one network's accuracy on two devices is nearer, two trainings' seldom
+_SAME = (
+    0.05  # points: accuracies of one network on two devices differ by less, those of two trainings by more
+)
 
 
 @dataclass(frozen=True)
@@ -15,50 +17,50 @@ class Group:
     """The same experiment on one or more trained networks; its numbers are means over them.
 
     Attributes:
-        records: One record for each network.
+        records: One record per network.
     """
 
     records: tuple[Record, ...]
 
     @property
     def first(self) -> Record:
-        """The record that stands for what all have in common."""
+        """A record for what all have in common."""
         return self.records[0]
 
     @property
     def ann(self) -> float:
-        """Percent right before conversion."""
+        """Accuracy of the ANN."""
         return statistics.fmean(record.ann_accuracy for record in self.records)
 
     @property
     def ann_deviation(self) -> float | None:
-        """Its standard deviation over seeds; None for a single one."""
+        """Its standard deviation over seeds; None for a single seed."""
         return _deviation([record.ann_accuracy for record in self.records])
 
     @property
     def curve(self) -> dict[int, float]:
-        """Percent right after each step that all seeds were run for."""
+        """Accuracy after each step that all seeds were run for."""
         shared = set.intersection(*(set(record.accuracy) for record in self.records))
         return {t: statistics.fmean(r.accuracy[t] for r in self.records) for t in sorted(shared)}
 
     @property
     def deviations(self) -> dict[int, float]:
-        """Their standard deviations over seeds; empty for a single one."""
+        """Its standard deviations over seeds; empty for a single seed."""
         found = {t: _deviation([r.accuracy[t] for r in self.records]) for t in self.curve}
         return {t: deviation for t, deviation in found.items() if deviation is not None}
 
     @property
     def seeds(self) -> str:
-        """The seeds in words."""
+        """The seeds as text."""
         if len(self.records) == 1:
             return f"seed {self.first.seed}"
         return f"mean of seeds {', '.join(str(record.seed) for record in self.records)}"
 
 
 def group(records: Iterable[Record]) -> list[Group]:
-    """Take the seeds of each experiment together; of one measured twice the first counts, see `experiments`.
+    """Combine the seeds of each experiment; of one measured twice the first counts, see `experiments`.
 
-    Records without accuracies, all of whose content is extra, are left out.
+    Records without accuracies are left out.
     """
     found = []
     for experiment in experiments(r for r in records if r.accuracy):
@@ -70,10 +72,10 @@ def group(records: Iterable[Record]) -> list[Group]:
 
 
 def side_by_side(records: Iterable[Record]) -> list[Group]:
-    """Group experiments that are to be compared, all on the same trained networks.
+    """Group experiments that will be compared, all on the same trained networks.
 
-    A mean over seeds beside a single seed, or beside a network that was trained anew, would show how networks
-    differ. So those networks count that most of the experiments were made on, and only these experiments.
+    Comparing a mean over seeds with a single seed, or with a network that was trained again, would show how
+    networks differ. So only the networks that most experiments were made on count, and these experiments.
     """
     found = experiments(records)
     networks: list[Record] = []
@@ -92,7 +94,7 @@ def side_by_side(records: Iterable[Record]) -> list[Group]:
 def experiments(records: Iterable[Record], *apart_from: str) -> list[list[Record]]:
     """Records by what was measured, whatever the seed and the table.
 
-    Of each seed weights as they were trained come first, then the longest run.
+    For each seed, unchanged weights come first, then the longest run.
 
     Args:
         records: The records.
@@ -105,7 +107,7 @@ def experiments(records: Iterable[Record], *apart_from: str) -> list[list[Record
 
 
 def choose(groups: Sequence[Group], **wanted: str) -> list[Group]:
-    """Those groups whose records have these values."""
+    """The groups whose records have these values."""
     return [g for g in groups if all(getattr(g.first, name) == value for name, value in wanted.items())]
 
 
@@ -127,7 +129,7 @@ def _order(record: Record) -> str:
 
 
 def _experiment(record: Record, apart_from: Sequence[str]) -> str:
-    """What records of one experiment share: their identity but for the seed and where they are shown."""
+    """What records of one experiment share: their identity without the seed and the table."""
     identity = {"profile": record.profile} | record.identity
     for name in ("seed", "table", *apart_from):
         del identity[name]

@@ -1,53 +1,43 @@
-"""Tables: measured numbers beside printed ones, and who is ahead."""
+"""Tables of a report: measured accuracies compared with the paper, settings, profiles, energy and runs."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from rheobase.analysis import PAPER as ENERGY
+from rheobase.papers import candidates
 from rheobase.papers.paper import Cell, Energy, Paper, Row
 from rheobase.papers.records import Record
-from rheobase.papers.report.evidence import View, rank_profile, tell_profile
-from rheobase.papers.report.groups import Group, choose
+from rheobase.papers.report.evidence import View, name_profile, rank_profile
+from rheobase.papers.report.groups import Group, choose, experiments, group, side_by_side
 from rheobase.reports import DASH, Line, Table, number, significant
+from rheobase.simulation import PROFILES
 
 _EARLY = (1, 2, 4)  # steps that papers leave out of their tables
+_PROFILE_STEPS = tuple(2**i for i in range(10))
+_MOST_OFF = {"fast": 0.1}  # points from the exact profile, at every step
 
 
 @dataclass(frozen=True)
 class Score:
-    """How many numbers are above, below and equal to what the paper prints."""
+    """How many measured accuracies are above, below and equal to the paper's."""
 
     wins: int
     losses: int
     equal: int
 
     def __str__(self) -> str:
-        return f"{self.wins} higher than printed, {self.losses} lower, {self.equal} equal"
-
-
-def spread(mean: float | None, deviation: float | None) -> str:
-    """A mean over seeds with its standard deviation, where there is one."""
-    return number(mean) if deviation is None else f"{number(mean)} ± {number(deviation)}"
-
-
-def difference(measured: float | None, printed: float | None) -> str:
-    """How far a measured number is from a printed one, and in words who is ahead."""
-    if measured is None or printed is None:
-        return DASH
-    gap = round(measured - printed, 2)
-    if gap == 0:
-        return "0.00 equal"
-    return f"+{gap:.2f} win" if gap > 0 else f"−{-gap:.2f} lose"
+        return f"{self.wins} above the paper's value, {self.losses} below, {self.equal} equal"
 
 
 def score(paper: Paper, groups: Sequence[Group], label: str = "") -> Score:
-    """Count the cells of a paper's own lines, its ANN accuracies aside, in which we are ahead or behind.
+    """Compare the accuracies after conversion with the paper's own rows.
 
     Args:
         paper: The paper.
-        groups: What was measured.
-        label: How networks were trained that count: as the paper does it unless given.
+        groups: The measured results.
+        label: How the networks were trained: as in the paper by default.
     """
     gaps = []
     for cell in paper.cells:
@@ -57,15 +47,15 @@ def score(paper: Paper, groups: Sequence[Group], label: str = "") -> Score:
     return Score(sum(g > 0 for g in gaps), sum(g < 0 for g in gaps), sum(g == 0 for g in gaps))
 
 
-def tell_other_scores(paper: Paper, groups: Sequence[Group]) -> list[str]:
-    """The same for networks that were not trained as the paper does it, a sentence for each way."""
+def other_scores(paper: Paper, groups: Sequence[Group]) -> list[str]:
+    """A sentence with the score of every other way to train."""
     own = (g for cell in paper.cells for g in own_groups(paper, cell, groups))
     labels = sorted({g.first.label for g in own} - {""})
-    return [f"Trained otherwise ({label}): {score(paper, groups, label)}." for label in labels]
+    return [f"Other training ({label}): {score(paper, groups, label)}." for label in labels]
 
 
 def own_groups(paper: Paper, cell: Cell, groups: Sequence[Group]) -> list[Group]:
-    """What was measured of a cell's own line: of the paper's own training first, each in its best profile."""
+    """The results for a cell's own row: the paper's training first, each in its most exact profile."""
     wanted = {"method": paper.method, "initial": paper.initial}
     found = choose(groups, model=cell.model, dataset=cell.dataset, **wanted)
     kept = []
@@ -77,13 +67,13 @@ def own_groups(paper: Paper, cell: Cell, groups: Sequence[Group]) -> list[Group]
 
 
 def columns_of(paper: Paper) -> dict[int, str]:
-    """The steps of a paper's tables and a few before them, with the heads of their columns."""
+    """The columns of a paper's tables and a few earlier steps, with their headings."""
     early = {t: f"T={t}" for t in _EARLY if t < min(paper.steps)}
     return early | dict(zip(paper.steps, paper.columns, strict=True))
 
 
 def cell_table(paper: Paper, cell: Cell, groups: Sequence[Group]) -> Table:
-    """A block of the paper's table with our lines below its own."""
+    """A block of the paper's table with the measured rows below."""
     columns, own = columns_of(paper), cell.own
     lines = [Line(row.label, printed_values(row, columns), "other", row.note) for row in cell.rows[:-1]]
     lines.append(Line(f"{own.method}, printed", printed_values(own, columns), "printed", own.note))
@@ -91,60 +81,145 @@ def cell_table(paper: Paper, cell: Cell, groups: Sequence[Group]) -> Table:
     for g in groups:
         lines.append(Line(name_line(g), measured_values(g, columns), "measured"))
         lines.append(Line("difference", differences(g, own, columns), "difference"))
-        notes.append(describe(g))
+        notes.append(_describe(g))
     return Table(cell.title, ("Method", "ANN", *columns.values()), tuple(lines), tuple(notes))
 
 
 def name_line(g: Group) -> str:
-    """What a measured line is called: how it differs from the paper's own, and over how many seeds it is."""
+    """The name of a measured row: how it differs from the paper's own, and the number of seeds."""
     n = len(g.records)
-    words = ("measured", g.first.label, tell_profile(g.first.profile), f"mean ± SD, n = {n}" if n > 1 else "")
+    words = ("measured", g.first.label, name_profile(g.first.profile), f"mean ± SD, n = {n}" if n > 1 else "")
     return ", ".join(word for word in words if word)
 
 
+def spread(mean: float | None, deviation: float | None) -> str:
+    """A mean over seeds with its standard deviation, if there are several."""
+    return number(mean) if deviation is None else f"{number(mean)} ± {number(deviation)}"
+
+
 def printed_values(row: Row, steps: Iterable[int]) -> tuple[str, ...]:
-    """A printed line's accuracy before conversion and after some steps."""
+    """A printed row: accuracy of the ANN and after each step."""
     return (number(row.ann), *(number(row.accuracy.get(t)) for t in steps))
 
 
-def differences(g: Group, printed: Row, steps: Iterable[int]) -> tuple[str, ...]:
-    """How far a group is from a printed line, before conversion and after some steps."""
-    curve = g.curve
-    after = (difference(curve.get(t), printed.accuracy.get(t)) for t in steps)
-    return (difference(g.ann, printed.ann), *after)
-
-
 def measured_values(g: Group, steps: Iterable[int]) -> tuple[str, ...]:
-    """A group's accuracy before conversion and after some steps, with its spread over seeds."""
+    """A measured row: accuracy of the ANN and after each step, with its standard deviation."""
     curve, deviations = g.curve, g.deviations
     after = (spread(curve.get(t), deviations.get(t)) for t in steps)
     return (spread(g.ann, g.ann_deviation), *after)
 
 
+def differences(g: Group, printed: Row, steps: Iterable[int]) -> tuple[str, ...]:
+    """Measured minus printed, in points."""
+    curve = g.curve
+    after = (_difference(curve.get(t), printed.accuracy.get(t)) for t in steps)
+    return (_difference(g.ann, printed.ann), *after)
+
+
+def _difference(measured: float | None, printed: float | None) -> str:
+    if measured is None or printed is None:
+        return DASH
+    gap = round(measured - printed, 2)
+    if gap == 0:
+        return "0.00 equal"
+    return f"+{gap:.2f} win" if gap > 0 else f"−{-gap:.2f} lose"
+
+
 def two_errors(g: Group) -> float:
-    """Two standard errors of a group's accuracy before conversion, on as many test images as it has."""
+    """Two standard errors of the ANN's accuracy, given the number of test images."""
     return 200 * math.sqrt(max(g.ann * (100 - g.ann), 1.0) / 1e4 / g.first.images)
 
 
-def describe(g: Group) -> str:
-    """What stands behind a measured line, in one sentence or two."""
+def _describe(g: Group) -> str:
+    """How a measured row was obtained."""
     r, n = g.first, len(g.records)
     seeds = f"seed {r.seed}" if n == 1 else f"mean of {n} seeds"
+    devices, sources, dates = (
+        " and ".join(sorted({getattr(r, name) for r in g.records})) for name in ("device", "source", "date")
+    )
     parts = [
         f"Measured{f', {r.label}' if r.label else ''}: {seeds}, {r.epochs} epochs, {r.images:,} test images, "
-        f"profile {r.profile}, {_all(g, 'device')}, commit {_all(g, 'source')}, {_all(g, 'date')}."
+        f"profile {r.profile}, {devices}, commit {sources}, {dates}."
     ]
     if n > 1:
         parts.append(f"Standard deviation over seeds at most {max(g.deviations.values()):.2f} points.")
     parts.append(
-        f"Two standard errors of the ANN's accuracy on so many images are {two_errors(g):.2f} points."
+        f"Two standard errors of the ANN's accuracy on this many images are {two_errors(g):.2f} points."
     )
-    parts += [f"Cut: {cut}." for cut in r.shortened]
+    parts += [f"Shortened: {cut}." for cut in r.shortened]
     return " ".join(parts)
 
 
+def study_table(cell: Cell, records: Sequence[Record]) -> Table | None:
+    """Candidate settings on held-out images, best first, and which one was chosen."""
+    judged = [r for r in records if "candidate" in r.extra and set(candidates.STEPS) & set(r.accuracy)]
+    if not judged:
+        return None
+    chosen = candidates.choose(judged, cell)
+    longest = max(r.epochs for r in judged)
+    lines = []
+    for g in sorted(group(judged), key=lambda g: (-g.first.epochs, -_mean(g))):
+        candidate = candidates.Candidate(**g.first.extra["candidate"])
+        seeds = ", ".join(str(r.seed) for r in g.records)
+        values = (seeds, str(g.first.epochs), *measured_values(g, candidates.STEPS), number(_mean(g)))
+        best = candidate == chosen and g.first.epochs == longest
+        lines.append(
+            Line(f"{candidate}, chosen" if best else str(candidate), values, "measured" if best else "plain")
+        )
+    header = ("Settings", "Seeds", "Epochs", "ANN", *(f"T={t}" for t in candidates.STEPS), "Mean")
+    cuts = dict.fromkeys(cut for r in judged for cut in r.shortened)
+    notes = (
+        f"{judged[0].images:,} held-out images each. Of the longest trainings, the best mean is chosen.",
+        *(f"Compared with the paper's runs: {cut}." for cut in cuts),
+    )
+    return Table(cell.title, header, tuple(lines), notes)
+
+
+def _mean(g: Group) -> float:
+    return fmean(g.curve[t] for t in candidates.STEPS if t in g.curve)
+
+
+def profiles_table(views: Sequence[View]) -> Table | None:
+    """One way to train a cell in all profiles it was run in, if there are several."""
+    records = [r for view in views for r in view.records if r.accuracy]
+    lines: list[Line] = []
+    notes: dict[str, None] = {}
+    for alike in experiments(records, "profile"):
+        groups = sorted(side_by_side(alike), key=lambda g: rank_profile(g.first.profile))
+        if len(groups) < 2 or groups[0].first.profile != PROFILES[0]:
+            continue
+        for g in groups:
+            what = f"{g.first.method}, {g.first.initial}, {g.first.profile}"
+            gap, step = _gap(g, groups[0])
+            shown = DASH if g is groups[0] else f"{gap:.2f} at T={step}" if step and gap else number(gap)
+            lines.append(Line(what, (g.seeds, *measured_values(g, _PROFILE_STEPS)[1:], shown)))
+            most = _MOST_OFF.get(g.first.profile)
+            if most is not None and gap <= most:
+                notes[f"{what}: within {most:g} point of exact at every step."] = None
+            elif most is not None:
+                notes[f"{what}: off by {gap:.2f} points at T={step}; the limit is {most:g}."] = None
+            if g.first.weights:
+                notes[f"{what}: weights {g.first.weights}."] = None
+    if not lines:
+        return None
+    header = ("Profile", "Seeds", *(f"T={t}" for t in _PROFILE_STEPS), "Largest gap to exact")
+    cell, label = views[0].cell, views[0].label
+    return Table(f"{cell.title}, {label}" if label else cell.title, header, tuple(lines), tuple(notes))
+
+
+def _gap(g: Group, exact: Group) -> tuple[float, int]:
+    """The largest difference of any network at any step, and that step."""
+    gaps = [
+        (round(abs(one.accuracy[t] - other.accuracy[t]), 6), -t)
+        for one, other in zip(g.records, exact.records, strict=True)
+        for t in one.accuracy.keys() & other.accuracy.keys()
+    ]
+    gap, step = max(gaps, default=(0.0, 0))
+    return gap, -step
+
+
 def energy_table(paper: Paper, measured: Sequence[tuple[View, Record]]) -> Table | None:
-    """The energy table, printed and measured side by side."""
+    """The energy table, printed and measured columns next to each other."""
     if not measured:
         return None
     columns = []
@@ -158,42 +233,20 @@ def energy_table(paper: Paper, measured: Sequence[tuple[View, Record]]) -> Table
     names = (
         "Steps",
         "ANN, MFLOP",
-        "SNN, MSOP, each spike counted behind a pool",
-        "SNN, MSOP, pooled units that are not zero counted",
+        "SNN, MSOP, every spike into a pool counted",
+        "SNN, MSOP, nonzero pooled units counted",
         "ANN, mJ",
-        "SNN, mJ, by each spike",
+        "SNN, mJ, by spikes",
         "SNN, mJ, by pooled units",
-        "ANN ÷ SNN, by each spike",
+        "ANN ÷ SNN, by spikes",
         "ANN ÷ SNN, by pooled units",
     )
     lines = [Line(name, tuple(values[i] for _, values in columns)) for i, name in enumerate(names)]
     note = (
-        "The paper does not say how it counts spikes behind average pooling; its numbers stand in the line "
-        f"of each spike. {ENERGY.citation}."
+        "The paper does not say how it counts spikes that pass an average pool; its numbers are in the rows "
+        f"by spikes. {ENERGY.citation}."
     )
-    return Table("Energy for one image", ("", *(name for name, _ in columns)), tuple(lines), (note,))
-
-
-def runs_table(records: Sequence[Record]) -> Table:
-    """What ran where, one line for each record."""
-    lines = []
-    for r in sorted(records, key=lambda r: r.file_name):
-        steps = str(max(r.accuracy, default=0) or DASH)
-        seconds = f"{r.seconds:.0f}" if r.seconds >= 10 else f"{r.seconds:.1f}"
-        what = (r.table, r.model, r.dataset, r.initial, r.label or "as the paper", str(r.seed))
-        size = (str(r.epochs), steps, r.profile, seconds)
-        versions = ", ".join(f"{name} {version}" for name, version in r.versions.items())
-        lines.append(Line(r.method, (*what, *size, r.device, versions, r.source, r.date, r.command)))
-    header = (
-        "Method", "For", "Model", "Dataset", "Start", "Trained", "Seed", "Epochs", "Steps", "Profile",
-        "Seconds", "Device", "Versions", "Commit", "Date", "Command",
-    )  # fmt: skip
-    return Table("Records", header, tuple(lines))
-
-
-def _all(g: Group, name: str) -> str:
-    """What the records of a group have in a field, each once."""
-    return " and ".join(sorted({getattr(r, name) for r in g.records}))
+    return Table("Energy per image", ("", *(name for name, _ in columns)), tuple(lines), (note,))
 
 
 def _printed_energy(e: Energy) -> tuple[str, ...]:
@@ -214,3 +267,20 @@ def _measured_energy(r: Record) -> tuple[str, ...]:
         *(significant(snn[way] * 1e3) for way in ways),
         *(f"{ann / snn[way]:.0f}" if snn[way] else DASH for way in ways),
     )
+
+
+def runs_table(records: Sequence[Record]) -> Table:
+    """Every record with the environment that produced it."""
+    lines = []
+    for r in sorted(records, key=lambda r: r.file_name):
+        steps = str(max(r.accuracy, default=0) or DASH)
+        seconds = f"{r.seconds:.0f}" if r.seconds >= 10 else f"{r.seconds:.1f}"
+        what = (r.table, r.model, r.dataset, r.initial, r.label or "as the paper", str(r.seed))
+        size = (str(r.epochs), steps, r.profile, seconds)
+        versions = ", ".join(f"{name} {version}" for name, version in r.versions.items())
+        lines.append(Line(r.method, (*what, *size, r.device, versions, r.source, r.date, r.command)))
+    header = (
+        "Method", "For", "Model", "Dataset", "Start", "Trained", "Seed", "Epochs", "Steps", "Profile",
+        "Seconds", "Device", "Versions", "Commit", "Date", "Command",
+    )  # fmt: skip
+    return Table("Records", header, tuple(lines))

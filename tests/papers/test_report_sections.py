@@ -1,0 +1,130 @@
+"""The sections of a report: no other trainings, profiles or seeds are mixed, and what is missing is named."""
+
+import math
+import re
+import xml.etree.ElementTree as ET
+
+from page_records import make_record, make_trained, section_of
+from rheobase import papers
+from rheobase.papers.report.groups import group
+from rheobase.papers.report.sections import account
+from rheobase.papers.report.tables import Score, cell_table, own_groups
+from rheobase.reports import curves
+
+PAPER = papers.get("opi2022")
+CELL = PAPER.cell("resnet20-cifar100")
+CHOSEN = "chosen on held-out images: clip_decay 0.002"
+RELU = "trained with plain ReLU"
+
+
+def test_only_the_papers_own_training_counts():
+    won = dict.fromkeys(PAPER.steps, 99.0)
+    found = account(PAPER, [make_trained(accuracy={8: 1.0}), make_trained(CHOSEN, accuracy=won)])
+    assert str(Score(0, 1, 0)) in found.verdict
+    only = account(PAPER, [make_trained(CHOSEN, accuracy=won)])
+    assert CELL.title not in only.verdict
+    assert CELL.title in next(s for s in only.sections if s.title.startswith("Not measured")).points
+
+
+def test_a_shortened_run_counts_nowhere_but_in_its_own_section():
+    cut = make_record(shortened=("trained for 3 epochs instead of 300",))
+    found = account(PAPER, [cut])
+    assert not any(cell.title in found.verdict for cell in PAPER.cells)
+    assert found.sections[0].title == "Shortened runs"
+    assert "trained for 3 epochs instead of 300" in found.sections[0].tables[0].notes[0]
+
+
+def test_a_profile_other_than_the_exact_one_is_named_and_never_beside_it_unnamed():
+    (exact,) = own_groups(PAPER, CELL, group([make_trained(profile="fast"), make_trained()]))
+    assert exact.first.profile == "exact"
+    table = cell_table(PAPER, CELL, own_groups(PAPER, CELL, group([make_trained(profile="fast")])))
+    assert "measured, profile fast" in [line.label for line in table.lines]
+    mixed = [make_trained(initial=start, profile=p) for start, p in (("half", "exact"), ("zero", "fast"))]
+    assert section_of(PAPER, "Initial potential", mixed) is None
+    drawn = section_of(PAPER, "Initial potential", [*mixed, make_trained(profile="fast")])
+    assert [panel.title for panel in drawn.panels] == [f"{CELL.title}, profile fast, seed 0"]
+
+
+def test_a_figure_has_one_seed_for_all_or_all_seeds_for_all():
+    three = [make_trained(seed=s, ann=70 + s) for s in range(3)]
+    (panel,) = section_of(PAPER, "Initial potential", [*three, make_trained(initial="zero")]).panels
+    assert panel.title.endswith("seed 0")
+    zeros = [make_trained(initial="zero", seed=s, ann=70 + s) for s in (1, 2)]
+    (panel,) = section_of(PAPER, "Initial potential", [*three, *zeros]).panels
+    assert panel.title.endswith("mean of seeds 1, 2")
+    assert "71.50" in panel.alt
+
+
+def test_other_trainings_get_figures_of_their_own():
+    records = [
+        make_trained(label, start, ann=70 + bool(label))
+        for label in ("", CHOSEN)
+        for start in ("half", "zero")
+    ]
+    drawn = section_of(PAPER, "Initial potential", records).panels
+    assert [p.title for p in drawn] == [f"{CELL.title}, seed 0", f"{CELL.title}, {CHOSEN}, seed 0"]
+
+
+def test_weights_that_were_rounded_are_another_network_and_told_so():
+    rounded = {"extra": {"weights": "rounded to half precision"}}
+    exact = make_trained(accuracy={1: 50.0, 2: 60.0})
+    short = make_trained(accuracy={1: 51.0}, profile="fast", table="figure 3")
+    long = make_trained(accuracy={1: 58.0, 2: 68.0}, profile="fast", table="figure 2", **rounded)
+    (table,) = section_of(PAPER, "Profiles", [exact, long, short]).tables
+    assert [line.values[-1] for line in table.lines] == ["–", "1.00 at T=1"]
+    (taken,) = group([long, short])
+    assert taken.first.weights == ""
+    starts = [make_trained(initial=start, profile="fast", **rounded) for start in ("zero", "half")]
+    (panel,) = section_of(PAPER, "Initial potential", [exact, *starts]).panels
+    assert panel.title == f"{CELL.title}, profile fast, weights rounded to half precision, seed 0"
+
+
+def test_the_delay_is_within_its_panel():
+    extra = {"sites": ["a", "b"], "silent": [0.0, 0.1], "fired": [[0.1, 0.2], [0.0, 0.5]]}
+    records = [
+        make_trained(
+            initial=start, accuracy={}, table="figure 1", extra=extra | {"first_spike": [first, 9 * first]}
+        )
+        for start, first in (("zero", 4.0), ("half", 1.0))
+    ]
+    delay, _ = section_of(PAPER, "Propagation delay", records).panels
+    height = curves.new_panel(0.1, 0.5)[0].get_figheight() * 72
+    drawn = 0
+    for path in ET.fromstring(delay.svg).findall(".//{*}path"):
+        if path.get("clip-path") and "stroke-width: 1.8" in path.get("style", ""):
+            ys = [float(y) for _, y in re.findall(r"([\d.-]+) ([\d.-]+)", path.get("d"))]
+            assert all(0 <= y <= height for y in ys)
+            assert max(ys) - min(ys) > 10
+            drawn += 1
+    assert drawn == 2
+
+
+def test_what_was_not_measured_is_named():
+    found = {s.title: s.points for s in account(PAPER, [make_record()]).sections}
+    points = found["Not measured at full length"]
+    assert "VGG-16 on ImageNet" in points
+    assert "ResNet-20 on CIFAR-100" not in points
+    assert "Propagation delay (figure 1): on no network" in points
+    assert "Energy: on no network" in points
+    some = [make_record(start, table="figure 3", steps=64) for start in ("zero", "half", "0.1", "0.2")]
+    found = {s.title: s.points for s in account(PAPER, some).sections}
+    (lacking,) = found["Constant starts"]
+    assert lacking == "Not measured yet on ResNet-20 on CIFAR-100: 0.3, 0.4, 0.6, 0.7, 0.8, 0.9, 1."
+
+
+def test_a_report_stands_whatever_is_missing(tmp_path):
+    """Each record alone, and none of its curves known beyond a step."""
+    kinds = [
+        make_trained(),
+        make_trained(profile="int8"),
+        make_trained(CHOSEN),
+        make_trained(initial="0.3"),
+        make_trained(initial="zero", method="rmp"),
+        make_trained(RELU, method="tsc"),
+        make_trained(steps=1, table="figure 2"),
+        make_trained(method="few-spikes", accuracy={600: math.pi}),
+        make_trained(accuracy={}, extra={"nothing": 1}, table="figure 1"),
+    ]
+    for record in kinds:
+        assert account(PAPER, [record]).sections
+    assert len(account(PAPER, kinds).sections) > 5

@@ -1,0 +1,111 @@
+"""Tables of a report: compared with the paper, by profile, by candidate, energy."""
+
+from dataclasses import replace
+
+import pytest
+
+from page_records import make_record, make_trained, section_of
+from rheobase import papers
+from rheobase.papers.report.evidence import Evidence
+from rheobase.papers.report.groups import group
+from rheobase.papers.report.sections import account
+from rheobase.papers.report.tables import Score, cell_table, energy_table, own_groups, profiles_table, score
+
+PAPER = papers.get("opi2022")
+CELL = PAPER.cell("resnet20-cifar100")
+CHOSEN = "chosen on held-out images: clip_decay 0.002"
+
+
+def test_wins_and_losses_are_counted_and_said_in_words():
+    printed = CELL.own.accuracy
+    changes = {8: 1.0, 16: -2.0, 32: 0.0}
+    measured = make_record(accuracy={t: printed[t] + gap for t, gap in changes.items()})
+    groups = group([measured])
+    assert score(PAPER, groups) == Score(1, 1, 1)
+    lines = cell_table(PAPER, CELL, groups).lines
+    assert [line.kind for line in lines[-3:]] == ["printed", "measured", "difference"]
+    assert lines[-1].values == ("−0.43 lose", *"–––", "+1.00 win", "−2.00 lose", "0.00 equal", *"––––")
+    assert str(score(PAPER, groups)) in account(PAPER, [measured]).verdict
+
+
+def test_the_papers_own_training_comes_first_and_others_stand_beside_with_their_label():
+    records = [make_trained(CHOSEN, ann=71.0), make_trained()]
+    table = cell_table(PAPER, CELL, own_groups(PAPER, CELL, group(records)))
+    names = [line.label for line in table.lines if line.kind == "measured"]
+    assert names == ["measured", f"measured, {CHOSEN}"]
+    assert CHOSEN in table.notes[1]
+
+
+def test_seeds_are_a_mean_with_its_deviation():
+    records = [make_trained(seed=s, accuracy={8: a}, ann=a + 10) for s, a in enumerate((50.0, 52.0, 54.0))]
+    table = cell_table(PAPER, CELL, own_groups(PAPER, CELL, group(records)))
+    (line,) = (line for line in table.lines if line.kind == "measured")
+    assert line.label == "measured, mean ± SD, n = 3"
+    assert line.values[:3] == ("62.00 ± 2.00", "–", "–")
+    assert line.values[4:6] == ("52.00 ± 2.00", "–")
+
+
+@pytest.mark.parametrize("off", [0.05, 0.3])
+def test_profiles_stand_side_by_side_with_the_largest_difference(off):
+    exact = make_trained(steps=512)
+    fast = replace(exact, profile="fast", accuracy=exact.accuracy | {3: exact.accuracy[3] + off})
+    int8 = replace(exact, profile="int8", accuracy={t: max(a - 1, 0) for t, a in exact.accuracy.items()})
+    other = replace(exact, profile="fast", seed=1, ann_accuracy=80.0)
+    (table,) = section_of(PAPER, "Profiles", [int8, fast, exact, other]).tables
+    assert [line.label for line in table.lines] == [f"opi, half, {p}" for p in ("exact", "fast", "int8")]
+    assert [line.values[-1] for line in table.lines] == ["–", f"{off:.2f} at T=3", "1.00 at T=1"]
+    assert all(line.values[0] == "seed 0" for line in table.lines)
+    assert len(table.notes) == 1
+    assert ("0.30 points at T=3" in table.notes[0]) == (off > 0.1)
+    assert profiles_table(Evidence(PAPER, [fast, int8]).views(CELL)) is None
+    rounded = [replace(r, extra={"weights": "rounded"}) for r in (exact, fast)]
+    (table,) = section_of(PAPER, "Profiles", rounded).tables
+    assert "opi, half, exact: weights rounded." in table.notes
+
+
+def test_candidates_are_shown_in_a_section_of_their_own():
+    cut = ("5000 training images held out and measured on, in place of test images",)
+    tried = {0.002: 60.0, 0.001: 55.0, None: 50.0}
+    records = [
+        make_trained(
+            "" if decay is None else f"clip_decay {decay}",
+            table="study",
+            shortened=cut,
+            images=5000,
+            seed=seed,
+            accuracy=dict.fromkeys((8, 16, 32), value + seed),
+            extra={"candidate": {} if decay is None else {"clip_decay": decay}},
+        )
+        for decay, value in tried.items()
+        for seed in (0, 1)
+    ]
+    found = account(PAPER, records)
+    assert CELL.title not in found.verdict
+    assert "Shortened runs" not in [s.title for s in found.sections]
+    (table,) = section_of(PAPER, "Settings chosen on held-out images", records).tables
+    assert [line.label for line in table.lines] == [
+        "clip_decay 0.002, chosen", "clip_decay 0.001", "the paper's own"
+    ]  # fmt: skip
+    assert table.lines[0].values[0] == "0, 1"
+    assert table.lines[0].values[-1] == "60.50"
+    assert "60.50 ± 0.71" in table.lines[0].values
+    assert "5,000" in table.notes[0]
+    assert cut[0] in table.notes[1]
+    without = [replace(r, accuracy={1: 1.0}) for r in records]
+    assert section_of(PAPER, "Settings chosen on held-out images", without) is None
+
+
+def test_the_energy_table_has_printed_and_measured_columns():
+    joules = {"steps": 32, "flop": 41_264_832, "mac": 40_000_000, "ann_joules": 5e-4, "snn_mac": 1e6}
+    joules |= {"sop": {"spikes": 1.8e8, "pooled": 1.6e8}, "snn_joules": {"spikes": 1.4e-5, "pooled": 1.2e-5}}
+    record = make_record(table="energy", steps=32, extra=joules)
+    table = energy_table(PAPER, [(view, record) for view in Evidence(PAPER, [record]).views(CELL)])
+    lines = table.lines
+    assert table.header[1:] == (
+        "VGG-16 on CIFAR-10, printed",
+        "ResNet-20 on CIFAR-10, printed",
+        "ResNet-20 on CIFAR-100, measured",
+    )
+    assert lines[1].values == ("332.973", "41.219", "41.265")
+    assert lines[5].values == ("0.067", "0.0138", "0.0140")
+    assert lines[7].values == ("62", "37", "36")
