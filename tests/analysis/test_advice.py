@@ -53,8 +53,7 @@ def test_a_loss_is_kept_with_few_steps(trained: nn.Module, digits: datasets.Data
     assert met == sorted(met, reverse=True)  # later ones must be faster
     assert len(set(met)) == len(met)
     assert [t.method.name for t in advice.trials if t.note] == ["opi", "tcl"]
-    assert "trained clip" in str(advice)
-    assert advice.verdict.startswith("take ")
+    assert advice.chosen.name in advice.verdict
     assert key(ask(trained, data, Budget(accuracy_loss=1.0))) == key(advice)
     elsewhere = evaluate(advice.snn, digits.test, advice.chosen.steps, progress=False)
     assert elsewhere.accuracy[-1] > 90
@@ -70,13 +69,16 @@ def test_the_first_that_keeps_to_everything_is_taken(clipped: nn.Module, digits:
 
 @pytest.mark.usefixtures("few")
 def test_steps_alone_ask_for_the_best_accuracy(trained: nn.Module, digits: datasets.Dataset) -> None:
-    advice = ask(trained, digits.train.take(200), Budget(steps=2))
+    advice = ask(trained, digits.train.take(200), Budget(steps=1))
     assert advice.met
-    assert all(t.steps <= 2 for t in advice.trials)
+    assert all(t.steps <= 1 for t in advice.trials)
     assert advice.chosen.accuracy == max(t.accuracy for t in advice.trials)
-    assert any(getattr(t.method, "percentile", None) == 99.0 for t in advice.trials)
-    assert any(getattr(t.method, "per_channel", False) for t in advice.trials)
-    assert all(getattr(t.method, "steps", 2) <= 2 for t in advice.trials)
+    tried = [(t.method, str(t.initial)) for t in advice.trials]
+    assert (methods.get("robust-norm"), "half") in tried
+    assert (methods.get("robust-norm", percentile=99.0), "half") in tried
+    assert (methods.get("opt", steps=1), "zero") in tried
+    costs = [methods.COSTS.index(t.method.cost) for t in advice.trials[: len(CHEAP)]]
+    assert costs == sorted(costs)
 
 
 @pytest.mark.usefixtures("few")
@@ -94,7 +96,6 @@ def test_out_of_reach(trained: nn.Module, digits: datasets.Dataset) -> None:
     data = digits.train.take(100)
     advice = ask(trained, data, Budget(accuracy_loss=0.0, steps=1))
     assert not advice.met
-    assert "out of reach" in advice.verdict
     assert advice.chosen.accuracy == max(t.accuracy for t in advice.trials)
     proven = ask(trained, data, Budget(joules=1e-12), convention=CMOS_45NM)
     assert not proven.met
@@ -164,7 +165,7 @@ def test_an_interrupted_search_gives_the_best_until_then(
         interrupt(patch, at=5)
         advice = ask(trained, data, Budget(steps=2))
     assert advice.interrupted
-    assert advice.verdict.startswith("stopped after 4 trials; until then, take ")
+    assert "4 trials" in advice.verdict
     assert key(advice) == key(whole)[:4]
     assert advice.chosen.accuracy == max(t.accuracy for t in advice.trials)
     assert evaluate(advice.snn, digits.test.take(50), advice.chosen.steps, progress=False).accuracy[-1] > 0
@@ -210,24 +211,23 @@ class Terminal(io.StringIO):
 
 
 def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
-    with pytest.raises(ValueError, match="an empty budget"):
+    with pytest.raises(ValueError, match="accuracy_loss=, steps= or joules="):
         Budget()
     assert str(Budget(steps=1, joules=0.5)) == "1 step and 0.5 J"
-    with pytest.raises(ValueError, match="whole number"):
+    with pytest.raises(ValueError, match=r"steps.*got 0"):
         Budget(steps=0)
-    with pytest.raises(ValueError, match="at least 0"):
+    with pytest.raises(ValueError, match=r"accuracy_loss.*got -1"):
         Budget(accuracy_loss=-1)
-    with pytest.raises(TypeError, match="accuracy_loss is a number"):
+    with pytest.raises(TypeError, match=r"accuracy_loss.*'1'"):
         Budget(accuracy_loss="1")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="expected a budget"):
+    with pytest.raises(TypeError, match=r"Budget\(.*got 0.5"):
         ask(trained, digits.train.take(8), 0.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="above zero"):
+    with pytest.raises(ValueError, match=r"joules.*got 0"):
         Budget(joules=0.0)
-    with pytest.raises(ValueError, match="leaves none to fit"):
+    with pytest.raises(ValueError, match="hold_out"):
         ask(trained, digits.train.take(2), Budget(steps=4), hold_out=1.0)
     smooth = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Mish(), nn.Linear(8, 10)).eval()
-    with pytest.raises(ValueError, match="no method can convert this model") as refused:
+    with pytest.raises(ValueError, match="Mish"):
         ask(smooth, digits.train.take(20), Budget(steps=4))
-    assert "Mish" in str(refused.value)
-    with pytest.raises(ValueError, match="could not run on an example input"):
+    with pytest.raises(ValueError, match="example"):
         ask(trained, torch.rand(8, 1, 8, 8, dtype=torch.float64), Budget(steps=4))

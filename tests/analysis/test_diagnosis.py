@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import HALF, ZERO, Constant, Gaussian, Uniform, convert, evaluate, simulate
+from rheobase import HALF, ZERO, Constant, Gaussian, Uniform, convert, evaluate, methods, simulate
 from rheobase.analysis.diagnosis import Diagnosis, diagnose, remedies
 from rheobase.analysis.diagnosis.closed_form import bound_spikes, count_spikes, even_output
 from rheobase.analysis.diagnosis.findings import find
@@ -266,14 +266,12 @@ def test_remedies_change_one_thing(monkeypatch: pytest.MonkeyPatch) -> None:
     start = Uniform(0.25, 0.75, seed=3)
     snn = convert(model, "robust-norm", x, percentile=99, per_channel=True, initial=start)
     names = names_of_remedies(snn, model, x, 4)
-    assert {n for n in names if "percentile" in n} == {
-        f"percentile {p} instead of 99" for p in (99.9, 99.99, 100)
-    }
+    assert {n for n in names if "percentile" in n} == {f"percentile {p}" for p in (99.9, 99.99, 100)}
     assert all(method.per_channel and initial == start for method, initial in asked)
     asked.clear()
     names = names_of_remedies(convert(model, "hwang", x, steps=4), model, x, 8)
     assert "start half instead of searched(4)" in names
-    assert "converted for 8 steps instead of 4" in names
+    assert "converted for 8 steps" in names
     # A start that belongs to the method is searched anew for its steps, and goes along to another method.
     assert all(i is None if m.name == "hwang" else str(i) == "searched(4)" for m, i in asked)
     names = names_of_remedies(convert(model, "diehl", x, coding="constant"), model, x, 4)
@@ -285,8 +283,8 @@ def test_a_method_that_cannot_be_had_again_is_left_out() -> None:
     x = torch.rand(6, 8)
     table = max((t for t in few_spikes.tables() if t.function == "silu"), key=lambda t: t.steps)
     snn = convert(model, "few-spikes", x, steps=table.steps, tables=(table,))
-    assert remedies.method_of(convert(model, "few-spikes", x, steps=table.steps)) is not None
-    assert remedies.method_of(snn) is None
+    assert methods.restore(convert(model, "few-spikes", x, steps=table.steps).provenance) is not None
+    assert methods.restore(snn.provenance) is None
     assert diagnose(model, snn, x, table.steps, progress=False).samples == 6
 
 

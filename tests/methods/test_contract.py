@@ -72,20 +72,20 @@ def test_unknown_names_and_settings() -> None:
         methods.get("max-nrom")
     with pytest.raises(TypeError, match=r"'per_chanel' of max-norm.*'per_channel'"):
         methods.get("max-norm", per_chanel=True)
-    with pytest.raises(ValueError, match="measures the network on data"):
+    with pytest.raises(ValueError, match="calibration="):
         convert(models.build("small").eval(), "max-norm")
-    with pytest.raises(ValueError, match=r"site '2' holds Rectifier: train the network that prepare"):
+    with pytest.raises(ValueError, match=r"'2'.*Rectifier.*prepare\(model, 'opi'\)"):
         convert(models.build("small").eval(), "opi")
 
 
 def test_settings_are_of_their_kind() -> None:
-    with pytest.raises(TypeError, match="percentile must be a number, got 'high'"):
+    with pytest.raises(TypeError, match=r"percentile.*'high'"):
         methods.get("robust-norm", percentile="high")
-    with pytest.raises(TypeError, match="per_channel must be True or False, got 'maybe'"):
+    with pytest.raises(TypeError, match=r"per_channel.*'maybe'"):
         methods.get("max-norm", per_channel="maybe")
-    with pytest.raises(TypeError, match="factor must be a number or None, got True"):
+    with pytest.raises(TypeError, match=r"factor.*True"):
         methods.get("rmp", factor=True)
-    with pytest.raises(TypeError, match="a method is a name"):
+    with pytest.raises(TypeError, match="max-norm"):
         methods.get(methods.find("max-norm"))  # type: ignore[arg-type]
     assert methods.get("rmp", factor=1) == methods.get("rmp", factor=1.0)
 

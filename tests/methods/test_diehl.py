@@ -99,7 +99,7 @@ class TestModel:
             assert snn.neuron(site).threshold >= largest.neuron(site).threshold
 
     def test_a_shape_is_needed_and_no_data(self) -> None:
-        with pytest.raises(ValueError, match="must know the shape of inputs: pass example="):
+        with pytest.raises(ValueError, match="example="):
             convert(dense(4, 5, 2), "diehl", basis="model")
 
 
@@ -123,15 +123,15 @@ def test_with_a_soft_reset_the_half_start_is_ahead(trained: nn.Module, digits, c
 
 
 def test_wrong_use_is_refused(trained: nn.Module) -> None:
-    with pytest.raises(ValueError, match="method 'diehl' measures the network on data"):
+    with pytest.raises(ValueError, match=r"'diehl'.*calibration="):
         convert(trained, "diehl")
     with pytest.raises(TypeError, match="setting 'per_channel' of diehl"):
         methods.get("diehl", per_channel=True)
-    with pytest.raises(ValueError, match="diehl: basis must be 'data' or 'model', got 'max'"):
+    with pytest.raises(ValueError, match=r"basis.*'max'"):
         methods.get("diehl", basis="max")
-    with pytest.raises(ValueError, match="diehl: reset must be 'zero' or 'subtract', got 'soft'"):
+    with pytest.raises(ValueError, match=r"reset.*'soft'"):
         methods.get("diehl", reset="soft")
-    with pytest.raises(ValueError, match="diehl: inputs need low < high"):
+    with pytest.raises(ValueError, match="low"):
         methods.get("diehl", low=1.0)
 
 

@@ -222,9 +222,9 @@ def test_a_table_with_fewer_steps_is_padded_and_one_is_chosen_by_its_range() -> 
     z = torch.tensor([20.0])
     assert abs(respond(far, z).item() * 8 - 20) < 1  # its amplitude is folded into the next layer
     assert abs(respond(near, z).item() * 8 - 20) > 5
-    with pytest.warns(UserWarning, match="no table of a silu goes that far"):
+    with pytest.warns(UserWarning, match=r"silu.*tables="):
         site(100.0, steps=8)
-    with pytest.raises(ValueError, match="no table of 4 steps or fewer: raise steps"):
+    with pytest.raises(ValueError, match=r"4 steps.*raise steps"):
         site(4.0, steps=4)
     own = few_spikes.Table("silu", (-8.0, 8.0), few_spikes.fit("silu", 4, (-8, 8), iterations=5))
     assert site(4.0, steps=4, tables=(own,)).window == 4
@@ -244,10 +244,10 @@ def test_a_fit_repeats_improves_and_takes_any_function() -> None:
 
 
 def test_settings_are_checked() -> None:
-    for arguments, message in [({"steps": 0}, "steps must be"), ({"percentile": 0.0}, "percentile must lie")]:
+    for arguments, message in [({"steps": 0}, "steps must be"), ({"percentile": 0.0}, "percentile")]:
         with pytest.raises(ValueError, match=message):
             methods.get("few-spikes", **arguments)
-    with pytest.raises(ValueError, match="bounds low < high"):
+    with pytest.raises(ValueError, match=r"bounds=\(8, -8\)"):
         few_spikes.fit("silu", 8, (8, -8))
     with pytest.raises(ValueError, match="as many thresholds, resets and values"):
         Coefficients((1.0,), (1.0,), ())

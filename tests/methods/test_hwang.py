@@ -91,20 +91,20 @@ def test_it_goes_with_other_methods(name: str, trained, digits) -> None:
 
 
 def test_it_needs_data_and_sound_settings(clipped: nn.Module) -> None:
-    with pytest.raises(ValueError, match=r"the initial potential searched\(8\) measures the network on data"):
+    with pytest.raises(ValueError, match=r"searched\(8\).*calibration="):
         convert(clipped, "opi", initial=Searched(8))
     for arguments, message in [
-        ({"steps": 0}, "steps must be a whole number"),
-        ({"steps": 8, "grid": ()}, "the grid of starts is empty"),
-        ({"steps": 8, "objective": "hope"}, "unknown objective 'hope'"),
+        ({"steps": 0}, "steps.*got 0"),
+        ({"steps": 8, "grid": ()}, "grid"),
+        ({"steps": 8, "objective": "hope"}, "hope"),
     ]:
         with pytest.raises(ValueError, match=message):
             Searched(**arguments)
-    with pytest.raises(ValueError, match="steps must be a whole number"):
+    with pytest.raises(ValueError, match=r"steps.*got 0"):
         methods.get("hwang", steps=0)
     assert parse_start("searched:8") == Searched(8)
     for text in ("searched", "searched:", "searched:x", "searched:0"):
-        with pytest.raises(ValueError, match=r"searched:8 for runs of 8 steps|whole number"):
+        with pytest.raises(ValueError, match=r"searched:8|got 0"):
             parse_start(text)
 
 

@@ -179,13 +179,13 @@ def test_fine_tuning_repeats_to_the_bit(trained, digits) -> None:
 
 def test_what_cannot_be_trained_is_refused(trained, digits) -> None:
     split = digits.train.take(64)
-    with pytest.raises(TypeError, match="integrate-and-fire neurons; site '2' has FewSpikes"):
+    with pytest.raises(TypeError, match=r"'2'.*FewSpikes"):
         hybrid.fine_tune(convert(trained, "few-spikes", split, steps=4), split, 4, progress=False)
-    with pytest.raises(ValueError, match="dropout must be"):
+    with pytest.raises(ValueError, match="dropout"):
         hybrid.fine_tune(convert(trained, "max-norm", split), split, 4, dropout=1.0)
     for settings, message in [
-        ({"factor": 0.0}, "factor must be above zero"),
-        ({"steps": 0}, "steps must be"),
+        ({"factor": 0.0}, "factor"),
+        ({"steps": 0}, "steps"),
     ]:
         with pytest.raises(ValueError, match=message):
             methods.get("hybrid", **settings)

@@ -122,11 +122,11 @@ def test_the_training_activation_is_cut_at_the_ceiling_with_slope_one_below() ->
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(TypeError, match="opt needs the setting 'steps': pass steps="):
+    with pytest.raises(TypeError, match="steps="):
         convert(relay(), "opt", torch.ones(1, 1))
-    with pytest.raises(ValueError, match="steps must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"steps.*got 0"):
         methods.get("opt", steps=0)
-    with pytest.raises(ValueError, match="ceiling must be above zero"):
+    with pytest.raises(ValueError, match="ceiling"):
         methods.get("opt", steps=8, ceiling=-1.0)
 
 

@@ -125,15 +125,15 @@ def test_a_site_that_gets_no_current_stays_silent() -> None:
 
 
 def test_wrong_use_is_refused(trained: nn.Module) -> None:
-    with pytest.raises(ValueError, match="method 'rmp' measures the network on data"):
+    with pytest.raises(ValueError, match=r"'rmp'.*calibration="):
         convert(trained, "rmp")
     with pytest.raises(TypeError, match="setting 'per_channel' of rmp"):
         methods.get("rmp", per_channel=True)
-    with pytest.raises(ValueError, match="rmp: factor must be above zero, or None to search it, got -1"):
+    with pytest.raises(ValueError, match=r"rmp: factor.*got -1"):
         methods.get("rmp", factor=-1)
-    with pytest.raises(ValueError, match=r"rmp: percentile must lie in \(0, 100\], got 0"):
+    with pytest.raises(ValueError, match=r"rmp: percentile.*got 0"):
         methods.get("rmp", percentile=0)
-    with pytest.raises(ValueError, match="rmp needs at least one step, got 0"):
+    with pytest.raises(ValueError, match=r"rmp.*got 0"):
         methods.get("rmp", steps=0)
 
 
@@ -149,7 +149,7 @@ def test_wrong_use_is_refused(trained: nn.Module) -> None:
 def test_all_layers_in_one_run_or_each_in_its_own(method: str, settings: dict, monkeypatch) -> None:
     model, x = families.build("IdentitySkip"), families.inputs(6).clamp(-1, 1)
     at_once = convert(model, method, x, **settings)
-    monkeypatch.setitem(settling._ROOM, "cpu", 2**16)
+    monkeypatch.setattr(settling, "_room", lambda device: 2**16)
     in_turn = convert(model, method, x, **settings)
     for site in at_once.sites:
         assert torch.equal(at_once.neuron(site).threshold, in_turn.neuron(site).threshold)
@@ -172,7 +172,7 @@ def test_a_container_with_less_memory_than_its_machine_counts(tmp_path, monkeypa
 def test_more_data_than_fit_are_never_held_together(monkeypatch) -> None:
     """A loader may give the images of a whole dataset, one batch after the other."""
     model, x = families.build("IdentitySkip"), families.inputs(40).clamp(-1, 1)
-    monkeypatch.setitem(settling._ROOM, "cpu", 2**23)
+    monkeypatch.setattr(settling, "_room", lambda device: 2**23)
     held: list[int] = []
     original = settling.gather
 

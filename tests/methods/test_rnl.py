@@ -111,7 +111,7 @@ def test_the_frozen_reference_holds_the_network_where_it_is(normed, digits) -> N
 def test_the_tolerance_is_kept_or_its_breach_is_told(normed, digits) -> None:
     split = digits.train.take(200)
     settings = {"epochs": 1, "weight": 10.0, "start": -3.0, "progress": False}
-    with pytest.warns(UserWarning, match="no epoch decides 100% of the images as the reference does"):
+    with pytest.warns(UserWarning, match="100%"):
         rnl.fine_tune(normed, split, tolerance=0.0, **settings)
 
 
@@ -133,11 +133,11 @@ def test_a_half_start_is_ahead(tuned, digits) -> None:
 
 
 def test_networks_without_its_training_are_refused(trained, digits) -> None:
-    with pytest.raises(ValueError, match=r"rnl takes each threshold .* site '2' holds Rectifier"):
+    with pytest.raises(ValueError, match=r"rnl.*'2'.*Rectifier"):
         convert(trained, "rnl")
-    with pytest.raises(ValueError, match="the network has no rate norm layers"):
+    with pytest.raises(ValueError, match=r"prepare.*rnl"):
         rnl.fine_tune(trained, digits.train.take(64), progress=False)
-    with pytest.raises(ValueError, match="tolerance in"):
+    with pytest.raises(ValueError, match="tolerance"):
         rnl.fine_tune(trained, digits.train.take(64), tolerance=1.0)
 
 

@@ -158,11 +158,11 @@ class TestGatedMaxPool:
 
 
 def test_wrong_settings_are_refused(trained: nn.Module) -> None:
-    with pytest.raises(ValueError, match=r"robust-norm: percentile must lie in \(0, 100\], got 101"):
+    with pytest.raises(ValueError, match=r"percentile.*101"):
         methods.get("robust-norm", percentile=101)
-    with pytest.raises(ValueError, match="over must be 'nonzero' or 'all', got 'positive'"):
+    with pytest.raises(ValueError, match=r"over.*'positive'"):
         methods.get("robust-norm", over="positive")
-    with pytest.raises(ValueError, match="max_pool must be 'accumulate' or 'gate', got 'avg'"):
+    with pytest.raises(ValueError, match=r"max_pool.*'avg'"):
         methods.get("robust-norm", max_pool="avg")
-    with pytest.raises(ValueError, match="method 'robust-norm' measures the network on data"):
+    with pytest.raises(ValueError, match=r"'robust-norm'.*calibration="):
         convert(trained, "robust-norm")

@@ -110,13 +110,13 @@ def test_a_trained_network_answers_in_a_long_run(trained: nn.Module, digits) -> 
 
 
 def test_wrong_use_is_refused(trained: nn.Module, digits) -> None:
-    with pytest.raises(ValueError, match="method 'spike-norm' measures the network on data"):
+    with pytest.raises(ValueError, match=r"'spike-norm'.*calibration="):
         convert(trained, "spike-norm")
     with pytest.raises(TypeError, match="setting 'per_channel' of spike-norm"):
         methods.get("spike-norm", per_channel=True)
-    with pytest.raises(ValueError, match="spike-norm measures each layer for at least one step, got steps=0"):
+    with pytest.raises(ValueError, match=r"spike-norm.*got 0"):
         methods.get("spike-norm", steps=0)
-    with pytest.raises(ValueError, match="Poisson coding can show −1 … 1 only: give it scale="):
+    with pytest.raises(ValueError, match="scale="):
         convert(trained, "spike-norm", digits.train.take(8))
 
 

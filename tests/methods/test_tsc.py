@@ -94,11 +94,11 @@ def test_branches_and_other_codings(name: str, hidden: str) -> None:
 
 def test_wrong_use_is_refused(trained: nn.Module) -> None:
     assert methods.get("tsc", window=32).coding == TemporalSwitch(32)
-    with pytest.raises(ValueError, match="tsc: a window has at least 2 steps, got window=1"):
+    with pytest.raises(ValueError, match=r"window.*got 1"):
         methods.get("tsc", window=1)
-    with pytest.raises(ValueError, match="tsc: hidden must be 'rmp' or 'switch', got 'strict'"):
+    with pytest.raises(ValueError, match=r"hidden.*'strict'"):
         methods.get("tsc", hidden="strict")
-    with pytest.raises(ValueError, match="method 'tsc' measures the network on data"):
+    with pytest.raises(ValueError, match=r"'tsc'.*calibration="):
         convert(trained, "tsc")
     with pytest.raises(TypeError, match="setting 'steps' of tsc"):
         methods.get("tsc", steps=10)

@@ -12,6 +12,7 @@ import torch
 from rheobase import HALF, ZERO, convert, methods, papers, prepare, simulate
 from rheobase.analysis.energy import count_operations
 from rheobase.io.tensors import read_tensors, write_tensors
+from rheobase.methods import Tuning
 from rheobase.papers import experiments, records
 from rheobase.papers import study as studies
 from rheobase.papers.candidates import CANDIDATES, Candidate, choose, distinct
@@ -349,7 +350,8 @@ def test_a_spiking_network_is_tuned_after_conversion_and_only_once(runs, tmp_pat
     found = own(runs, tmp_path, hybrid, parts=["tuned"], tuning=tuning)
     assert {(r.method, r.initial) for r in found} == {("hybrid", "zero"), ("hybrid", "half")}
     assert found[0].label == "trained with plain ReLU, then tuned (batch_size 128, epochs 1, steps 2)"
-    monkeypatch.setattr("rheobase.methods.hybrid.fine_tune", lambda snn, *_, **__: pytest.fail("again"))
+    again = Tuning("snn", lambda snn, *_, **__: pytest.fail("again"))
+    monkeypatch.setattr("rheobase.methods.hybrid.Hybrid.tuning", again)
     assert own(runs, tmp_path, hybrid, parts=["tuned"], tuning=tuning) == found
     with pytest.raises(pytest.fail.Exception, match="again"):
         own(runs, tmp_path, hybrid, parts=["tuned"], tuning=tuning | {"epochs": 2})

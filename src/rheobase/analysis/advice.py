@@ -1,15 +1,15 @@
-"""Advice: which method, start, setting and number of steps to take for a given budget.
+"""Advice: which method, start, settings and number of steps to use for a given budget.
 
 Candidates are converted on one part of the calibration data and measured on the other, from the cheap to the
-costly: every method as its paper has it, then other starts of the best, then other settings. One run gives
-the accuracy after every step; once some number of steps will do, others only run for fewer.
+expensive: every method as in its paper, then the cheap ones with a half start, then other starts and other
+settings of the best. One run gives the accuracy after every step; once a number of steps is enough, other
+candidates only run for fewer.
 """
 
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -19,20 +19,18 @@ from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_jou
 from rheobase.analysis.evaluation import Evaluation, evaluate
 from rheobase.analysis.trials import TRIED, Advice, Budget, Trial
 from rheobase.conversion import convert, lower
-from rheobase.io import batches, live_table
-from rheobase.methods import Method
-from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, Searched
+from rheobase.io import Data, batches, live_table
+from rheobase.methods import COSTS, Method
+from rheobase.network import HALF, SNN, ZERO, ConstantCurrent
 
 __all__ = ["Advice", "Budget", "Trial", "advise"]
-
-PERCENTILES = (99.0, 99.9, 99.99)
 
 _STARTS_OF, _SETTINGS_OF = 3, 2
 
 
 def advise(
-    ann: nn.Module,
-    calibration: Any,
+    model: nn.Module,
+    calibration: Data,
     budget: Budget,
     *,
     most_steps: int = 64,
@@ -41,29 +39,29 @@ def advise(
     convention: Convention | str = PAPER,
     progress: bool = True,
 ) -> Advice:
-    """Find a conversion of a network that keeps to a budget.
+    """Find a conversion of a network that stays within a budget.
+
+    Ctrl-C stops the search: the best conversion so far is returned, marked as interrupted.
 
     Args:
-        ann: The trained model. It is not changed.
+        model: The trained model. It is not changed.
         calibration: Training inputs, with labels if there are any. Never test data: conversions are fitted to
             one part of them and chosen by the other.
-        budget: What it may cost.
-        most_steps: How many steps to try at most where the budget does not say.
+        budget: What the conversion may cost.
+        most_steps: The largest number of steps to try where the budget has none.
         hold_out: The share of the inputs to measure on.
-        seed: Of the parting of the inputs; the same seed gives the same advice.
-        convention: What an operation costs: a convention, or its name (`paper`, `45nm`).
-        progress: Whether to show a table of what was tried as it grows.
-
-    Ctrl-C ends the search: the best until then is returned, marked as interrupted, where there is one.
+        seed: Seed of the split of the inputs; the same seed gives the same advice.
+        convention: The energy of an operation: a convention, or its name (`paper`, `45nm`).
+        progress: Whether to show a growing table of what was tried.
 
     Raises:
-        ValueError: If no method can convert the model; the message says why for each.
+        ValueError: No method can convert the model; the message gives the reason for each.
     """
     if not isinstance(budget, Budget):
-        raise TypeError(f"expected a budget, as rheobase.Budget(accuracy_loss=0.5), got {budget!r}")
+        raise TypeError(f"expected a budget such as rheobase.Budget(accuracy_loss=0.5), got {budget!r}")
     convention = find_convention(convention)
-    parts, measure = _part(ann, calibration, hold_out, seed)
-    search = _Search(ann, parts, budget, budget.steps or most_steps, seed, convention)
+    parts, measure = _split(model, calibration, hold_out, seed)
+    search = _Search(model, parts, budget, budget.steps or most_steps, seed, convention)
     interrupted = False
     with live_table("advising", TRIED, search.most, shown=progress) as show:
         try:
@@ -78,25 +76,27 @@ def advise(
 
 @dataclass(frozen=True)
 class _Parts:
-    """The calibration data: what to fit to, what to measure on, and percent right of the ordinary network."""
+    """The calibration data: what to fit to, what to measure on, and the ANN's accuracy on the latter."""
 
     fit: Tensor
     held_out: tuple[Tensor, Tensor]
     ann: float
 
 
-def _part(ann: nn.Module, calibration: Any, hold_out: float, seed: int) -> tuple[_Parts, str]:
+def _split(model: nn.Module, calibration: Data, hold_out: float, seed: int) -> tuple[_Parts, str]:
     given = list(batches(calibration, what="calibration data"))
-    device = next((p.device for p in ann.parameters()), given[0][0].device)
+    device = next((p.device for p in model.parameters()), given[0][0].device)
     x = torch.cat([x for x, _ in given]).to(device)
     labels = [y for _, y in given if y is not None]
     count = round(hold_out * len(x))
     if not 1 <= count < len(x):
-        raise ValueError(f"holding out {hold_out:g} of {len(x)} inputs leaves none to fit or none to measure")
+        raise ValueError(
+            f"hold_out={hold_out:g} of {len(x)} inputs leaves none to fit to or none to measure on"
+        )
     order = torch.randperm(len(x), generator=torch.Generator("cpu").manual_seed(seed), device="cpu").to(
         device
     )
-    ann, _ = lower(ann, x)
+    ann, _ = lower(model, x)
     held, rest = order[:count], order[count:].sort().values
     with torch.no_grad():
         answers = torch.cat([ann(part).argmax(-1) for part in torch.split(x[held], 128)])
@@ -106,42 +106,50 @@ def _part(ann: nn.Module, calibration: Any, hold_out: float, seed: int) -> tuple
 
 
 class _Search:
-    """Goes through candidates and remembers the best."""
+    """Tries candidates and keeps the best."""
 
     def __init__(
         self,
-        ann: nn.Module,
+        model: nn.Module,
         parts: _Parts,
         budget: Budget,
         horizon: int,
         seed: int,
         convention: Convention,
     ) -> None:
-        self.ann, self.parts, self.budget, self.horizon = ann, parts, budget, horizon
+        self.model, self.parts, self.budget, self.horizon = model, parts, budget, horizon
         self.seed, self.convention = seed, convention
         self.trials: list[Trial] = []
         self.best: tuple[Trial, SNN] | None = None
         self.impossible = False
 
     def candidates(self) -> Iterator[Trial]:
-        """What to try next, given what has been tried so far."""
+        """What to try next, given the results so far."""
         every = [self._aim(methods.find(name).example()) for name in methods.names()]
-        for method in sorted(every, key=_cost):
+        for method in sorted(every, key=lambda method: COSTS.index(method.cost)):
             yield Trial(method, method.initial)
+        for trial in [t for t in self.trials if not t.note]:
+            # What a method fits depends on its own start.
+            if trial.method.cost != "runs" and trial.method.fits == "nothing":
+                yield Trial(trial.method, HALF)
         for trial in self._ranked()[:_STARTS_OF]:
             for initial in (HALF, ZERO):
                 yield Trial(trial.method, initial)
-        for trial in self._ranked()[:_SETTINGS_OF]:
-            for method in _variants(self._aim(trial.method)):
+        best = {trial.method.name: trial for trial in reversed(self._ranked())}
+        for trial in sorted(best.values(), key=self._rank)[:_SETTINGS_OF]:
+            aimed = self._aim(trial.method)
+            for method in (aimed, *(variant for _, variant in aimed.variants())):
                 yield Trial(method, trial.initial)
 
     @property
     def most(self) -> int:
-        """How many candidates there are at most."""
-        return len(methods.names()) + 2 * _STARTS_OF + (2 + len(PERCENTILES)) * _SETTINGS_OF
+        """The largest possible number of candidates."""
+        every = [methods.find(name).example() for name in methods.names()]
+        settings = max(1 + len(list(method.variants())) for method in every)
+        return 2 * len(every) + 2 * _STARTS_OF + settings * _SETTINGS_OF
 
     def try_all(self) -> Iterator[Trial]:
-        """Go through the candidates, and give each as it was measured, until nothing better can be found."""
+        """Try the candidates one by one, until nothing better can be found."""
         for trial in self.candidates():
             if not any((t.method, str(t.initial)) == (trial.method, str(trial.initial)) for t in self.trials):
                 yield self._try_out(trial)
@@ -149,13 +157,13 @@ class _Search:
                     return
 
     def _try_out(self, trial: Trial) -> Trial:
-        """Convert, measure and note a candidate."""
+        """Convert and measure a candidate, and keep the result."""
         snn = None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # dead channels show in the accuracy
                 snn = convert(
-                    self.ann, trial.method, self.parts.fit, initial=trial.initial, coding=ConstantCurrent()
+                    self.model, trial.method, self.parts.fit, initial=trial.initial, coding=ConstantCurrent()
                 )
         except ValueError as error:
             trial = replace(trial, note=str(error))
@@ -170,11 +178,11 @@ class _Search:
         if self.best is None or self._rank(trial) < self._rank(self.best[0]):
             self.best = trial, snn
             if trial.met and self.budget.accuracy_loss is not None:
-                self.horizon = trial.steps - 1  # from here on only fewer steps are of interest
+                self.horizon = trial.steps - 1  # from here on only fewer steps are better
 
     @property
     def done(self) -> bool:
-        """Whether nothing better can be found, or nothing better was asked for."""
+        """Whether nothing better can be found or was asked for."""
         if self.best is None or not self.best[0].met:
             return self.impossible
         if self.budget.accuracy_loss is None:
@@ -190,9 +198,9 @@ class _Search:
         chosen, snn = self.best
         steps = f"{chosen.steps} step{'s' if chosen.steps > 1 else ''}"
         result = f"{chosen.name}: {chosen.accuracy:.2f} % after {steps}, {chosen.joules * 1e6:.3g} µJ"
-        found = "take" if chosen.met else f"{self.budget} is out of reach of all that was tried; nearest is"
+        found = "take" if chosen.met else f"nothing tried stays within {self.budget}; the closest is"
         if interrupted:
-            found = f"stopped after {len(self.trials)} trials; until then, {found}"
+            found = f"stopped after {len(self.trials)} trials; so far, {found}"
         return Advice(
             budget=self.budget,
             met=chosen.met,
@@ -208,17 +216,17 @@ class _Search:
     def _measure(self, trial: Trial, snn: SNN) -> Trial:
         window = snn.window
         if window is not None and window > self.horizon:
-            return replace(trial, note=f"needs {window} steps, and there are {self.horizon}")
+            return replace(trial, note=f"needs {window} steps, but only {self.horizon} are allowed")
         result = evaluate(
             snn, self.parts.held_out, window or self.horizon, convention=self.convention, progress=False
         )
         if self.budget.joules is not None:
-            # The input's multiplications are the same in every conversion, whatever its spikes are.
+            # The multiplications at the input are the same in every conversion.
             self.impossible = snn_joules(0, result.mac[0], self.convention) > self.budget.joules
         return self._choose_steps(trial, result, first=window or 1)
 
     def _choose_steps(self, trial: Trial, result: Evaluation, first: int) -> Trial:
-        """The fewest steps with enough accuracy, else those with the most, among what the budget allows."""
+        """The fewest steps with enough accuracy, else those with the highest, within the budget."""
         limit = math.inf if self.budget.joules is None else self.budget.joules
         enough = self.parts.ann - (self.budget.accuracy_loss or 0) - 1e-9
         accuracy = [a or 0.0 for a in result.accuracy]
@@ -242,25 +250,5 @@ class _Search:
         return sorted((t for t in self.trials if not t.note), key=self._rank)
 
     def _aim(self, method: Method) -> Method:
-        """The method for the number of steps in view, where it must be told one; and with the seed."""
-        steps = min(self.horizon, self.best[0].steps if self.best else 16)
-        aims = {"steps": max(1, steps), "seed": self.seed}
-        known = {f.name for f in fields(method)}
-        return replace(method, **{k: v for k, v in aims.items() if k in known})
-
-
-def _cost(method: Method) -> int:
-    """Methods that only read thresholds come first, then those that observe, then those that do more."""
-    if type(method).finish is not Method.finish or isinstance(method.initial, Searched):
-        return 2
-    return int(method.needs_calibration)
-
-
-def _variants(method: Method) -> Iterator[Method]:
-    """The method, and with other settings of the kinds that many methods share."""
-    yield method
-    if getattr(method, "per_channel", None) is False:
-        yield replace(method, per_channel=True)  # type: ignore[call-arg]
-    if isinstance(getattr(method, "percentile", None), float):
-        for percentile in PERCENTILES:
-            yield replace(method, percentile=percentile)  # type: ignore[call-arg]
+        """The method for the number of steps that is looked for."""
+        return method.aimed_at(max(1, min(self.horizon, self.best[0].steps if self.best else 16)))

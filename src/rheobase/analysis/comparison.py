@@ -1,7 +1,7 @@
 """Compare methods: one trained network, converted by each method with each start."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -161,10 +161,9 @@ def _starts(method: Method, asked: Sequence[Start]) -> list[Start]:
 
 
 def _configure(name: str, steps: int, settings: Mapping[str, Any]) -> Method:
-    """A method with its settings, and the number of steps where it requires one."""
-    required = {f.name for f in fields(registry.find(name)) if f.default is MISSING}
-    given = {"steps": steps} if "steps" in required else {}
-    return registry.get(name, **{**given, **settings})
+    """A method with its settings, aimed at a number of steps if it aims at any."""
+    aim = {"steps": steps} if registry.find(name).aims_at_steps else {}
+    return registry.get(name, **{**aim, **settings})
 
 
 def _fit(coding: Coding, scale: float) -> Coding:

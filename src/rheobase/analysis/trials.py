@@ -1,4 +1,4 @@
-"""What advice consists of: a budget, what was tried, and what to take."""
+"""The parts of advice: a budget, the trials, and the choice."""
 
 import json
 from dataclasses import asdict, dataclass, field, fields
@@ -12,20 +12,20 @@ from rheobase.methods import Method
 from rheobase.network import SNN, Start
 
 TRIED = ("tried", "accuracy", "T", "energy", "")
-"""The heads of a table of trials."""
+"""The header of a table of trials."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a conversion may cost; whatever is not given is free.
+    """What a conversion may cost; what is not given is not limited.
 
-    With a loss of accuracy alone the fewest steps are looked for; with steps or joules alone the best
-    accuracy; with both kinds the first conversion that keeps to all of them is taken.
+    With a loss of accuracy alone, `advise` looks for the fewest steps; with steps or joules alone, for the
+    best accuracy; with both, it takes the first conversion within all limits.
 
     Attributes:
-        accuracy_loss: Points of accuracy below the ordinary network.
-        steps: Time steps.
-        joules: Energy of an image.
+        accuracy_loss: Points of accuracy below the ANN's.
+        steps: Number of time steps.
+        joules: Energy per image.
     """
 
     accuracy_loss: float | None = None
@@ -37,11 +37,11 @@ class Budget:
             raise ValueError("an empty budget: give accuracy_loss=, steps= or joules=")
         for name in ("accuracy_loss", "joules"):
             if not isinstance(getattr(self, name), (int, float, NoneType)):
-                raise TypeError(f"{name} is a number, got {getattr(self, name)!r}")
+                raise TypeError(f"{name} must be a number, got {getattr(self, name)!r}")
         if self.accuracy_loss is not None and not self.accuracy_loss >= 0:
-            raise ValueError(f"accuracy_loss is in points and at least 0, got {self.accuracy_loss}")
+            raise ValueError(f"accuracy_loss must be at least 0 points, got {self.accuracy_loss}")
         if self.steps is not None and (not isinstance(self.steps, int) or self.steps < 1):
-            raise ValueError(f"steps must be a whole number of at least 1, got {self.steps!r}")
+            raise ValueError(f"steps must be an integer of at least 1, got {self.steps!r}")
         if self.joules is not None and not self.joules > 0:
             raise ValueError(f"joules must be above zero, got {self.joules}")
 
@@ -61,10 +61,10 @@ class Trial:
     Attributes:
         method: The method with its settings.
         initial: The start.
-        steps: After how many steps it does best within the budget; 0 if it was not measured.
-        accuracy: Percent right then, on the part of the data that was held out.
-        joules: Energy of an image up to then.
-        met: Whether that keeps to the budget.
+        steps: The best number of steps within the budget; 0 if it was not measured.
+        accuracy: Accuracy after these steps on the held-out data, in percent.
+        joules: Energy per image up to then.
+        met: Whether it is within the budget.
         note: Why it was not measured, if it was not.
     """
 
@@ -78,7 +78,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The method, its settings where they are not the usual ones, and the start."""
+        """The method, the settings that differ from its example, and the start."""
         usual = type(self.method).example()
         changed = [
             f" {f.name}={getattr(self.method, f.name)}"
@@ -89,14 +89,14 @@ class Trial:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """As a row of a table with the heads `TRIED`."""
+        """As a row of a table with the header `TRIED`."""
         if self.note:
             return self.name, "", "", "", shorten(self.note, 70, placeholder=" …")
         measured = f"{self.accuracy:.2f} %", str(self.steps), f"{self.joules * 1e6:.3g} µJ"
         return self.name, *measured, "met" if self.met else ""
 
     def plain(self) -> dict[str, Any]:
-        """As values that JSON can hold."""
+        """As plain values for JSON."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("method", "initial")}
         settings = {name: str(value) for name, value in asdict(self.method).items()}
         return {"method": self.method.name, "settings": settings, "initial": str(self.initial), **values}
@@ -110,19 +110,18 @@ class Trial:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to take.
+    """The recommended conversion.
 
     Attributes:
-        budget: What was asked for.
-        met: Whether it can be had.
-        snn: The conversion that was chosen: of those that keep to the budget the best, else the nearest.
-        chosen: How it was made, and how well it does.
-        ann: Percent right of the ordinary network on the held-out part.
-        measure: What percentages mean: "accuracy", or "agreement" with the ordinary network where the data
-            has no labels.
+        budget: The budget.
+        met: Whether a conversion within the budget was found.
+        snn: The chosen conversion: the best within the budget, else the closest.
+        chosen: How it was made and how it performs.
+        ann: The ANN's accuracy on the held-out data, in percent.
+        measure: What accuracies are: "accuracy", or "agreement" with the ANN where the data has no labels.
         trials: Everything that was tried, in order.
-        verdict: In words.
-        interrupted: Whether the search was stopped before it was done.
+        verdict: The result in words.
+        interrupted: Whether the search was stopped early.
     """
 
     budget: Budget
@@ -136,10 +135,10 @@ class Advice:
     interrupted: bool = False
 
     def __str__(self) -> str:
-        return "\n".join([f"ordinary network: {self.ann:.2f} %", *map(str, self.trials), self.verdict])
+        return "\n".join([f"ANN: {self.ann:.2f} %", *map(str, self.trials), self.verdict])
 
     def write(self, path: Path | str) -> None:
-        """Write what was tried and chosen as JSON; the network itself is saved by `rheobase.save`."""
+        """Write the trials and the choice as JSON; `rheobase.save` saves the network itself."""
         content = {
             "budget": asdict(self.budget),
             "ann": self.ann,

@@ -5,12 +5,13 @@ the method for a neuron at every site.
 """
 
 from rheobase.conversion.capture import CaptureError, capture, lower
-from rheobase.conversion.conversion import convert, prepare
+from rheobase.conversion.conversion import DEFAULT_METHOD, convert, prepare
 from rheobase.conversion.coverage import Coverage, inspect
 from rheobase.conversion.lowering import Refusal, refuse_unknown
 from rheobase.conversion.unwrap import copy_model
 
 __all__ = [
+    "DEFAULT_METHOD",
     "CaptureError",
     "Coverage",
     "Refusal",

@@ -126,6 +126,8 @@ def convert(
     chosen.finish(conversion)
     if isinstance(initial, Searched):
         search_starts(initial, conversion)
+    starts = {name: str(neuron.initial) for name, neuron in snn.neurons.items()}
+    snn.provenance.starts.update({name: start for name, start in starts.items() if start != str(initial)})
     _fold(snn, example)
     for name, share in snn.dead.items():
         warnings.warn(

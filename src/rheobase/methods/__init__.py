@@ -1,23 +1,29 @@
-"""The published conversion methods, one file each, and the contract they keep.
+"""The published conversion methods, one file each, and their contract.
 
-`shared` holds what several methods use. A method is found by being in this folder.
+`shared` holds code that several methods use. Every method in a file of this folder is registered.
 """
 
-from rheobase.methods.contract import Conversion, Maximum, Method, Observer
-from rheobase.methods.registry import find, get, names
+from rheobase.methods.contract import COSTS, Conversion, Cost, Fits, Method, Observer, Tuning
+from rheobase.methods.registry import find, get, names, restore
+from rheobase.methods.shared.observers import Maximum
 from rheobase.methods.shared.side_by_side import ExactSum, activations, currents, mean_output, unit_of
 
 __all__ = [
+    "COSTS",
     "Conversion",
+    "Cost",
     "ExactSum",
+    "Fits",
     "Maximum",
     "Method",
     "Observer",
+    "Tuning",
     "activations",
     "currents",
     "find",
     "get",
     "mean_output",
     "names",
+    "restore",
     "unit_of",
 ]

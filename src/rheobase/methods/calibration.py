@@ -1,24 +1,22 @@
 """Layer-wise calibration."""
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
 from rheobase.io import display
-from rheobase.methods.contract import Maximum, Method, Observer
+from rheobase.methods.contract import Conversion, Fits
+from rheobase.methods.max_norm import MaxNorm
 from rheobase.methods.shared.mmse import tune_thresholds
 from rheobase.methods.shared.settling import Fire, Settle, settle_at_once
 from rheobase.methods.shared.shifting import find_weights, shift_by_half, shift_current
 from rheobase.methods.shared.side_by_side import ExactSum, activations, mean_activations, shortfall, unit_of
-from rheobase.network import Corrected, IntegrateFire, Neuron, Site, along_channels, mean_over_steps
+from rheobase.network import Corrected, Neuron, Site, along_channels, mean_over_steps
 from rheobase.simulation import full_precision, simulate
-
-if TYPE_CHECKING:
-    from rheobase.methods.contract import Conversion
 
 Pipeline = Literal["none", "light", "potential", "advanced"]
 
@@ -26,8 +24,8 @@ _IMAGES, _BATCH = 1024, 32
 
 
 @dataclass(frozen=True)
-class Calibration(Method):
-    """Thresholds of least squared error and a shift; then each layer is brought nearer to the ordinary one.
+class Calibration(MaxNorm):
+    """Thresholds of least squared error and a shift; then each layer is corrected towards the ANN's.
 
     Y. Li, S. Deng, X. Dong, R. Gong and S. Gu, "A free lunch from ANN: towards efficient, accurate spiking
     neural networks calibration", ICML 2021.
@@ -43,56 +41,53 @@ class Calibration(Method):
       gradients; then as "potential".
     - "none": thresholds and shift alone.
 
-    Readings: errors and means are exact sums over all calibration data, in two passes, where the authors take
-    moving averages over batches; so neither the order nor the size of batches counts. The bias is that of the
-    weights right before the site; behind a residual add, of those at the end of the main branch; elsewhere
-    the site gets a shift of its own, and no weights to fit. One correction does not make the means equal
-    where some neurons of a channel are silent or saturated; `rounds` repeats it.
+    Deviations from the authors' code: errors and means are exact sums over all calibration data, in two
+    passes, where theirs uses moving averages over batches; so neither the order nor the size of batches
+    matters. The bias is that of the weights right before the site; after a residual add, of those at the end
+    of the main branch; elsewhere the site gets its own shift, and no weights are fitted. One correction does
+    not make the means equal where some neurons of a channel are silent or saturated; `rounds` repeats it.
     """
 
     name = "calibration"
-    needs_calibration = True
+    cost = "runs"
+    aims_at_steps = True
 
     steps: int
-    """T: how many steps the network shall run."""
+    """T: number of steps that the network will run."""
     pipeline: Pipeline = "light"
-    per_channel: bool = False
-    """One threshold for each channel instead of one for the layer."""
+    """What is corrected; see above."""
     rounds: int = 1
-    """How often the bias or the start of a layer is corrected before the next one; the paper does it once."""
+    """Number of corrections of a layer's bias or start before the next layer; the paper makes one."""
     iterations: int = 5000
     """Steps of Adam for the weights of each layer."""
     learning_rate: float = 1e-5
-    """Of Adam, at first; it falls along half a cosine to zero."""
+    """Initial learning rate of Adam; it falls along half a cosine to zero."""
     seed: int = 0
-    """Of the batches of 32 that Adam sees, out of the first 1024 calibration inputs."""
+    """Seed of the batches of 32 that Adam sees, out of the first 1024 calibration inputs."""
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("rounds", 1), ("iterations", 1), ("seed", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
-                raise ValueError(
-                    f"calibration: {name} must be a whole number of at least {least}, got {value!r}"
-                )
+                raise ValueError(f"calibration: {name} must be an integer of at least {least}, got {value!r}")
         if self.pipeline not in get_args(Pipeline):
             known = ", ".join(get_args(Pipeline))
-            raise ValueError(f"calibration: unknown pipeline {self.pipeline!r}; choose of {known}")
+            raise ValueError(f"calibration: unknown pipeline {self.pipeline!r}; known: {known}")
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
             raise ValueError(f"calibration: learning_rate must be above zero, got {self.learning_rate}")
 
     @classmethod
-    def example(cls) -> "Calibration":
+    def example(cls) -> Self:
         return cls(steps=32)
 
-    def observe(self, site: Site) -> Observer:
-        return Maximum(self.per_channel)
+    def aimed_at(self, steps: int) -> Self:
+        return replace(self, steps=steps)
 
-    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        assert isinstance(observer, Maximum)
-        assert observer.value is not None
-        return IntegrateFire(observer.value)
+    @property
+    def fits(self) -> Fits:
+        return "weights" if self.pipeline == "advanced" else "biases"
 
-    def finish(self, conversion: "Conversion") -> None:
+    def finish(self, conversion: Conversion) -> None:
         tune_thresholds(conversion, self.steps)
         shift_by_half(conversion.snn, self.steps)
         if self.pipeline == "none":
@@ -102,17 +97,17 @@ class Calibration(Method):
         with display("calibrating", len(conversion.snn.sites)) as bar:
             for site in conversion.snn.sites:
                 if self.pipeline == "advanced":
-                    with torch.inference_mode(False):  # which lets gradients flow, whatever the caller is in
+                    with torch.inference_mode(False):  # gradients are needed, whatever mode the caller is in
                         self._fit_weights(conversion, site)
                 for _ in range(self.rounds):
                     correct = correct_bias if self.pipeline == "light" else correct_potential
                     correct(conversion, site, self.steps)
                 bar.advance()
 
-    def _correct_at_once(self, conversion: "Conversion") -> bool:
-        """Correct every layer in one run, if the calibration data fit; tell whether it was so.
+    def _correct_at_once(self, conversion: Conversion) -> bool:
+        """Correct every layer in one run, if the calibration data fit into memory; return whether they did.
 
-        It does what `correct_bias` and `correct_potential` do layer after layer, up to rounding.
+        The result is that of `correct_bias` and `correct_potential` layer by layer, up to rounding.
         """
         snn, wanted = conversion.snn, mean_activations(conversion)
         starts = {site: neuron.initial for site, neuron in snn.neurons.items()}
@@ -149,7 +144,7 @@ class Calibration(Method):
                 snn.neuron(name).initial = start
         return whole
 
-    def _fit_weights(self, conversion: "Conversion", site: str) -> None:
+    def _fit_weights(self, conversion: Conversion, site: str) -> None:
         node = find_weights(conversion.snn, site)
         if node is None:
             return
@@ -174,14 +169,14 @@ class Calibration(Method):
         operation.weight = nn.Parameter(weight.detach(), requires_grad=False)
 
 
-def correct_bias(conversion: "Conversion", site: str, steps: int) -> None:
-    """Add to the bias of each channel by how much its mean output falls short."""
+def correct_bias(conversion: Conversion, site: str, steps: int) -> None:
+    """Add its mean shortfall to the bias of each channel."""
     missing = _mean_by_channel(shortfall(conversion, site, steps))
     shift_current(conversion.snn, site, missing.to(conversion.snn.dtype))
 
 
-def correct_potential(conversion: "Conversion", site: str, steps: int) -> None:
-    """Start each neuron higher by what its outputs fall short of over a whole run."""
+def correct_potential(conversion: Conversion, site: str, steps: int) -> None:
+    """Raise the start of each neuron by its shortfall over a whole run."""
     _raise_start(conversion.snn.neuron(site), shortfall(conversion, site, steps), steps)
 
 
@@ -195,12 +190,12 @@ def _mean_by_channel(missing: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Lesson:
-    """What weights are fitted on.
+    """The data that weights are fitted to.
 
     Attributes:
         inputs: Their mean inputs over a run.
-        rest: What else makes up the mean current of the site, such as a shortcut.
-        target: The site's activations in the ordinary network.
+        rest: The other parts of the site's mean current, such as a shortcut.
+        target: The site's activations in the ANN.
     """
 
     inputs: Tensor
@@ -208,7 +203,7 @@ class _Lesson:
     target: Tensor
 
 
-def _prepare_lesson(conversion: "Conversion", site: str, node: fx.Node, steps: int) -> _Lesson:
+def _prepare_lesson(conversion: Conversion, site: str, node: fx.Node, steps: int) -> _Lesson:
     snn = conversion.snn
     operation, source = snn.module.get_submodule(str(node.target)), node.all_input_nodes[0]
     parts: list[tuple[Tensor, Tensor, Tensor]] = []

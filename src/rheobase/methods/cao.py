@@ -1,16 +1,12 @@
-"""The plain conversion: weights as they are, every threshold one."""
+"""The plain conversion: weights unchanged, every threshold one."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
-from rheobase.methods.contract import Method, Observer
+from rheobase.methods.contract import Conversion, Method, Observer
 from rheobase.methods.shared.balancing import match_network
 from rheobase.network import Coding, IntegrateFire, Neuron, Poisson, Site
-
-if TYPE_CHECKING:
-    from rheobase.methods.contract import Conversion
 
 
 @dataclass(frozen=True)
@@ -21,11 +17,11 @@ class Cao(Method):
     recognition", International Journal of Computer Vision 2015.
 
     Activations above 1 saturate. The paper's neuron may also leak and have a lowest potential; neither is
-    here, as the plain neuron of its successors has neither.
+    implemented, as the plain neuron of its successors has neither.
     """
 
     name = "cao"
-    converges = False  # a reset to zero loses what lies above the threshold, and how much hangs on the timing
+    converges = False  # a reset to zero loses what exceeds the threshold, and how much depends on the timing
 
     @property
     def coding(self) -> Coding:
@@ -34,5 +30,5 @@ class Cao(Method):
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
         return IntegrateFire(torch.ones(()), reset="zero")
 
-    def finish(self, conversion: "Conversion") -> None:
+    def finish(self, conversion: Conversion) -> None:
         match_network(conversion)

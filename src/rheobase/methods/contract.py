@@ -1,11 +1,10 @@
-"""What every conversion method answers."""
+"""The contract of a conversion method: what it answers and what it declares."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, Self, get_args
 
-import torch
 from torch import Tensor, nn
 
 from rheobase.network import (
@@ -22,9 +21,9 @@ from rheobase.network import (
 
 
 class Observer(ABC):
-    """Remembers what a method needs of a site's activations.
+    """Collects what a method needs to know about a site's activations.
 
-    What it knows at the end must not depend on the order or the size of the batches it was shown.
+    The result must not depend on the order or the size of the batches.
     """
 
     @abstractmethod
@@ -32,26 +31,14 @@ class Observer(ABC):
         """Take in the activations (B, C, ...) of one batch."""
 
 
-class Maximum(Observer):
-    """The largest activation: of the whole layer, or of each channel."""
-
-    def __init__(self, per_channel: bool = False) -> None:
-        self.per_channel = per_channel
-        self.value: Tensor | None = None
-
-    def update(self, a: Tensor) -> None:
-        largest = a.amax([d for d in range(a.dim()) if d != 1]) if self.per_channel else a.amax()
-        self.value = largest if self.value is None else torch.maximum(self.value, largest)
-
-
 @dataclass
 class Conversion:
-    """A conversion under way, as a method's `finish` sees it: spikes still carry their amplitudes.
+    """An unfinished conversion, as a method's `finish` sees it: amplitudes are not folded yet.
 
     Attributes:
-        ann: The captured network.
-        snn: The spiking one, every site with its neuron.
-        calibration: Gives the calibration inputs, batch by batch, each time it is called.
+        ann: The captured ANN.
+        snn: The SNN, with a neuron at every site.
+        calibration: Iterates over the calibration inputs, batch by batch, each time it is called.
     """
 
     ann: Network
@@ -59,55 +46,107 @@ class Conversion:
     calibration: Callable[[], Iterator[Tensor]]
 
 
+Fits = Literal["nothing", "biases", "weights"]
+
+Cost = Literal["reads", "observes", "runs"]
+COSTS: tuple[Cost, ...] = get_args(Cost)
+"""From the cheapest to the most expensive."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The training that a method's paper adds to the conversion.
+
+    Attributes:
+        of: What it trains: the model before the conversion, or the SNN after it.
+        train: Trains a copy: `train(network, data, **settings)`.
+    """
+
+    of: Literal["model", "snn"]
+    train: Callable[..., Any]
+
+
 @dataclass(frozen=True)
 class Method(ABC):
-    """One published way to make a spiking network out of an ordinary one.
+    """A published way to convert an ANN to an SNN.
 
     A concrete method is a frozen dataclass: its fields are its settings. It answers four questions about a
-    site, and says which start and which input coding its paper uses; both can be replaced in `convert`.
+    site (`activation`, `observe`, `neuron`, `finish`) and declares the rest.
     """
 
     name: ClassVar[str]
-    """The word by which it is called."""
-
-    needs_calibration: ClassVar[bool] = False
-    """Whether `convert` must be given calibration data."""
+    """The name it is called by."""
 
     needs_training: ClassVar[bool] = False
-    """Whether `convert` must be given a network that was trained as `prepare` gives it."""
+    """Whether `convert` needs a network that was trained as `prepare` returns it."""
+
+    own_activation: ClassVar[bool] = False
+    """Whether `prepare` replaces ReLU by an activation of the method."""
+
+    aims_at_steps: ClassVar[bool] = False
+    """Whether a conversion, with any start, is made for runs of one length, its setting `steps`."""
 
     converges: ClassVar[bool] = True
-    """Whether a long run under a constant current approaches the rate twin."""
+    """Whether a long run under a constant current approaches `snn.limit`."""
 
     handles: ClassVar[tuple[str, ...]] = ()
     """The nonlinearities other than ReLU that it has neurons for: names that `rules.HANDLED` knows."""
 
-    @classmethod
-    def example(cls) -> "Method":
-        """The method with settings to try it with: by default its own defaults."""
-        return cls()
+    tuning: ClassVar[Tuning | None] = None
+    """The training that its paper adds, if any."""
 
-    def activation(self, site: Site) -> nn.Module:
-        """What stands at the site while the network is trained: by default what is there already."""
-        return Rectifier(site.bound) if site.bound is not None else nn.ReLU()
+    @property
+    def cost(self) -> Cost:
+        """What a conversion does: reads the trained network, observes its activations, or runs the SNN."""
+        return "reads"
 
-    def observe(self, site: Site) -> Observer | None:
-        """What to remember of the site's activations over the calibration data: by default nothing."""
-        return None
+    @property
+    def fits(self) -> Fits:
+        """What `finish` adjusts on purpose.
 
-    @abstractmethod
-    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        """The neuron that takes the site."""
+        "biases" are constant currents added by `shift_current`; "weights" may change in any way.
+        """
+        return "nothing"
 
-    def finish(self, conversion: Conversion) -> None:  # noqa: B027 - most methods have nothing to add
-        """What is left to do once every site has its neuron: by default nothing."""
+    @property
+    def needs_calibration(self) -> bool:
+        """Whether `convert` needs calibration data."""
+        return self.cost != "reads"
 
     @property
     def initial(self) -> Start:
-        """The start its paper uses."""
+        """The start that its paper uses; `convert(initial=)` replaces it."""
         return ZERO
 
     @property
     def coding(self) -> Coding:
-        """The input coding its paper uses."""
+        """The input coding that its paper uses; `convert(coding=)` replaces it."""
         return ConstantCurrent()
+
+    @classmethod
+    def example(cls) -> Self:
+        """The method with settings to try it with: by default its own defaults."""
+        return cls()
+
+    def aimed_at(self, steps: int) -> Self:
+        """The method with the settings for runs of this many steps: by default as it is."""
+        return self
+
+    def variants(self) -> Iterator[tuple[str, Self]]:
+        """Other settings worth trying, each with a description: by default none."""
+        yield from ()
+
+    def activation(self, site: Site) -> nn.Module:
+        """The activation at the site during training: by default the one that is there."""
+        return Rectifier(site.bound) if site.bound is not None else nn.ReLU()
+
+    def observe(self, site: Site) -> Observer | None:
+        """An observer for the site's activations over the calibration data: by default none."""
+        return None
+
+    @abstractmethod
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        """The neuron that replaces the site's activation."""
+
+    def finish(self, conversion: Conversion) -> None:  # noqa: B027 - most methods have nothing to add
+        """What remains once every site has its neuron: by default nothing."""

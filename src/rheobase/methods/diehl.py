@@ -2,13 +2,14 @@
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.methods.contract import Maximum, Method, Observer
+from rheobase.methods.contract import Conversion, Cost, Method, Observer
 from rheobase.methods.shared.balancing import match_network, set_threshold
+from rheobase.methods.shared.observers import Maximum
 from rheobase.network import (
     SYNAPTIC,
     Coding,
@@ -23,9 +24,6 @@ from rheobase.network import (
     traits_of,
 )
 
-if TYPE_CHECKING:
-    from rheobase.methods.contract import Conversion
-
 
 @dataclass(frozen=True)
 class Diehl(Method):
@@ -35,24 +33,24 @@ class Diehl(Method):
     balancing", IJCNN 2015.
 
     Based on data, f is the largest activation of the layer over the calibration data, or its largest weight
-    if that is more. Based on the model, W(l) is divided by the largest sum of positive weights that a neuron
-    of the layer has, so that no input whatever can drive it above one spike a step. Both are said here with
-    θ = f and spikes worth θ, which gives the same spikes; then the second f is the largest current that the
-    site can get while every neuron before it either fires or does not. The paper's networks have no biases:
-    these stay as they are, which is b/f(l) in its way of writing, and count in the sum.
+    if that is larger. Based on the model, W(l) is divided by the largest sum of positive weights of any
+    neuron of the layer, so that no input can drive it above one spike per step. Both are implemented with
+    θ = f and spikes of amplitude θ, which gives the same spikes; the second f is then the largest current
+    that the site can receive from neurons that either fire or do not. The paper's networks have no biases:
+    here they stay as they are, which is b/f(l) in the paper's notation, and count in the sum.
     """
 
     name = "diehl"
-    converges = False  # a reset to zero loses what lies above the threshold, and how much hangs on the timing
+    converges = False  # a reset to zero loses what exceeds the threshold, and how much depends on the timing
 
     basis: Literal["data", "model"] = "data"
     """What f is taken from."""
     reset: Literal["zero", "subtract"] = "zero"
-    """What a spike does to its neuron: to zero as in the paper, or less the threshold."""
+    """The reset of a neuron after a spike: to zero as in the paper, or by subtracting the threshold."""
     low: float = 0.0
-    """The smallest input there can be, for a normalisation based on the model."""
+    """The smallest possible input, for basis="model"."""
     high: float = 1.0
-    """The largest."""
+    """The largest possible input, for basis="model"."""
 
     def __post_init__(self) -> None:
         if self.basis not in ("data", "model"):
@@ -60,11 +58,11 @@ class Diehl(Method):
         if self.reset not in ("zero", "subtract"):
             raise ValueError(f"{self.name}: reset must be 'zero' or 'subtract', got {self.reset!r}")
         if not self.low < self.high:
-            raise ValueError(f"{self.name}: inputs need low < high, got {self.low} and {self.high}")
+            raise ValueError(f"{self.name}: low must be below high, got {self.low} and {self.high}")
 
     @property
-    def needs_calibration(self) -> bool:  # type: ignore[override]
-        return self.basis == "data"
+    def cost(self) -> Cost:
+        return "observes" if self.basis == "data" else "reads"
 
     @property
     def coding(self) -> Coding:
@@ -74,10 +72,10 @@ class Diehl(Method):
         return Maximum() if self.basis == "data" else None
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        largest = observer.value if isinstance(observer, Maximum) else None
-        return IntegrateFire(torch.ones(()) if largest is None else largest, reset=self.reset)
+        largest = observer.value if isinstance(observer, Maximum) else torch.ones(())
+        return IntegrateFire(largest, reset=self.reset)
 
-    def finish(self, conversion: "Conversion") -> None:
+    def finish(self, conversion: Conversion) -> None:
         match_network(conversion)
         if self.basis == "model":
             _bound(conversion, self.low, self.high)
@@ -89,7 +87,7 @@ class Diehl(Method):
 
 
 def _largest_weight(network: Network, site: Site) -> Tensor:
-    """The largest of the weights that a site's current is summed with, in all branches that lead to it."""
+    """The largest weight in all branches that end at a site."""
     node = next(n for n in network.module.graph.nodes if n.target == site.name)
     waiting, weights = list(node.all_input_nodes), []
     names = {s.name for s in network.sites}
@@ -105,12 +103,12 @@ def _largest_weight(network: Network, site: Site) -> Tensor:
     return torch.stack(weights).max() if weights else torch.zeros(())
 
 
-def _bound(conversion: "Conversion", low: float, high: float) -> None:
-    """Set every threshold to the largest current its site can get from inputs between low and high."""
+def _bound(conversion: Conversion, low: float, high: float) -> None:
+    """Set every threshold to the largest current that inputs between low and high can cause."""
     shape = conversion.snn.input_shape
     if shape is None:
         raise ValueError(
-            "diehl with basis='model' must know the shape of inputs: pass example=, one batch of inputs"
+            "diehl with basis='model' needs the shape of inputs: pass example=, one batch of inputs"
         )
     neuron = conversion.snn.neuron(conversion.snn.sites[0])
     smallest, largest = (neuron.threshold.new_full((1, *shape), value) for value in (low, high))
@@ -119,13 +117,13 @@ def _bound(conversion: "Conversion", low: float, high: float) -> None:
 
 
 _Range = tuple[Tensor, Tensor]
-"""The smallest and the largest that each value of a signal can be."""
+"""The smallest and the largest possible value, element by element."""
 
 
 class _Bounds(fx.Interpreter):
-    """Runs the network on ranges instead of values, and sets thresholds on its way."""
+    """Runs the network on ranges instead of values and sets thresholds on the way."""
 
-    def __init__(self, conversion: "Conversion") -> None:
+    def __init__(self, conversion: Conversion) -> None:
         super().__init__(conversion.snn.module)
         self.conversion = conversion
         self.sites = {site.name: site for site in conversion.ann.sites}
@@ -140,7 +138,7 @@ class _Bounds(fx.Interpreter):
 
 
 def _propagate(operation: nn.Module, ranges: tuple[_Range, ...]) -> _Range:
-    """The range behind an operation."""
+    """The range of an operation's output."""
     low, high = ranges[0]
     if isinstance(operation, SYNAPTIC):
         positive, negative = copy.deepcopy(operation), copy.deepcopy(operation)

@@ -3,63 +3,21 @@
 import copy
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from rheobase.io import Ranks, display
-from rheobase.methods.contract import Method, Observer
+from rheobase.methods.contract import Conversion, Method, Observer, Tuning
 from rheobase.methods.shared.balancing import balance
 from rheobase.network import SNN, Coding, IntegrateFire, Neuron, Poisson, Site
 from rheobase.simulation import Surrogate, Triangle, schedule, unroll
 from rheobase.training import Draw, Folder, Recipe, Split, count_steps, feed, seed_of
 
-if TYPE_CHECKING:
-    from rheobase.methods.contract import Conversion
 
-
-@dataclass(frozen=True)
-class Hybrid(Method):
-    """θ = 0.7 times the largest current of the running network, layer by layer; then `hybrid.fine_tune`.
-
-    N. Rathi, G. Srinivasan, P. Panda and K. Roy, "Enabling deep spiking neural networks with hybrid
-    conversion and spike timing dependent backpropagation", ICLR 2020.
-
-    The conversion is threshold balancing with Poisson input and v(0) = 0; neurons keep what is left after a
-    spike. Readings: a layer is measured with the factor already in the thresholds before it; signals arrive
-    in the step they are sent in, where the authors' code lets each layer wait a step; a neuron fires on its
-    threshold too, where theirs must be above it; residual blocks are balanced like all others, which their
-    code leaves out.
-    """
-
-    name = "hybrid"
-    needs_calibration = True
-
-    factor: float = 0.7
-    """What the largest current is multiplied by."""
-    steps: int = 100
-    """How many steps each layer is measured for."""
-
-    def __post_init__(self) -> None:
-        if not (self.factor > 0 and math.isfinite(self.factor)):
-            raise ValueError(f"hybrid: factor must be above zero, got {self.factor}")
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"hybrid: steps must be a whole number of at least 1, got {self.steps!r}")
-
-    @property
-    def coding(self) -> Coding:
-        return Poisson()
-
-    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        return IntegrateFire(torch.ones(()))  # until it is measured
-
-    def finish(self, conversion: "Conversion") -> None:
-        balance(conversion, self.steps, factor=self.factor)
-
-
-@torch.inference_mode(False)  # which lets gradients flow, whatever the caller is in
+@torch.inference_mode(False)  # gradients are needed, whatever mode the caller is in
 def fine_tune(
     snn: SNN,
     data: Split | Folder,
@@ -76,27 +34,27 @@ def fine_tune(
     seed: int = 0,
     progress: bool = True,
 ) -> SNN:
-    """Train a converted network through time, spikes and all.
+    """Train a converted network through time.
 
-    Cross-entropy of the mean output over the steps, by Adam with AMSGrad; the authors take the sum. Weights
-    and biases learn, as they are in the converted network: what a spike is worth is a factor in the weights
-    that read it. Thresholds and starts stay. Dropout takes the same outputs of a site away at every step of
-    an image. On a CPU the same arguments give the same bits.
+    Minimises the cross-entropy of the mean output over the steps by Adam with AMSGrad; the authors use the
+    sum. Weights and biases are trained as they are in the converted network, with the amplitudes of spikes
+    folded in. Thresholds and starts do not change. Dropout removes the same outputs of a site at every step
+    of an image. On a CPU the same arguments give the same bits.
 
     Args:
-        snn: The converted network, by any method with integrate-and-fire neurons. It is not changed.
+        snn: A network converted by any method with integrate-and-fire neurons. It is not changed.
         data: Training images with labels.
-        steps: How many time steps to run.
+        steps: Number of time steps.
         epochs: Passes over the data.
-        batch_size: Images per step of Adam.
-        learning_rate: Of Adam.
+        batch_size: Images per optimiser step.
+        learning_rate: Learning rate of Adam.
         weight_decay: L2 penalty on weights and biases.
-        dropout: The share of outputs taken away; the others are raised to make up for it.
-        surrogate: What stands for the slope of firing: `Triangle()`, the default of the authors' code, or
+        dropout: The share of outputs removed; the others are scaled up to compensate.
+        surrogate: The surrogate gradient of firing: `Triangle()`, the default of the authors' code, or
             `SpikeTime()`.
-        chunk: Time steps held in memory at a time; see `surrogate.unroll`. Changes no result.
+        chunk: Time steps held in memory at a time; see `unroll`. It does not change the result.
         augment: An augmentation by its name in `rheobase.training.loader`, or None.
-        seed: Of the order of the images, the augmentation and the dropout.
+        seed: Seed of the order of images, the augmentation and the dropout.
         progress: Whether to show progress on standard error.
 
     Returns:
@@ -125,7 +83,7 @@ def fine_tune(
                     surrogate,
                     chunk=chunk,
                     masks=masks,
-                    first_sample=place * batch_size,  # so that every image's spikes are drawn anew
+                    first_sample=place * batch_size,  # so that an image gets new spikes in every epoch
                 )
                 loss = F.cross_entropy(logits, labels)
                 optimiser.zero_grad()
@@ -142,7 +100,7 @@ def fine_tune(
 
 
 def _draw_masks(snn: SNN, images: Tensor, dropout: float, seed: int) -> dict[str, Tensor]:
-    """For each site the factors of its outputs: 0, or 1/(1 − dropout)."""
+    """The factors of each site's outputs: 0 or 1/(1 − dropout)."""
     if not dropout:
         return {}
     draws = torch.Generator(images.device).manual_seed(seed)
@@ -153,3 +111,46 @@ def _draw_masks(snn: SNN, images: Tensor, dropout: float, seed: int) -> dict[str
             kept = torch.rand(shape, generator=draws, dtype=torch.float32, device=images.device) >= dropout
             masks[str(step.node.target)] = kept.to(snn.dtype) / (1 - dropout)
     return masks
+
+
+@dataclass(frozen=True)
+class Hybrid(Method):
+    """θ = 0.7 times the largest current of the running network, layer by layer; then `hybrid.fine_tune`.
+
+    N. Rathi, G. Srinivasan, P. Panda and K. Roy, "Enabling deep spiking neural networks with hybrid
+    conversion and spike timing dependent backpropagation", ICLR 2020.
+
+    The conversion is threshold balancing with Poisson input and v(0) = 0; neurons reset by subtraction.
+    Deviations from the authors' code: a layer is measured with the factor already in the thresholds before
+    it; signals arrive in the step they are sent in, where theirs delays each layer by a step; a neuron fires
+    also at its threshold, where theirs must exceed it; residual blocks are balanced like all others, which
+    their code leaves out.
+    """
+
+    name = "hybrid"
+    cost = "runs"
+    tuning = Tuning("snn", fine_tune)
+
+    factor: float = 0.7
+    """Multiplies the largest current."""
+    steps: int = 100
+    """Number of steps to measure each layer for."""
+
+    def __post_init__(self) -> None:
+        if not (self.factor > 0 and math.isfinite(self.factor)):
+            raise ValueError(f"hybrid: factor must be above zero, got {self.factor}")
+        if not isinstance(self.steps, int) or self.steps < 1:
+            raise ValueError(f"hybrid: steps must be an integer of at least 1, got {self.steps!r}")
+
+    def aimed_at(self, steps: int) -> Self:
+        return replace(self, steps=steps)
+
+    @property
+    def coding(self) -> Coding:
+        return Poisson()
+
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        return IntegrateFire(torch.ones(()))  # until it is measured
+
+    def finish(self, conversion: Conversion) -> None:
+        balance(conversion, self.steps, factor=self.factor)

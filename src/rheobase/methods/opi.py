@@ -1,4 +1,4 @@
-"""Optimized potential initialisation: the paper's method."""
+"""Optimized potential initialisation."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ class OPI(TrainedClip):
     T. Bu, J. Ding, Z. Yu and T. Huang, "Optimized Potential Initialization for Low-latency Spiking Neural
     Networks", AAAI 2022.
 
-    With z piecewise uniform the expected squared error goes with (θ − v(0))³ + v(0)³ and the expected error
-    with (θ − v(0))² − v(0)²: the first is smallest, the second zero, at v(0) = θ/2.
+    With z piecewise uniform the expected squared error is proportional to (θ − v(0))³ + v(0)³ and the
+    expected error to (θ − v(0))² − v(0)²: the first is smallest, the second zero, at v(0) = θ/2.
     """
 
     name = "opi"

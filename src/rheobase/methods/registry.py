@@ -1,12 +1,9 @@
-"""The published conversion methods, one file each.
-
-A method is found by being here: every module of this folder is imported, and every concrete `Method` in it
-is registered under its `name`.
-"""
+"""The registry: every module of this folder is imported, and every `Method` with a `name` is registered."""
 
 import importlib
 import pkgutil
 import sys
+from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -14,6 +11,7 @@ from typing import Any, Union, get_args, get_origin
 
 from rheobase.io import find_name
 from rheobase.methods.contract import Method
+from rheobase.network import Provenance
 
 
 @cache
@@ -24,7 +22,7 @@ def _registry() -> dict[str, type[Method]]:
             if isinstance(value, type) and issubclass(value, Method) and "name" in vars(value):
                 other = found.setdefault(value.name, value)
                 if other is not value:
-                    raise RuntimeError(f"two methods are called {value.name!r}: {other} and {value}")
+                    raise RuntimeError(f"two methods have the name {value.name!r}: {other} and {value}")
     return found
 
 
@@ -34,30 +32,30 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[Method]:
-    """A method's class by its name.
+    """The class of a method by its name.
 
     Raises:
-        ValueError: If the name is unknown; the message suggests the nearest.
-        TypeError: If it is no name.
+        ValueError: The name is unknown; the message suggests the closest one.
+        TypeError: It is not a name.
     """
     if not isinstance(name, str):
         raise TypeError(
-            f"a method is a name ({', '.join(names())}) or a Method with its settings, got {name!r}"
+            f"expected a method's name ({', '.join(names())}) or a Method with its settings, got {name!r}"
         )
     return find_name("method", name, _registry())
 
 
 def get(method: str | Method, **settings: Any) -> Method:
-    """A method by its name, with its settings; a method object is given back as it is.
+    """A method by its name and settings; a method object is returned as it is.
 
     Raises:
-        ValueError: If the name is unknown.
-        TypeError: If it has no such setting, or lacks one it needs.
+        ValueError: The name is unknown.
+        TypeError: It has no such setting, or a required one is missing.
     """
     if isinstance(method, Method):
         if settings:
             raise TypeError(
-                f"settings {sorted(settings)} belong in the method object, {type(method).__name__}(…)"
+                f"pass the settings {sorted(settings)} to the method object, {type(method).__name__}(…)"
             )
         return method
     found = find(method)
@@ -71,11 +69,23 @@ def get(method: str | Method, **settings: Any) -> Method:
     return found(**settings)
 
 
-_KINDS = {bool: "True or False", int: "a whole number", float: "a number", NoneType: "None"}
+def restore(provenance: Provenance) -> Method | None:
+    """The method that a network was converted with; None where its settings do not describe it any more."""
+    name, settings = provenance.method, provenance.settings
+    known = name in names() and settings.keys() == {f.name for f in fields(find(name))}
+    return get(name, **settings) if known and _plain(settings.values()) else None
+
+
+def _plain(values: Iterable[object]) -> bool:
+    """Whether no value was an object that is a dictionary now."""
+    return all(_plain(v) if isinstance(v, (tuple, list)) else not isinstance(v, dict) for v in values)
+
+
+_KINDS = {bool: "True or False", int: "an integer", float: "a number", NoneType: "None"}
 
 
 def _check_kind(method: str, setting: str, kind: Any, value: Any) -> None:
-    """Refuse a value that is not of a setting's kind, where that is a plain one."""
+    """Refuse a value of the wrong type for a setting with a plain type."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if not all(k in _KINDS for k in kinds):
         return

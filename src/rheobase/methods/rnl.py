@@ -9,49 +9,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rheobase.io import Ranks, batches, display
-from rheobase.methods.contract import Method, Observer
+from rheobase.methods.contract import Method, Observer, Tuning
 from rheobase.network import IntegrateFire, Neuron, RateNorm, Site
 from rheobase.training import Folder, Recipe, Split, count_steps, feed
 
 
-@dataclass(frozen=True)
-class RNL(Method):
-    """θ = r·p + 10⁻⁶ of a trained rate norm layer; a spike is worth one, as activations are rates already.
-
-    J. Ding, Z. Yu, Y. Tian and T. Huang, "Optimal ANN-SNN conversion for fast and accurate inference in deep
-    spiking neural networks", IJCAI 2021.
-
-    Three stages:
-
-    1. `train(prepare(model, "rnl"), data, recipe)`: weights learn, r follows the largest activation, p stays.
-    2. `rnl.fine_tune(model, data)`: one σ for all layers, p = sigmoid(σ), learns to make inference faster.
-    3. `convert(model, "rnl")`: membranes start at zero and reset by subtraction.
-    """
-
-    name = "rnl"
-    needs_training = True
-    handles = ("rate-norm",)
-
-    def activation(self, site: Site) -> nn.Module:
-        return RateNorm()
-
-    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        if not isinstance(site.activation, RateNorm):
-            raise ValueError(
-                f"rnl takes each threshold from a trained rate norm layer, but site {site.name!r} holds "
-                f"{type(site.activation).__name__}: train the network that prepare(model, 'rnl') gives and "
-                "convert that, or choose a method that takes thresholds from data"
-            )
-        threshold = site.activation.threshold
-        return IntegrateFire(threshold, torch.ones_like(threshold))
-
-
 def inference_loss(rates: Tensor) -> Tensor:
-    """The rate inference loss Ω = Σa/(Σa² + 10⁻⁵) of a layer's rates: how long it takes to tell them."""
+    """The rate inference loss Ω = Σa/(Σa² + 10⁻⁵) of a layer's rates: how long it takes to read them."""
     return rates.sum() / (rates.square().sum() + 1e-5)
 
 
-@torch.inference_mode(False)  # which lets gradients flow, whatever the caller is in
+@torch.inference_mode(False)  # gradients are needed, whatever mode the caller is in
 def fine_tune(
     model: nn.Module,
     data: Split | Folder,
@@ -68,27 +36,27 @@ def fine_tune(
 ) -> nn.Module:
     """Lower the thresholds of a network with rate norm layers, so that fewer steps are enough.
 
-    Weights, running maxima and batch norms stay. One σ, shared by all layers, is restarted and learns by
-    gradient descent with momentum 0.9 to minimise 1 − mean cos(reference output, output) + weight · mean Ω
-    over the layers, the positive part of the read-out over its maximum being one more. The reference is a
-    frozen copy of the network as it was given. (In the authors' code both outputs are the network's own, so
-    the cosine is idle, and batch norms go on learning.)
+    Weights, running maxima and batch norms do not change. One σ, shared by all layers, is reset and trained
+    by gradient descent with momentum 0.9 to minimise 1 − mean cos(reference output, output) + weight · mean Ω
+    over the layers, where the positive part of the read-out divided by its maximum counts as one more layer.
+    The reference is a frozen copy of the given network. (In the authors' code both outputs are the network's
+    own, so the cosine has no effect, and batch norms are trained too.)
 
-    After each epoch the network is measured on the data. Given is the epoch with the smallest mean Ω of those
-    that decide all but a share `tolerance` of the images as the reference does; if there is none, a warning
-    says so and the epoch nearest to the reference is given. On a CPU the same arguments give the same bits.
+    After each epoch the network is measured on the data. The result is the epoch with the smallest mean Ω
+    among those that agree with the reference on all but a share `tolerance` of the images; if there is none,
+    the epoch with the best agreement, with a warning. On a CPU the same arguments give the same bits.
 
     Args:
-        model: The network that `prepare(model, "rnl")` gave, trained. It is not changed.
+        model: A trained network that `prepare(model, "rnl")` returned. It is not changed.
         data: Training images.
         epochs: Passes over the data.
         batch_size: Images per step.
-        learning_rate: Of the descent.
-        weight: Of the rate inference loss; the paper takes 0.1 to 1, more for harder data.
-        start: σ before the first step; the authors take 2.5 for VGG and 4 to 5 for ResNet.
-        tolerance: See above; the authors take 0.03 to 0.1.
+        learning_rate: Learning rate of σ.
+        weight: Weight of the rate inference loss; the paper uses 0.1 to 1, more for harder data.
+        start: σ before the first step; the authors use 2.5 for VGG and 4 to 5 for ResNet.
+        tolerance: See above; the authors use 0.03 to 0.1.
         augment: An augmentation by its name in `rheobase.training.loader`, or None.
-        seed: Of the order of the images and of the augmentation.
+        seed: Seed of the order of images and of the augmentation.
         progress: Whether to show progress on standard error.
     """
     recipe = Recipe(epochs, batch_size, learning_rate, augment=augment, seed=seed)
@@ -113,11 +81,11 @@ def fine_tune(
                 bar.advance()
             measured.append(_measure(reference, student, data, batch_size))
             omega_now, agreement, _ = measured[-1]
-            bar.say(f"epoch {epoch + 1}: Ω {omega_now:.4g}, as the reference {agreement:.2%}")
+            bar.say(f"epoch {epoch + 1}: Ω {omega_now:.4g}, agreement {agreement:.2%}")
     near = [m for m in measured if m[1] >= 1 - tolerance]
     if not near:
         warnings.warn(
-            f"no epoch decides {1 - tolerance:.0%} of the images as the reference does: lower weight or "
+            f"no epoch agrees with the reference on {1 - tolerance:.0%} of the images: lower weight or "
             "learning_rate, or raise start or tolerance",
             stacklevel=2,
         )
@@ -126,15 +94,14 @@ def fine_tune(
 
 
 class _Student:
-    """A copy of a network whose rate norm layers share one σ that learns."""
+    """A copy of a network whose rate norm layers share one trained σ."""
 
     def __init__(self, reference: nn.Module, start: float) -> None:
         self.model = copy.deepcopy(reference)
         self.norms = [m for m in self.model.modules() if isinstance(m, RateNorm)]
         if not self.norms:
             raise ValueError(
-                "the network has no rate norm layers: train the one that prepare(model, 'rnl') gives, and "
-                "fine-tune that"
+                "the network has no rate norm layers: train prepare(model, 'rnl') and fine-tune that"
             )
         self.sigma = nn.Parameter(torch.full_like(self.norms[0].sigma, start))
         self.rates: list[Tensor] = []
@@ -150,7 +117,7 @@ class _Student:
         return output, torch.stack([inference_loss(a) for a in self.rates]).mean()
 
     def finish(self, sigma: float) -> nn.Module:
-        """The network with this σ, each layer with a copy of its own."""
+        """The network with this σ; each layer has its own copy."""
         for norm in self.norms:
             norm._forward_hooks.clear()
             norm.sigma = nn.Parameter(torch.full_like(self.sigma, sigma), requires_grad=False)
@@ -163,7 +130,7 @@ class _Student:
 def _measure(
     reference: nn.Module, student: _Student, data: Split | Folder, batch_size: int
 ) -> tuple[float, float, float]:
-    """Mean Ω over the batches, the share of images decided as by the reference, and σ."""
+    """Mean Ω over the batches, the share of answers that agree with the reference, and σ."""
     omegas, same, count = [], 0, 0
     with torch.no_grad():
         for images, _ in batches(data, batch_size, "fine-tuning data"):
@@ -173,3 +140,38 @@ def _measure(
             same += int((output.argmax(1) == reference(images).argmax(1)).sum())
             count += len(images)
     return sum(omegas) / len(omegas), same / count, student.sigma.item()
+
+
+@dataclass(frozen=True)
+class RNL(Method):
+    """θ = r·p + 10⁻⁶ of a trained rate norm layer; a spike is worth one, as activations are rates already.
+
+    J. Ding, Z. Yu, Y. Tian and T. Huang, "Optimal ANN-SNN conversion for fast and accurate inference in deep
+    spiking neural networks", IJCAI 2021.
+
+    Three stages:
+
+    1. `train(prepare(model, "rnl"), data, recipe)`: trains weights; r follows the largest activation, p is
+       fixed.
+    2. `rnl.fine_tune(model, data)`: trains one σ for all layers, p = sigmoid(σ), for faster inference.
+    3. `convert(model, "rnl")`: membranes start at zero and reset by subtraction.
+    """
+
+    name = "rnl"
+    needs_training = True
+    own_activation = True
+    handles = ("rate-norm",)
+    tuning = Tuning("model", fine_tune)
+
+    def activation(self, site: Site) -> nn.Module:
+        return RateNorm()
+
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        if not isinstance(site.activation, RateNorm):
+            raise ValueError(
+                f"rnl needs a trained rate norm layer at every site, but site {site.name!r} holds "
+                f"{type(site.activation).__name__}: train prepare(model, 'rnl') and convert that, or choose "
+                "a method that takes thresholds from data, such as robust-norm"
+            )
+        threshold = site.activation.threshold
+        return IntegrateFire(threshold, torch.ones_like(threshold))

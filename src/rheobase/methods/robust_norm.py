@@ -1,14 +1,12 @@
 """Robust normalisation by a percentile."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
-from rheobase.methods.contract import Method, Observer
+from rheobase.methods.contract import Conversion, Method, Observer
 from rheobase.methods.shared.observers import Quantile
 from rheobase.network import GatedMaxPool, IntegrateFire, MaxPool, Neuron, Site
-
-if TYPE_CHECKING:
-    from rheobase.methods.contract import Conversion
 
 
 @dataclass(frozen=True)
@@ -18,13 +16,13 @@ class RobustNorm(Method):
     B. Rueckauer, I.-A. Lungu, Y. Hu, M. Pfeiffer and S.-C. Liu, "Conversion of continuous-valued deep
     networks to efficient event-driven networks for image classification", Frontiers in Neuroscience 2017.
 
-    Unlike the maximum it does not hang on a few outliers; what lies above it saturates. Average pooling stays
-    what it is, where the authors' toolbox gives it neurons of its own, and the read-out is linear, where the
-    toolbox draws spikes from its softmax.
+    Unlike the maximum, a percentile does not depend on a few outliers; activations above it saturate. Average
+    pooling stays as it is, where the authors' toolbox gives it its own neurons. The read-out is linear, where
+    the toolbox draws spikes from its softmax.
     """
 
     name = "robust-norm"
-    needs_calibration = True
+    cost = "observes"
 
     percentile: float = 99.9
     over: Literal["nonzero", "all"] = "nonzero"
@@ -32,16 +30,23 @@ class RobustNorm(Method):
     per_channel: bool = False
     """One threshold for each channel instead of one for the layer."""
     max_pool: Literal["accumulate", "gate"] = "accumulate"
-    """How max-pooling works in spikes: exactly on the sums, or as in the paper, by letting the current spike
-    of that neuron pass which has fired most."""
+    """Max-pooling in spikes: "accumulate" takes the exact maximum of the sums; "gate", as in the paper,
+    passes the current spike of the neuron that has fired most."""
 
     def __post_init__(self) -> None:
         if not 0 < self.percentile <= 100:
-            raise ValueError(f"{self.name}: percentile must lie in (0, 100], got {self.percentile}")
+            raise ValueError(f"{self.name}: percentile must be in (0, 100], got {self.percentile}")
         if self.over not in ("nonzero", "all"):
             raise ValueError(f"{self.name}: over must be 'nonzero' or 'all', got {self.over!r}")
         if self.max_pool not in ("accumulate", "gate"):
             raise ValueError(f"{self.name}: max_pool must be 'accumulate' or 'gate', got {self.max_pool!r}")
+
+    def variants(self) -> Iterator[tuple[str, Self]]:
+        for percentile in (99.0, 99.9, 99.99, 100.0):
+            if percentile != self.percentile:
+                yield f"percentile {percentile:g}", replace(self, percentile=percentile)
+        if not self.per_channel:
+            yield "a threshold for each channel", replace(self, per_channel=True)
 
     def observe(self, site: Site) -> Observer:
         return Quantile(self.percentile / 100, zeros=self.over == "all", per_channel=self.per_channel)
@@ -50,7 +55,7 @@ class RobustNorm(Method):
         assert isinstance(observer, Quantile)
         return IntegrateFire(observer.value)
 
-    def finish(self, conversion: "Conversion") -> None:
+    def finish(self, conversion: Conversion) -> None:
         if self.max_pool == "gate":
             module = conversion.snn.module
             for name, pool in list(module.named_modules()):

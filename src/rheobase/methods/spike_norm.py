@@ -1,16 +1,13 @@
 """Spike-Norm: thresholds balanced by the spikes that really arrive."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 
-from rheobase.methods.contract import Method, Observer
+from rheobase.methods.contract import Conversion, Method, Observer
 from rheobase.methods.shared.balancing import balance
 from rheobase.network import Coding, IntegrateFire, Neuron, Poisson, Site
-
-if TYPE_CHECKING:
-    from rheobase.methods.contract import Conversion
 
 
 @dataclass(frozen=True)
@@ -20,21 +17,24 @@ class SpikeNorm(Method):
     A. Sengupta, Y. Ye, R. Wang, C. Liu and K. Roy, "Going deeper in spiking neural networks: VGG and residual
     architectures", Frontiers in Neuroscience 2019.
 
-    It is measured layer by layer, with the thresholds before already set, and it is the weighted sum of one
-    step, not the membrane. The paper's networks have no biases; `balancing` says how they are scaled here. At
-    the end of a residual block there is one threshold, for the sum of what both branches bring in a step.
+    The maximum is measured layer by layer, with earlier thresholds already set. It is the weighted sum of one
+    step, not the membrane. The paper's networks have no biases; `balancing` describes how they are scaled
+    here. The end of a residual block has one threshold, for the sum of both branches in a step.
     """
 
     name = "spike-norm"
-    needs_calibration = True
-    converges = False  # a reset to zero loses what lies above the threshold, and how much hangs on the timing
+    cost = "runs"
+    converges = False  # a reset to zero loses what exceeds the threshold, and how much depends on the timing
 
     steps: int = 100
-    """How many steps each layer is measured for; the paper's runs have 2500."""
+    """Number of steps to measure each layer for; the paper's runs have 2500."""
 
     def __post_init__(self) -> None:
         if self.steps < 1:
-            raise ValueError(f"{self.name} measures each layer for at least one step, got steps={self.steps}")
+            raise ValueError(f"{self.name}: steps must be at least 1, got {self.steps}")
+
+    def aimed_at(self, steps: int) -> Self:
+        return replace(self, steps=steps)
 
     @property
     def coding(self) -> Coding:
@@ -43,5 +43,5 @@ class SpikeNorm(Method):
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
         return IntegrateFire(torch.ones(()), reset="zero")  # until it is measured
 
-    def finish(self, conversion: "Conversion") -> None:
+    def finish(self, conversion: Conversion) -> None:
         balance(conversion, self.steps)

@@ -10,9 +10,10 @@ from rheobase.network import Clip, IntegrateFire, Neuron, Site
 
 @dataclass(frozen=True)
 class TrainedClip(Method):
-    """What methods with a trained clip share: a = clip(z, 0, θ) in training, and θ is the threshold."""
+    """Base of the methods with a trained clip: a = clip(z, 0, θ) in training, and θ is the threshold."""
 
     needs_training = True
+    own_activation = True
 
     start: float = 4.0
     """θ before training."""
@@ -23,9 +24,9 @@ class TrainedClip(Method):
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
         if not isinstance(site.activation, Clip):
             raise ValueError(
-                f"{self.name} takes each threshold from a trained clip, but site {site.name!r} holds "
-                f"{type(site.activation).__name__}: train the network that prepare(model, {self.name!r}) "
-                "gives and convert that, or choose a method that takes thresholds from data"
+                f"{self.name} needs a trained clip at every site, but site {site.name!r} holds "
+                f"{type(site.activation).__name__}: train prepare(model, {self.name!r}) and convert that, or "
+                "choose a method that takes thresholds from data, such as robust-norm"
             )
         return IntegrateFire(site.activation.threshold)
 
@@ -36,7 +37,7 @@ class TCL(TrainedClip):
 
     N.-D. Ho and I.-J. Chang, "TCL: an ANN-to-SNN conversion with trainable clipping layers", 2020.
 
-    What θ starts at before training is not certain from the paper; 4.0 is this package's choice.
+    The paper does not say clearly what θ starts at before training; 4.0 is this package's choice.
     """
 
     name = "tcl"

@@ -16,24 +16,24 @@ class TSC(ResidualMembrane):
 
     B. Han and K. Roy, "Deep spiking neural network: energy efficiency through time based coding", ECCV 2020.
 
-    What hidden neurons do is not certain from the paper, so there are two readings. By default they are RMP
-    neurons. With hidden="switch" each gathers its current over a whole window and then fires one pair of
-    spikes itself: see `Switch`. Runs count a synapse at every step it is on, and so more operations than
-    the two which the pair of spikes costs.
+    The paper does not say clearly what hidden neurons do, so there are two readings. By default they are RMP
+    neurons. With hidden="switch" each collects its current over a whole window and then fires one pair of
+    spikes itself: see `Switch`. Runs count a synapse at every step it is on, which is more operations than
+    the two that the pair of spikes costs.
     """
 
     name = "tsc"
 
     window: int = 64
-    """N, the steps of a run; each layer is measured for as many, and a searched factor judged after them."""
+    """N: the steps of a run. Each layer is measured, and a searched factor judged, over as many."""
 
     hidden: Literal["rmp", "switch"] = "rmp"
-    """What the neurons behind the input are."""
+    """The hidden neurons."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window < 2:
-            raise ValueError(f"{self.name}: a window has at least 2 steps, got window={self.window}")
+            raise ValueError(f"{self.name}: window must be at least 2 steps, got {self.window}")
         if self.hidden not in ("rmp", "switch"):
             raise ValueError(f"{self.name}: hidden must be 'rmp' or 'switch', got {self.hidden!r}")
 

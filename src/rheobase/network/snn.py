@@ -19,12 +19,21 @@ class Provenance:
         settings: Its settings.
         initial: How membranes start.
         found: What the method chose by itself where a setting left it open, by the setting's name.
+        starts: The start of each site where it is not `initial`, by site.
+        shifts: The constant current that the method added to each site: one number, or one per channel.
     """
 
     method: str
     settings: dict[str, object]
     initial: str
     found: dict[str, object] = field(default_factory=dict)
+    starts: dict[str, str] = field(default_factory=dict)
+    shifts: dict[str, list[float]] = field(default_factory=dict)
+
+    def record_shift(self, site: str, values: Tensor) -> None:
+        """Record a constant that was added to the current of a site, on top of earlier ones."""
+        earlier = torch.tensor(self.shifts.get(site, [0.0]), dtype=torch.float64)
+        self.shifts[site] = (earlier + values.detach().flatten().cpu().double()).tolist()
 
 
 def expect_snn(network: object) -> None:

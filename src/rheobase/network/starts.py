@@ -144,7 +144,7 @@ class Corrected(Initial):
     values: Tensor
 
     def __str__(self) -> str:
-        return f"{self.start}, corrected"
+        return f"{self.start}, corrected by {self.values.double().mean().item():.4g}"
 
     def restart(self, start: Initial) -> Initial:
         return replace(self, start=self.start.restart(start))

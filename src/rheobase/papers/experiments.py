@@ -5,11 +5,10 @@ images and gives one record for each, written as soon as it is measured. What th
 the same network already is not measured again.
 """
 
-import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -20,7 +19,7 @@ from rheobase import methods
 from rheobase.analysis import accuracy, ann_joules, count_operations, snn_joules
 from rheobase.conversion import convert
 from rheobase.io import batches
-from rheobase.methods import Method
+from rheobase.methods import Method, Tuning
 from rheobase.network import HALF, SNN, ZERO, Coding, Constant, ConstantCurrent, Gaussian, Start, Uniform
 from rheobase.papers import candidates
 from rheobase.papers.candidates import Candidate
@@ -111,44 +110,38 @@ def measure_own(study: Study) -> Iterator[Record]:
 def measure_tuned(study: Study) -> Iterator[Record]:
     """The same after the further training that the method's paper adds.
 
-    That is the function `fine_tune` of the method's module. It takes the network before conversion, or, if
-    its first argument is called `snn`, the spiking one after it.
-
     Raises:
         ValueError: The method has no such training.
     """
-    fine_tune = find_tuning(study.trained, study.tuning)
-    on_spikes = "snn" in inspect.signature(fine_tune).parameters
+    tuning = find_tuning(study.trained, study.tuning)
+    on_spikes = tuning.of == "snn"
     told = ({"steps": study.cap(_TUNED_STEPS)} if on_spikes else {}) | study.tuning
     options = {"seed": study.recipe.seed, "progress": study.progress} | told
     words = ", ".join(f"{name} {value}" for name, value in sorted(told.items()))
     tuned = replace(study, label=f"{study.label}, then tuned" + (f" ({words})" if words else ""))
 
     def finish(snn: SNN) -> SNN:
-        after: SNN = fine_tune(snn, study.train, **options)
+        after: SNN = tuning.train(snn, study.train, **options)
         after.provenance = snn.provenance  # the label says the rest
         return after
 
     if on_spikes:
         yield from _measure_method(tuned, "methods", study.trained, finish)
         return
-    tuned.ann = fine_tune(study.ann, study.train, **options)
+    tuned.ann = tuning.train(study.ann, study.train, **options)
     tuned.ann_accuracy = accuracy(tuned.ann, study.test)
     yield from _measure_method(tuned, "methods", study.trained)
 
 
-def find_tuning(method: Method, settings: Mapping[str, Any]) -> Callable[..., Any]:
+def find_tuning(method: Method, settings: Mapping[str, Any]) -> Tuning:
     """The further training that a method's paper adds, which must take these settings.
 
     Raises:
         ValueError: The method has no such training, or it has no such setting.
     """
-    fine_tune: Callable[..., Any] | None = getattr(
-        importlib.import_module(type(method).__module__), "fine_tune", None
-    )
-    if fine_tune is None:
+    if method.tuning is None:
         raise ValueError(f"{method.name} has no further training: leave the part tuned out")
-    signature = inspect.signature(fine_tune)
+    signature = inspect.signature(method.tuning.train)
     try:
         signature.bind_partial(None, None, **settings)  # the network and the data come first
     except TypeError as error:
@@ -156,7 +149,7 @@ def find_tuning(method: Method, settings: Mapping[str, Any]) -> Callable[..., An
         raise ValueError(
             f"the further training of {method.name} cannot be told so: {error}; choose of {known}"
         ) from None
-    return fine_tune
+    return method.tuning
 
 
 def measure_candidate(study: Study, candidate: Candidate) -> Record:
@@ -214,11 +207,10 @@ def _measure(
 def _variants(method: Method, study: Study) -> list[tuple[Method, int, list[int] | None]]:
     """A method as it is to be measured: how many steps, and which of them to read out if not all."""
     longest = study.cap(max(study.paper.steps))
-    required = [f.name for f in fields(method) if f.default is f.default_factory is MISSING]
-    if required != ["steps"]:
+    if not method.aims_at_steps:
         return [(method, longest, None)]
     shown = [t for t in study.paper.steps if t <= longest] or [longest]
-    return [(replace(method, steps=t), t, [t]) for t in shown]  # type: ignore[call-arg]
+    return [(method.aimed_at(t), t, [t]) for t in shown]
 
 
 def _measure_delay(study: Study, snn: SNN, steps: int) -> Record:

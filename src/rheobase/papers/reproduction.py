@@ -266,7 +266,7 @@ def _label(paper: Paper, method: Method, candidate: Candidate, chosen: bool) -> 
         told = f"chosen on held-out images: {told}"
     if method.name == paper.method:
         return told
-    plain = type(method).activation is Method.activation
+    plain = not method.own_activation
     changed = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
     usual = dataclasses.asdict(methods.find(method.name).example())
     settings = ", ".join(f"{name} {value}" for name, value in changed.items() if value != usual[name])

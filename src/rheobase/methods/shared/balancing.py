@@ -1,46 +1,41 @@
-"""Threshold balancing: thresholds measured on the spiking network itself, layer by layer.
+"""Threshold balancing: thresholds measured on the running SNN, layer by layer.
 
-The papers that do this let every spike be worth one. The network then computes a scaled copy of the ordinary
-one: with c(l) the product of the thresholds θ(1) … θ(l), the rates of layer l stand for activations divided
-by c(l), and its bias must be divided by c(l−1) to keep its part in the sum. Here the same spikes come about
-in another way: a spike is worth its threshold Θ(l) = c(l), currents are c(l−1) times as large, and biases
-stay as they are. Where branches meet, each brings its own scale, so the sum of a residual block is right
-whatever the thresholds in its branches are.
+In the papers every spike is worth one. The SNN then computes a scaled copy of the ANN: with c(l) the product
+of the thresholds θ(1) … θ(l), the rates of layer l stand for activations divided by c(l), and its bias must
+be divided by c(l−1) to keep its weight in the sum. Here the same spikes are produced differently: a spike is
+worth its threshold Θ(l) = c(l), currents are c(l−1) times as large, and biases stay as they are. Where
+branches meet, each has its own scale, so the sum of a residual block is right for any thresholds in its
+branches.
 
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
-
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rheobase.io import display
-from rheobase.methods.contract import Maximum, Observer
-from rheobase.methods.shared.observers import Quantile
+from rheobase.methods.contract import Conversion, Observer
+from rheobase.methods.shared.observers import Maximum, Quantile
 from rheobase.methods.shared.settling import Fire, Settle, StandIn, settle_at_once
 from rheobase.network import Neuron, Site, find_like
 from rheobase.simulation import simulate
-
-if TYPE_CHECKING:
-    from rheobase.methods.contract import Conversion
 
 Largest = Maximum | Quantile
 
 
 def balance(
-    conversion: "Conversion", steps: int, *, factor: float = 1.0, percentile: float | None = None
+    conversion: Conversion, steps: int, *, factor: float = 1.0, percentile: float | None = None
 ) -> None:
-    """Set each threshold to `factor` times the largest current of its site, with those before it set already.
+    """Set each threshold to `factor` times the largest current of its site, with earlier ones already set.
 
-    The current is that of one step: the weighted sum of the spikes coming in, and the bias; not the membrane.
-    Where branches meet before a site, it is the sum of what all of them bring.
+    The current is that of one step: the weighted sum of incoming spikes plus the bias, not the membrane.
+    Where branches meet before a site, it is the sum over all of them.
 
     Args:
-        conversion: The conversion. Its calibration data are shown in its own coding and with its own start.
-        steps: How many steps to measure each site for.
-        factor: What to multiply by.
-        percentile: Take this percentile of the positive currents instead of the largest.
+        conversion: The conversion. The calibration data are run in its coding and with its start.
+        steps: Number of steps to measure each site for.
+        factor: Multiplies the largest current.
+        percentile: Use this percentile of the positive currents instead of the largest.
     """
     match_network(conversion)
 
@@ -48,7 +43,6 @@ def balance(
         return Maximum() if percentile is None else Quantile(percentile / 100)
 
     def tune(site: Site, neuron: Neuron, observer: Largest) -> None:
-        assert observer.value is not None
         _tune(neuron, site, factor * observer.value)
         bar.advance()
 
@@ -71,8 +65,8 @@ def balance(
                 tune(site, conversion.snn.neuron(site.name), observer)
 
 
-def set_threshold(conversion: "Conversion", site: Site, threshold: Tensor) -> None:
-    """Give a site's neuron another threshold, and its spikes that amplitude; a bound of the site holds on."""
+def set_threshold(conversion: Conversion, site: Site, threshold: Tensor) -> None:
+    """Set the threshold and the amplitude of a site's neuron, at most to the bound of the site."""
     _tune(conversion.snn.neuron(site.name), site, threshold)
 
 
@@ -82,12 +76,12 @@ def _tune(neuron: Neuron, site: Site, threshold: Tensor) -> None:
         neuron.limit(site.bound)
 
 
-def match_network(conversion: "Conversion") -> None:
-    """Bring neurons that were made without data to the device and precision of the network."""
+def match_network(conversion: Conversion) -> None:
+    """Move neurons that were made without data to the device and precision of the network."""
     conversion.snn.to(find_like(conversion.ann.module))
 
 
-def _observe_currents(conversion: "Conversion", site: Site, steps: int, observer: Observer) -> None:
+def _observe_currents(conversion: Conversion, site: Site, steps: int, observer: Observer) -> None:
     """Show an observer the currents of a site at every step, over the calibration data."""
     snn = conversion.snn
     neuron = snn.neuron(site.name)

@@ -19,11 +19,11 @@ _CHILDREN = 8
 
 @dataclass(frozen=True)
 class Fit:
-    """What a fit has found.
+    """The result of a fit.
 
     Attributes:
         coefficients: T_t, h_t and d_t.
-        error: The root of the mean squared error at the points of the fit.
+        error: The root mean squared error at the points of the fit.
     """
 
     coefficients: Coefficients
@@ -41,21 +41,21 @@ def fit(
 ) -> Fit:
     """Fit a few-spikes neuron to a function.
 
-    T_t and h_t decide which inputs fire when; the best d_t for them is a least-squares solution. So the
-    search is over T_t and h_t alone: some climbers try random changes of a few of them at a time, and keep
-    what lowers the squared error. They set out from the best of many starts that begin with free steps, to
-    bend the function, and end with the binary digits of a ReLU. (The paper descends over all three by Adam
-    with a pseudo-derivative; tried here, at ten times the cost, that ended about twice as far away.)
+    T_t and h_t decide which inputs fire when; the best d_t for them is a least-squares solution. So only T_t
+    and h_t are searched: hill climbers try random changes of a few of them at a time and keep those that
+    lower the squared error. They begin at the best of many random candidates, whose first steps are free and
+    whose last steps are the binary digits of a ReLU. (The paper minimises over all three by Adam with a
+    pseudo-derivative; here that gave about twice the error at ten times the cost.)
 
-    Half of the points lie evenly between the bounds, half as a normal distribution lies within them.
+    Half of the points are spaced evenly between the bounds, half follow a normal distribution within them.
 
     Args:
         function: The function, or its name in `activations.FUNCTIONS`.
         steps: K.
-        bounds: Between which inputs it shall hold, the upper one above zero. What lies beyond is cut.
-        seed: Of all draws. On a CPU the same arguments give the same fit.
-        climbers: How many searches run beside each other; the best is given.
-        iterations: How often each tries eight changes.
+        bounds: The range of inputs, with an upper bound above zero. Inputs outside are clipped.
+        seed: Seed of all random numbers. On a CPU the same arguments give the same fit.
+        climbers: Number of parallel searches; the best one is returned.
+        iterations: Number of rounds, in each of which a climber tries eight changes.
     """
     low, high = bounds
     if steps < 1 or climbers < 1 or iterations < 0 or not low < high or not high > 0:
@@ -93,7 +93,7 @@ def place_points(low: float, high: float) -> Tensor:
 
 
 def _draw_starts(steps: int, high: float, count: int, draws: torch.Generator) -> Tensor:
-    """T_t and h_t of each start, (R, 2, K)."""
+    """T_t and h_t of random candidates, (R, 2, K)."""
     noise = torch.rand(count, 2, steps, generator=draws, dtype=torch.float64)
     free = torch.randint(0, 2 * steps // 3 + 1, (count, 1), generator=draws)
     place = (torch.arange(1, steps + 1) - free)[:, None]
@@ -103,7 +103,7 @@ def _draw_starts(steps: int, high: float, count: int, draws: torch.Generator) ->
 
 
 def _change(pairs_R2K: Tensor, draws: torch.Generator) -> Tensor:
-    """Children of each candidate, (R, children, 2, K): about four numbers changed, by much or by little."""
+    """Children of each candidate, (R, children, 2, K): about four numbers change, by random amounts."""
     shape = (len(pairs_R2K), _CHILDREN, *pairs_R2K.shape[1:])
     which = torch.rand(shape, generator=draws) < 2 / pairs_R2K.shape[2]
     size = 0.3 * 10 ** (-2 * torch.rand(*shape[:2], 1, 1, generator=draws, dtype=torch.float64))
@@ -119,7 +119,7 @@ def _solve(pairs_R2K: Tensor, x_N: Tensor, y_N: Tensor) -> tuple[Tensor, Tensor]
         spikes.append((v_RN >= pair_R2[:, :1]).double())
         v_RN = v_RN - pair_R2[:, 1:] * spikes[-1]
     z_RNK = torch.stack(spikes, 2)
-    # A trace of ridge, as the d_t of a step that never fires, or always with another, is open.
+    # A small ridge, as the d_t of a step that never fires, or always fires with another, is not determined.
     ridge = 1e-6 * torch.eye(z_RNK.shape[2], dtype=torch.float64)
     d_RK = torch.linalg.solve(z_RNK.mT @ z_RNK + ridge, z_RNK.mT @ y_N)
     return ((z_RNK @ d_RK[:, :, None])[:, :, 0] - y_N).square().mean(1), d_RK

@@ -1,4 +1,4 @@
-"""What methods remember of many values, in memory that does not grow with them."""
+"""Observers: statistics of many values in constant memory."""
 
 import torch
 from torch import Tensor
@@ -10,22 +10,40 @@ _DROPPED = 15
 _BINS = 2 ** (31 - _DROPPED)
 
 
-class Quantile(Observer):
-    """A quantile of the positive values; or of all, those below zero taken as zero.
+class Maximum(Observer):
+    """The largest activation: of the whole layer, or of each channel."""
 
-    Values are counted in bins [2^e·(1 + m/256), 2^e·(1 + (m+1)/256)) for whole e and m. These do not depend
-    on the data, so neither the order nor the size of batches changes a bit of the result. It is the linearly
-    interpolated quantile of numpy and torch with every value moved to the middle of its bin, and so off by
-    at most 1/512 of itself. (What is below 2^−126 counts as zero.)
+    def __init__(self, per_channel: bool = False) -> None:
+        self.per_channel = per_channel
+        self._largest: Tensor | None = None
+
+    def update(self, a: Tensor) -> None:
+        largest = a.amax([d for d in range(a.dim()) if d != 1]) if self.per_channel else a.amax()
+        self._largest = largest if self._largest is None else torch.maximum(self._largest, largest)
+
+    @property
+    def value(self) -> Tensor:
+        """The maximum: one number, or one for each channel."""
+        assert self._largest is not None, "no activations were observed"
+        return self._largest
+
+
+class Quantile(Observer):
+    """A quantile of the positive values, or of all values with negative ones taken as zero.
+
+    Values are counted in bins [2^e·(1 + m/256), 2^e·(1 + (m+1)/256)) for integers e and m. The bins do not
+    depend on the data, so neither the order nor the size of batches changes a bit of the result. It is the
+    linearly interpolated quantile of numpy and torch with every value moved to the middle of its bin, so its
+    relative error is at most 1/512. (Values below 2^−126 count as zero.)
     """
 
     def __init__(self, share: float, *, zeros: bool = False, per_channel: bool = False) -> None:
-        """Prepare to count.
+        """Build the observer.
 
         Args:
-            share: Which quantile, 0 … 1.
+            share: The quantile, 0 … 1.
             zeros: Whether zeros count too.
-            per_channel: One quantile for each channel, instead of one for all values.
+            per_channel: One quantile for each channel instead of one for all values.
         """
         self.share, self.zeros, self.per_channel = share, zeros, per_channel
         self.bins = self.counts = self.seen = torch.empty(0, dtype=torch.int64)
@@ -53,7 +71,7 @@ class Quantile(Observer):
         return value if self.per_channel else value.reshape(())
 
     def _value_at(self, place: Tensor, positive: Tensor) -> Tensor:
-        """The middle of the bin of each row's positive value of that place; 0 for a place below 0."""
+        """The middle of the bin that holds each row's positive value of that rank; 0 for a rank below 0."""
         before = positive.cumsum(0) - positive
         found = torch.searchsorted(self.counts.cumsum(0), before + place, right=True)
         middles = ((self.bins % _BINS << _DROPPED) + 2 ** (_DROPPED - 1)).int().view(torch.float32).double()
@@ -62,14 +80,14 @@ class Quantile(Observer):
 
 
 def _count(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The bins in which positive values lie, those of the first row first, and how many lie in each."""
+    """The bins that hold positive values, row by row, and the number of values in each."""
     first = torch.arange(len(rows), device=rows.device)[:, None] * _BINS
     positive = rows >= torch.finfo(rows.dtype).tiny
     bins = (first + (rows.contiguous().view(torch.int32) >> _DROPPED))[positive]
     if bins.numel() < len(rows) * _BINS:
         found, counts = torch.unique(bins, return_counts=True)
         return found, counts
-    # Where there are more values than bins, counting into all of them is much faster than sorting.
+    # With more values than bins, counting into all of them is much faster than sorting.
     dense = torch.bincount(bins, minlength=len(rows) * _BINS)
     found = dense.nonzero().flatten()
     return found, dense[found]

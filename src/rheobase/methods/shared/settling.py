@@ -1,7 +1,7 @@
-"""Neurons settled in one run of the network, instead of one run up to each of them.
+"""Settle all neurons in one run of the network, instead of one run up to each of them.
 
-Each layer runs all its steps before the next one does. So it can be measured and changed in between, and what
-comes after sees it as it will be.
+A layer runs all its steps before the next layer does. So it can be measured and changed in between, and later
+layers see it in its final form.
 
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
@@ -11,36 +11,40 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from rheobase.methods.contract import Conversion
 from rheobase.network import Neuron, Site
 from rheobase.simulation import Simulator
-
-if TYPE_CHECKING:
-    from rheobase.methods.contract import Conversion
 
 
 class Fire(Protocol):
     """Runs the neuron of a site from its start."""
 
     def __call__(self, shift: Tensor | None = None) -> Tensor:
-        """Give its outputs (T, B, ...), with so much added to the current of every step, (B, ...)."""
+        """Return its outputs (T, B, ...), with a shift (B, ...) added to the current of every step."""
 
 
 Settle = Callable[[Tensor, Fire], Tensor]
-"""Sees the current (T, B, ...) of a site, settles its neuron, and gives the site's outputs.
+"""Sees the current (T, B, ...) of a site, settles its neuron and returns the site's outputs.
 
-It is called in inference mode: what shall outlive the run is to be made outside of it.
+It is called in inference mode: tensors that outlive the run must be made outside of it.
 """
 
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
+_GPU = 64 * 2**30
+
+
+def _room(device: torch.device) -> int | None:
+    """Memory for settling all sites in one run; a GPU that has less reports it itself."""
+    return {"cpu": _quarter_of_memory(), "cuda": _GPU}.get(device.type)
 
 
 def _quarter_of_memory() -> int:
-    """Of the machine, or of what a container leaves of it; where neither is told, of 8 GiB."""
+    """A quarter of the memory of the machine or the container, or of 8 GiB where neither is known."""
     found = []
     with suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -49,39 +53,34 @@ def _quarter_of_memory() -> int:
     return min(found, default=8 * 2**30) // 4
 
 
-# What may be held to settle all sites in one run; a GPU that has less says so itself.
-_ROOM = {"cpu": _quarter_of_memory(), "cuda": 64 * 2**30}
-
-
-def settle_at_once(conversion: "Conversion", steps: int, settler: Callable[[Site], Settle]) -> bool:
-    """Settle every site in one run, if all steps of the calibration data can be held; tell whether it was so.
-
-    Where it was not, some sites may have been settled on a part of the data.
+def settle_at_once(conversion: Conversion, steps: int, settler: Callable[[Site], Settle]) -> bool:
+    """Settle every site in one run, if all steps of the calibration data fit into memory.
 
     Args:
-        conversion: The conversion. Its calibration data are shown in its own coding and with its own start.
-        steps: How many steps to run.
-        settler: What settles a site.
+        conversion: The conversion. The calibration data are run in its coding and with its start.
+        steps: Number of steps to run.
+        settler: Makes the function that settles a site.
+
+    Returns:
+        Whether they did. If not, some sites may have been settled on a part of the data.
     """
     snn, sites = conversion.snn, conversion.ann.sites
     neurons = [snn.neuron(site.name) for site in sites]
     for site, neuron in zip(sites, neurons, strict=True):
         snn.module.set_submodule(site.name, StandIn(neuron, settler(site)))
     few = gather(conversion, 1)
-    simulator = Simulator(
-        snn, few, steps, at=[steps], chunk=steps, memory=_ROOM.get(few.device.type), count=False
-    )
+    simulator = Simulator(snn, few, steps, at=[steps], chunk=steps, memory=_room(few.device), count=False)
     most = simulator.plan.fit_whole(sys.maxsize, steps, simulator.memory)
     x = gather(conversion, most + 1)
-    # A device that runs out of memory after all gets its batch in parts.
+    # A device that runs out of memory nevertheless runs the batch in parts.
     whole = len(x) <= most and simulator.run(x).chunk == (len(x), steps)
     for site, neuron in zip(sites, neurons, strict=True):
         snn.module.set_submodule(site.name, neuron)
     return whole
 
 
-def gather(conversion: "Conversion", count: int) -> Tensor:
-    """So many calibration inputs, from the first, or all if there are fewer; later batches are not made."""
+def gather(conversion: Conversion, count: int) -> Tensor:
+    """The first `count` calibration inputs, or all if there are fewer; later batches are not loaded."""
     found: list[Tensor] = []
     for x in conversion.calibration():
         found.append(x[: count - sum(map(len, found))])
@@ -91,7 +90,7 @@ def gather(conversion: "Conversion", count: int) -> Tensor:
 
 
 class StandIn(Neuron):
-    """Stands in for a neuron, and has it settled before it fires."""
+    """Stands in for a neuron and settles it before it fires."""
 
     def __init__(self, neuron: Neuron, settle: Settle) -> None:
         super().__init__(neuron.threshold, neuron.amplitude)
@@ -109,7 +108,7 @@ class StandIn(Neuron):
         def fire(shift: Tensor | None = None) -> Tensor:
             start = self.neuron.start(membrane.shape, *self.place)
             shifted = current if shift is None else current + shift
-            # Not into `out`, which may be where the current lies: it is needed for the next time.
+            # Not into `out`, which may share memory with the current: that is needed again.
             return self.neuron.advance(shifted, membrane.copy_(start), steps).to(membrane.dtype)
 
         return self.settle(current.expand(steps, *membrane.shape), fire)

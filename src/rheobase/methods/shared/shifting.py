@@ -1,4 +1,4 @@
-"""A constant current added to a site, and the weights that could carry it."""
+"""Add a constant current to a site."""
 
 import torch
 from torch import Tensor, fx, nn
@@ -9,10 +9,11 @@ from rheobase.network import SNN, SYNAPTIC, Add, Scale
 def shift_current(snn: SNN, site: str, values: Tensor) -> None:
     """Add a constant to the current of a site at every step: one number, or one per channel.
 
-    It goes into the bias of the weights whose output is the current. Behind a residual add these are the
-    weights at the end of the main branch, the one with more operations in it. Where there are none that feed
-    the site alone, the constant stays as a shift of its own before the neurons.
+    It goes into the bias of the weights whose output is the current. After a residual add these are the
+    weights at the end of the main branch, the one with more operations. Where no weights feed the site alone,
+    a separate shift is inserted before the neurons. The provenance records the constant.
     """
+    snn.provenance.record_shift(site, values)
     node = _node(snn.module, site)
     weights = find_weights(snn, site)
     operation = None if weights is None else snn.module.get_submodule(str(weights.target))
@@ -34,7 +35,7 @@ def shift_by_half(snn: SNN, steps: int) -> None:
 
 
 def find_weights(snn: SNN, site: str) -> fx.Node | None:
-    """The weights whose output is a site's current, or a summand of it, and goes nowhere else; if any."""
+    """The weights whose output is a site's current, or a summand of it, and nothing else; or None."""
     return _find(snn.module, _node(snn.module, site).all_input_nodes[0])
 
 
@@ -51,7 +52,7 @@ def _find(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
 
 
 def _depth(node: fx.Node) -> int:
-    """The length of the longest way from the input to a node."""
+    """The length of the longest path from the input to a node."""
     depths: dict[fx.Node, int] = {}
     for earlier in node.graph.nodes:
         depths[earlier] = 1 + max((depths[i] for i in earlier.all_input_nodes), default=0)

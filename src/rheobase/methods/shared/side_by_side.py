@@ -1,6 +1,6 @@
-"""The ordinary network and the spiking one side by side, on the data a conversion is calibrated with.
+"""ANN and SNN side by side on the calibration data.
 
-Sums over data are kept in whole numbers, so that neither the size nor the order of batches changes a bit.
+Sums over data are kept in integers, so that neither the size nor the order of batches changes a bit.
 
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
@@ -8,31 +8,28 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from rheobase.methods.contract import Conversion
 from rheobase.network import SNN, Network, Neuron, along_channels, fold_amplitudes, mean_over_steps
 from rheobase.simulation import Simulator, full_precision, run_graph, simulate
 
-if TYPE_CHECKING:
-    from rheobase.methods.contract import Conversion
-
-# Of a sum's unit: fine enough for any mean, and 2^35 units can be added before 63 bits are full.
+# Fractions of a sum's unit: fine enough for any mean, and 2^35 units can be added before 63 bits overflow.
 _FRACTION = 2.0**28
 
-# Whose currents are held at a time.
+# Samples whose currents are held at a time.
 _SAMPLES = 32
 
 
 def sum_units(values: Tensor, unit: float, dims: Sequence[int]) -> Tensor:
-    """Sum over some dimensions, in whole multiples of 2^−28 of a unit."""
+    """Sum over some dimensions, in integer multiples of 2^−28 of a unit."""
     return (values.double() * (_FRACTION / unit)).sum(tuple(dims), dtype=torch.int64)
 
 
 class ExactSum:
-    """A sum of tensors, each value cut to a multiple of 2^−28 of a unit: no order changes it."""
+    """A sum of tensors, each value truncated to a multiple of 2^−28 of a unit: independent of the order."""
 
     def __init__(self, unit: float) -> None:
         self.unit = unit
@@ -51,13 +48,13 @@ class ExactSum:
 
 
 def unit_of(neuron: Neuron) -> float:
-    """A number of the size of a neuron's outputs."""
+    """The magnitude of a neuron's outputs."""
     alive = neuron.threshold[~neuron.dead]
     return alive.max().item() if alive.numel() else 1.0
 
 
 def activations(network: Network, x: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
-    """The outputs of named nodes of a captured network, each sample's the same in every batch."""
+    """The outputs of named nodes of a captured network, independent of the batch."""
     found: dict[str, Tensor] = {}
 
     def see(name: str, value: Tensor) -> None:
@@ -71,12 +68,12 @@ def activations(network: Network, x: Tensor, names: Sequence[str]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Some calibration inputs, and a site's current while the spiking network runs on them.
+    """Some calibration inputs, and a site's current while the SNN runs on them.
 
     Attributes:
         inputs: (B, ...).
-        current: (T, B, ...), or (B, ...) where it is the same at every step.
-        first_sample: The number of the first input.
+        current: (T, B, ...), or (B, ...) where it is constant.
+        first_sample: The index of the first input.
     """
 
     inputs: Tensor
@@ -101,7 +98,7 @@ def currents(snn: SNN, site: str, inputs: Iterable[Tensor], steps: int) -> Itera
 
 
 class _Recorder(Neuron):
-    """Stands in for a neuron and keeps its currents over a whole run; it never fires."""
+    """Stands in for a neuron and records its currents over a whole run; it never fires."""
 
     def __init__(self, neuron: Neuron, steps: int) -> None:
         super().__init__(neuron.threshold, neuron.amplitude)
@@ -122,12 +119,12 @@ class _Recorder(Neuron):
 
 
 def mean_output(neuron: Neuron, current: Tensor, membrane: Tensor, steps: int) -> Tensor:
-    """A neuron's mean output (B, ...) over a whole run; the membrane is moved on."""
+    """A neuron's mean output (B, ...) over a whole run; the membrane is updated."""
     return mean_over_steps(neuron.advance(current, membrane, steps))
 
 
-def mean_activations(conversion: "Conversion") -> dict[str, Tensor]:
-    """The mean activation of each site over the data: a number for each neuron, in double."""
+def mean_activations(conversion: Conversion) -> dict[str, Tensor]:
+    """The mean activation of each site over the data, neuron by neuron, in double."""
     sums = {site: ExactSum(unit_of(conversion.snn.neuron(site))) for site in conversion.snn.sites}
     count = 0
     for x in conversion.calibration():
@@ -137,8 +134,8 @@ def mean_activations(conversion: "Conversion") -> dict[str, Tensor]:
     return {site: total.value / count for site, total in sums.items()}
 
 
-def shortfall(conversion: "Conversion", site: str, steps: int) -> Tensor:
-    """By how much a site's mean output over some steps lies below its activation, on average over the data.
+def shortfall(conversion: Conversion, site: str, steps: int) -> Tensor:
+    """The mean over the data of a site's activation minus its mean output over the given steps.
 
     Returns:
         One number for each neuron, in double, in the shape of a sample.
@@ -155,7 +152,7 @@ def shortfall(conversion: "Conversion", site: str, steps: int) -> Tensor:
 
 
 def copy_folded(snn: SNN) -> SNN:
-    """Copy a network such that its spikes are 0 or 1: kernels know no other ones."""
+    """Copy a network and fold its amplitudes, so that spikes are 0 or 1."""
     folded = copy.deepcopy(snn)
     with torch.no_grad():
         fold_amplitudes(folded.module)

@@ -71,7 +71,7 @@ def describe_network(snn: SNN) -> tuple[dict[str, Any], dict[str, Tensor]]:
             "method": snn.provenance.method,
             "settings": _plain(snn.provenance.settings),
             "initial": snn.provenance.initial,
-            **({"found": _plain(found)} if (found := snn.provenance.found) else {}),
+            **{name: _plain(noted) for name, noted in _notes(snn.provenance).items() if noted},
         },
     }
     return document, tensors
@@ -241,12 +241,23 @@ def _check_sites(sites: Any, module: fx.GraphModule) -> list[str]:
 
 
 def _provenance(found: Any) -> Provenance:
-    known = isinstance(found, dict) and found.keys() - {"found"} == {"method", "settings", "initial"}
-    if not known or not all(isinstance(found.get(key, {}), dict) for key in ("settings", "found")):
+    notes = {"found", "starts", "shifts"}
+    known = isinstance(found, dict) and found.keys() - notes == {"method", "settings", "initial"}
+    if not known or not all(isinstance(found.get(key, {}), dict) for key in ("settings", *notes)):
         raise FormatError("the provenance must have a method, settings and an initial potential")
     if not isinstance(found["method"], str) or not isinstance(found["initial"], str):
         raise FormatError("the provenance's method and initial potential must be texts")
-    return Provenance(found["method"], found["settings"], found["initial"], found.get("found", {}))
+    if not all(isinstance(start, str) for start in found.get("starts", {}).values()):
+        raise FormatError("the provenance's starts must be texts")
+    for values in found.get("shifts", {}).values():
+        if not isinstance(values, list) or not values or not all(type(v) in (int, float) for v in values):
+            raise FormatError("the provenance's shifts must be lists of numbers")
+    return Provenance(**found)
+
+
+def _notes(provenance: Provenance) -> dict[str, dict[str, Any]]:
+    """What a provenance may have, and a file then has."""
+    return {"found": provenance.found, "starts": provenance.starts, "shifts": provenance.shifts}
 
 
 def _check_shapes(snn: SNN, input_shape: tuple[int, ...]) -> None:
