@@ -1,7 +1,7 @@
 """Plant faults in the package, one at a time, and report those that no test notices: `python -m tools.mutants`.
 
-The faults are in `tools/faults.toml`: a file of the package, a piece of its text, what it becomes, and the tests
-that should fail. The package is copied first; the working tree is not touched.
+The faults are in `tools/faults.toml`: a file of the package, a piece of its text, what it becomes, and the
+tests that should fail. The package is copied first; the working tree is not touched.
 """
 
 import argparse
