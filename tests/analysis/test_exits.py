@@ -50,11 +50,11 @@ def test_a_fitted_rule_keeps_the_accuracy(
 ) -> None:
     """On the training data as promised; on the test data within two pictures of 360; for far fewer steps."""
     snn = convert(clipped, "opi")
-    fitted = fit_exit(snn, digits.train, rule, steps=12, loss=0.2)
-    again = fit_exit(snn, digits.train, rule, steps=12, loss=0.2, batch_size=500)
+    fitted = fit_exit(snn, digits.train, rule, steps=12, loss=0.5)
+    again = fit_exit(snn, digits.train, rule, steps=12, loss=0.5, batch_size=500)
     assert fitted == again
     assert isinstance(fitted, rule)
-    for split, loss in ((digits.train, 0.2), (digits.test, 0.6)):
+    for split, loss in ((digits.train, 0.5), (digits.test, 0.9)):
         full, early = (evaluate(snn, split, 12, exit_rule=e, progress=False) for e in (None, fitted))
         assert early.final_accuracy >= full.final_accuracy - loss
         assert early.at(12).latency <= 0.6 * 12
@@ -75,6 +75,23 @@ def test_every_level_is_weighed_as_an_evaluation_measures_it(profile: str) -> No
     assert all(p.accuracy == pytest.approx(100 - p.spoiled) for p in unlabelled)
 
 
+def test_the_promise_holds_for_nine_of_ten_draws_from_a_population() -> None:
+    """Scores say nothing here, and 8 % of all early answers are wrong: a lucky choice breaks a promise of 3 %."""
+    generator = torch.Generator().manual_seed(0)
+    population, steps, loss, tries = 40_000, 6, 3.0, 60
+    right = torch.rand(steps, population, generator=generator) > 0.08
+    right[-1] = True
+    everyone = exits._Runs(torch.rand(steps, population, generator=generator), right)
+    broken = applied = 0
+    for _ in range(tries):
+        drawn = torch.randperm(population, generator=generator)[:500]
+        fitted = exits._choose(everyone.pick(drawn), Margin, loss)
+        broken += 100 * everyone.count_spoiled(fitted) / population > loss
+        applied += fitted.level < torch.inf
+    assert applied > tries / 2
+    assert broken <= 0.1 * tries + 2 * (0.1 * 0.9 * tries) ** 0.5
+
+
 def test_levels_of_more_scores_than_single_precision_can_number() -> None:
     scores = torch.arange(2**24 + 4, dtype=torch.float64)
     levels = exits._levels(scores[None])
@@ -83,7 +100,7 @@ def test_levels_of_more_scores_than_single_precision_can_number() -> None:
 
 def test_bad_requests() -> None:
     snn = network("Plain")
-    with pytest.raises(ValueError, match=r"0\.2 points.*820"):
+    with pytest.raises(ValueError, match=r"40 inputs.*0\.2 points.*1538"):
         fit_exit(snn, inputs(40), Margin, steps=T)
     assert isinstance(fit_exit(snn, inputs(40), Margin, steps=T, loss=0), Margin)
     for loss in (-1, float("nan")):

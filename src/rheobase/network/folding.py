@@ -38,7 +38,7 @@ def _called(module: fx.GraphModule, node: fx.Node) -> nn.Module | None:
 
 
 def _dims(module: fx.GraphModule, node: fx.Node) -> int:
-    """The number of dimensions of a signal: known from an example, or from the operations before it; else 0."""
+    """The number of dimensions of a signal, from an example or the operations before it; 0 if unknown."""
     if "shape" in node.meta:
         return len(node.meta["shape"])
     if "dims" in node.meta:
