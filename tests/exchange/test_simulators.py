@@ -118,11 +118,11 @@ def test_bad_habits_would_show_in_the_spikes(
 def test_files_that_it_would_misread_are_refused(path: Path, tmp_path: Path) -> None:
     snn = convert(build("Plain"), "max-norm", inputs(64, seed=5), initial=HALF)
     to_nir(snn, tmp_path / "pools.nir")
-    with pytest.raises(AdapterError, match="n3, a AvgPool2d, rightly: export with pools='convolution'"):
+    with pytest.raises(AdapterError, match=r"n3.*AvgPool2d.*pools='convolution'"):
         PLAIN.load(read_nir(tmp_path / "pools.nir"))
     to_nir(snn, tmp_path / "portable.nir", pools="convolution")
     PLAIN.load(read_nir(tmp_path / "portable.nir"))
-    with pytest.raises(AdapterError, match="export with weights='grid'"):
+    with pytest.raises(AdapterError, match="weights='grid'"):
         replace(PLAIN, compare=">").load(read_nir(tmp_path / "portable.nir"))
     graph = read_nir(path)
     graph.metadata["reset"] = "zero"
@@ -130,15 +130,15 @@ def test_files_that_it_would_misread_are_refused(path: Path, tmp_path: Path) -> 
         PLAIN.load(graph)
     graph = read_nir(path)
     graph.nodes["relu"].metadata["v_init"][0] = 1.5
-    with pytest.raises(AdapterError, match="relu starts at its threshold or above"):
+    with pytest.raises(AdapterError, match="relu starts at"):
         PLAIN.load(graph)
 
 
 def test_files_of_others_are_refused(path: Path, use: Any) -> None:
     use(PLAIN)
     for change, reason in (
-        (lambda graph: graph.metadata.clear(), "does not say that neurons are reset by subtraction"),
-        (lambda graph: graph.nodes["relu"].metadata.pop("v_init"), "does not say where its neurons start"),
+        (lambda graph: graph.metadata.clear(), "reset by subtraction"),
+        (lambda graph: graph.nodes["relu"].metadata.pop("v_init"), "where neurons start"),
     ):
         graph = read_nir(path)
         change(graph)

@@ -84,7 +84,7 @@ def test_every_operation_and_neuron_has_a_row() -> None:
 
 def test_nir_has_a_rule_or_a_reason_for_each_row() -> None:
     for type_, row in TRAITS.items():
-        assert (type_ in canonical._RULES) != bool(row.no_nir), type_
+        assert (type_ in canonical.RULES) != bool(row.no_nir), type_
 
 
 @names

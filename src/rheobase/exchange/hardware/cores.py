@@ -1,12 +1,13 @@
-"""A network as hardware sees it: its layers of weights in whole numbers, and what stands around them."""
+"""A network as hardware sees it: layers of integer weights, and the neurons and connections around them."""
 
 import math
 from dataclasses import dataclass
 
 from torch import Tensor, fx, nn
 
-from rheobase.exchange.nir.draft import Draft
+from rheobase.exchange.nir.draft import Draft, Weighted
 from rheobase.exchange.nir.grid import Grid
+from rheobase.exchange.nir.pooling import pair
 from rheobase.network import Add, IntegrateFire, Reshape
 
 
@@ -16,18 +17,18 @@ class CoreLayer:
 
     Attributes:
         name: Its name.
-        kernel: The sides of its kernel; of a linear layer, those of the map it reads.
+        kernel: The sides of its kernel; for a linear layer those of the map it reads.
         stride: Its stride.
-        inputs: Channels, height and width of what it reads; a linear layer's is what was flattened.
-        outputs: Channels, height and width of what it gives.
-        analog: Whether it reads the input as numbers that flow as a current.
-        neuron: The site behind it, if there is one.
-        readers: How many layers read that site.
+        inputs: Channels, height and width of its input, for a linear layer before flattening.
+        outputs: Channels, height and width of its output.
+        analog: Whether it reads the input as a current.
+        neuron: The site that it feeds, if any.
+        readers: Number of layers that read that site.
         joins: Whether other layers feed the same site.
-        fan_in: How many inputs one of its outputs reads at most.
-        weight: Its largest weight, in whole numbers; None where nothing was quantised.
-        bias: Its largest bias, in units of the current.
-        threshold: The threshold behind it, in the same units.
+        fan_in: The largest number of inputs of one output.
+        weight: The largest |weight| as an integer; None if nothing was quantised.
+        bias: The largest |bias|, in units of the current.
+        threshold: The threshold of the site, in the same units.
     """
 
     name: str
@@ -54,19 +55,20 @@ def layers_of(draft: Draft, grid: Grid | None) -> list[CoreLayer]:
     ]
 
 
-def _layer(
-    draft: Draft, node: fx.Node, operation: nn.Conv1d | nn.Conv2d | nn.Linear, grid: Grid | None
-) -> CoreLayer:
+def _layer(draft: Draft, node: fx.Node, operation: Weighted, grid: Grid | None) -> CoreLayer:
     source, shape = _behind(draft, node)
     site, joins = _ahead(draft, node)
-    name = str(node.target)
+    name, neuron = str(node.target), None if site is None else str(site.target)
     size = _map(shape)
     kernel, stride = size[1:], (1, 1)
     if not isinstance(operation, nn.Linear):
-        sides = (operation.kernel_size, operation.stride)
-        kernel, stride = ((v[0], v[1] if len(v) == 2 else 1) for v in sides)
-    unit = None if grid is None else 2.0 ** grid.currents[name if site is None else str(site.target)]
-    weights = None if grid is None else 2.0 ** grid.exponents[name]
+        kernel, stride = (pair((*v, 1)[:2]) for v in (operation.kernel_size, operation.stride))
+    weight = bias = threshold = None
+    if grid is not None:
+        unit = 2.0 ** grid.currents[neuron or name]
+        weight = _largest(operation.weight * 2.0 ** grid.exponents[name])
+        bias = 0 if operation.bias is None else _largest(operation.bias * unit)
+        threshold = round(unit)
     return CoreLayer(
         name=name,
         kernel=kernel,
@@ -74,20 +76,19 @@ def _layer(
         inputs=size,
         outputs=_map(draft.shapes[node]),
         analog=source.op == "placeholder" and draft.snn.coding.constant,
-        neuron=None if site is None else str(site.target),
+        neuron=neuron,
         readers=0 if site is None else _count_readers(draft, site),
         joins=joins,
         fan_in=int((operation.weight != 0).flatten(1).sum(1).max()),
-        weight=None if weights is None else _largest(operation.weight * weights),
-        bias=None if unit is None else 0 if operation.bias is None else _largest(operation.bias * unit),
-        threshold=None if unit is None else round(unit),
+        weight=weight,
+        bias=bias,
+        threshold=threshold,
     )
 
 
 def _behind(draft: Draft, node: fx.Node) -> tuple[fx.Node, tuple[int, ...]]:
-    """Where a layer's signal comes from, and its shape before it was flattened."""
-    source = node.args[0]
-    assert isinstance(source, fx.Node)
+    """The source of the signal of a layer, and its shape before flattening."""
+    source = node.all_input_nodes[0]
     shape = draft.shapes[source]
     while isinstance(draft.operation(source), (nn.AvgPool2d, Reshape)):
         source = source.all_input_nodes[0]
@@ -125,25 +126,10 @@ def _map(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return channels, height, width
 
 
-def pair(value: int | tuple[int, ...]) -> tuple[int, int]:
-    """A size as height and width."""
-    return (value, value) if isinstance(value, int) else (value[0], value[-1])
-
-
 def _largest(values: Tensor) -> int:
     return round(values.abs().max().item())
 
 
 def bits_for(value: float) -> int:
-    """How many bits a whole number of this size needs, with its sign."""
+    """The number of bits of an integer of this size, with its sign."""
     return 1 + math.ceil(math.log2(abs(value) + 1)) if value else 1
-
-
-def device_memory(layer: CoreLayer) -> tuple[int, int]:
-    """What a layer takes of a DynapCNN core: kernel and neuron memory, in words.
-
-    Kernels take c·2^(⌈log₂ kx·ky⌉ + ⌈log₂ f⌉), neurons f·2^(⌈log₂ fy⌉ + ⌈log₂ fx⌉).
-    """
-    (channels, *_), (features, height, width) = layer.inputs, layer.outputs
-    up = [math.ceil(math.log2(n)) for n in (layer.kernel[0] * layer.kernel[1], features, height, width)]
-    return channels * 2 ** (up[0] + up[1]), features * 2 ** (up[2] + up[3])

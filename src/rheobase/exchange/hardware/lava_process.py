@@ -1,7 +1,7 @@
 """Runs a chain of layers in lava-nc's fixed-point model of Loihi.
 
-A program of its own, for the Python 3.10 that lava-nc needs: `python lava_process.py NETWORK SPIKES`, where
-NETWORK and SPIKES are .npz files. It imports nothing of this package.
+A program for the Python 3.10 that lava-nc needs: `python lava_process.py NETWORK SPIKES`, where
+NETWORK and SPIKES are .npz files. It imports nothing from this package.
 """
 
 import sys
@@ -16,11 +16,11 @@ from lava.proc.lif.models import PyLifModelBitAcc  # type: ignore[import-not-fou
 from lava.proc.lif.process import LIF  # type: ignore[import-not-found]
 
 UNIT = 6
-"""lava shifts sums, thresholds and these biases up by so many bits."""
+"""Number of bits by which lava shifts up sums, thresholds and these biases."""
 
 
 def _subtract(model: Any, spike_vector: Any) -> None:
-    """Take the threshold off the membrane, where lava's own neuron sets it to zero."""
+    """Subtract the threshold from the membrane; lava's own neuron sets it to zero."""
     model.v[spike_vector] -= np.asarray(model.effective_vth, dtype=np.int32)
 
 
@@ -28,15 +28,15 @@ PyLifModelBitAcc.reset_voltage = _subtract
 
 
 def run(network: Any) -> Any:
-    """The spikes (samples, steps, neurons) of every layer, by its number."""
+    """The spikes (samples, steps, neurons) of every layer, by the number of the layer."""
     samples, steps, depth = len(network["currents"]), int(network["steps"]), int(network["layers"])
     total = steps + depth - 1
     neurons = [_make_neurons(network, number) for number in range(depth)]
     sinks = [RingBuffer(shape=layer.proc_params["shape"], buffer=total) for layer in neurons]
-    for number, (layer, sink) in enumerate(zip(neurons, sinks)):  # noqa: B905 - of this package's Python only
+    for number, (layer, sink) in enumerate(zip(neurons, sinks)):  # noqa: B905 - Python 3.10
         layer.s_out.connect(sink.a_in)
         if number:
-            # Weights of both signs lose their lowest bit, so they come doubled, and sums are halved again.
+            # Weights of both signs lose their lowest bit, so they are doubled, and sums halved.
             dense = Dense(weights=2 * network[f"weight{number}"], weight_exp=-1)
             neurons[number - 1].s_out.connect(dense.s_in)
             dense.a_out.connect(layer.a_in)
@@ -44,8 +44,8 @@ def run(network: Any) -> Any:
     config, once = Loihi1SimCfg(select_tag="fixed_pt"), RunSteps(num_steps=1)
     for sample in range(samples):
         for step in range(total):
-            # Spikes take a step to each next layer, so a layer starts as many steps late as it is deep; what
-            # it does before has no effect, as its membrane is set only then.
+            # Spikes take one step to the next layer, so a layer starts as many steps late as it is deep. Its
+            # membrane is set then, so that earlier steps have no effect.
             if sample or step:
                 if step == 0:
                     neurons[0].bias_mant.set(network["currents"][sample])

@@ -1,34 +1,29 @@
-"""Networks as NIR files, which other simulators read: lossless or an error.
+"""Write networks as NIR files for other simulators, and read them: without loss, or with an error.
 
-NIR says neither in which order a neuron integrates, fires and resets, nor by how much, nor where it starts.
-So a file alone is read differently by every simulator; metadata say it, and the adapters of `simulators` make
-readers do it. See `docs/nir.md`.
+NIR states neither the order in which a neuron integrates, fires and resets, nor the amount of the reset, nor
+the initial potential, so simulators read one file in different ways. `to_nir` writes all of it as metadata,
+and the adapters of `rheobase.exchange.simulators` make other simulators follow it. See `docs/nir.md`.
 """
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from rheobase.exchange.nir.canonical import NirError, canonicalise
-from rheobase.exchange.nir.draft import Draft, plain_defaults
-from rheobase.exchange.nir.files import read_nir, require_nir, seal
-from rheobase.exchange.nir.golden import Golden, golden_path, read_golden, record, run, to_data
+from rheobase.exchange.nir.canonical import canonicalise, unit_thresholds
+from rheobase.exchange.nir.draft import Draft, NirError, plain_defaults
+from rheobase.exchange.nir.files import read_nir, require_nir, to_bytes
+from rheobase.exchange.nir.golden import Golden, golden_path, record, run, to_data
 from rheobase.exchange.nir.grid import Grid, to_grid
-from rheobase.exchange.nir.pooling import area, fold_pools
-from rheobase.exchange.nir.reading import in_order, read_graph
-from rheobase.exchange.nir.thresholds import unit_thresholds
+from rheobase.exchange.nir.pooling import area, fold_pools, is_power_of_two
+from rheobase.exchange.nir.reading import read_graph
 from rheobase.exchange.nir.writing import write_graph
-from rheobase.io import replacing
+from rheobase.io import replace_file
 from rheobase.network import SNN
 
-__all__ = [
-    "Export", "Golden", "Grid", "NirError", "from_nir", "golden_path", "in_order", "read_golden", "read_nir",
-    "run", "to_nir",
-]  # fmt: skip
+__all__ = ["Export", "Golden", "Grid", "NirError", "from_nir", "golden_path", "to_nir"]
 
 Weights = Literal["float32", "grid"]
 Pools = Literal["average", "convolution"]
@@ -36,14 +31,14 @@ Pools = Literal["average", "convolution"]
 
 @dataclass(frozen=True)
 class Export:
-    """What was written.
+    """The result of `to_nir`.
 
     Attributes:
-        path: The NIR file; its golden spikes lie in `golden_path(path)`, if there were golden inputs.
-        snn: The network as it was written: thresholds of one, spikes as in the file.
-        grid: Its grids and the bits its sums need, with weights="grid".
-        spikes: How many spikes the original network fired on the golden inputs.
-        differing: At how many neurons and steps the written network differed from it there.
+        path: The NIR file; golden spikes lie at `golden_path(path)`, if golden inputs were given.
+        snn: The network as written, with unit thresholds; it fires the spikes of the file.
+        grid: Its grids, with weights="grid".
+        spikes: Number of spikes of the original network on the golden inputs.
+        differing: Number of neurons and steps where the written network differs from it there.
     """
 
     path: Path
@@ -67,7 +62,7 @@ def to_nir(
 
     Args:
         snn: The network.
-        path: The file, by custom with the ending .nir. It appears whole or not at all.
+        path: The file, usually with the ending .nir. It is written completely or not at all.
         weights: `float32` keeps the weights, up to the rounding of weight/threshold. `grid` rounds them to
             eight bits with one power of two per layer, so that every sum is exact and all correct
             simulators fire the same spikes.
@@ -77,18 +72,18 @@ def to_nir(
         steps: Number of steps to record and, for `grid`, to prove sums exact for.
 
     Raises:
-        ModuleNotFoundError: If the package nir is not installed.
-        NirError: If something in the network cannot be said in NIR, or not exactly. Nothing is written.
+        ModuleNotFoundError: The package nir is not installed.
+        NirError: NIR cannot hold the network, or not exactly. Nothing is written.
     """
     require_nir()
     path = Path(path)
-    for value, choices in ((weights, Weights), (pools, Pools)):
+    for name, value, choices in (("weights", weights, Weights), ("pools", pools, Pools)):
         if value not in get_args(choices):
-            raise ValueError(f"{value!r} is none of {', '.join(get_args(choices))}")
+            raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
     if weights == "grid" and golden is None:
         raise ValueError("weights='grid' needs the range of the inputs: pass golden=, a few hundred inputs")
     if golden is not None and not (golden.numel() and golden.isfinite().all()):
-        raise ValueError("golden inputs must be some, and finite: there are none, or NaN or infinite ones")
+        raise ValueError("golden inputs are empty, NaN or infinite: pass a batch of finite inputs")
     draft = Draft(snn)
     grid = None
     with torch.no_grad():
@@ -98,7 +93,7 @@ def to_nir(
             fold_pools(draft, lambda pool: True)
         if weights == "grid":
             assert golden is not None
-            fold_pools(draft, lambda pool: area(pool) & (area(pool) - 1) != 0)
+            fold_pools(draft, lambda pool: not is_power_of_two(area(pool)))
             grid = to_grid(draft, golden, steps)
     written = draft.finish()
     graph, names = write_graph(draft, grid)
@@ -114,36 +109,27 @@ def to_nir(
     return Export(path, written, grid, fired, differing)
 
 
+def _write(path: Path, graph: object, golden: Golden | None) -> None:
+    import nir
+
+    content = to_bytes(lambda place: nir.write(place, graph))
+    if golden is not None:
+        data = to_data(golden)
+        replace_file(golden_path(path), to_bytes(lambda place: nir.write_data(place, data)))
+    replace_file(path, content)
+
+
 @plain_defaults()
 def from_nir(path: Path | str, reset: Literal["subtract", "zero"] | None = None) -> SNN:
     """Read a NIR file as a network.
 
     Args:
-        path: The file, written here or elsewhere.
-        reset: How neurons are reset, where the file does not say.
+        path: The file, written by `to_nir` or elsewhere.
+        reset: How neurons reset, for files that do not say.
 
     Raises:
         FileNotFoundError: There is no such file.
-        NirError: The file cannot be read, holds what this package has no operation for, or does not say how
-            its neurons are reset.
+        NirError: The file is not valid, has nodes that this package has no operation for, or does not say how
+            its neurons reset.
     """
     return read_graph(read_nir(path), reset)
-
-
-def _write(path: Path, graph: Any, golden: Golden | None) -> None:
-    import h5py  # type: ignore[import-untyped]
-    import nir
-
-    with ExitStack() as stack:
-        part = stack.enter_context(replacing(path))
-        nir.write(part, graph)
-        with h5py.File(part, "r+") as file:
-            for node in file["node/nodes"].values():
-                # Without it NIR up to 1.0.5 reads the file, and as a reset by subtraction, which it is.
-                if "v_reset" in node:
-                    del node["v_reset"]
-        seal(part)
-        if golden is not None:
-            spikes = stack.enter_context(replacing(golden_path(path)))
-            nir.write_data(spikes, to_data(golden))
-            seal(spikes)

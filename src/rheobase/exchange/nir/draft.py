@@ -1,14 +1,38 @@
-"""A network that is being rewritten: the graph, the shape of every signal, and how to change both."""
+"""A network that is being rewritten: its graph, the shape of every signal, and ways to change both."""
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.network import SNN, expect_snn
+from rheobase.conversion import Refusal
+from rheobase.network import SNN, Neuron, expect_snn
 from rheobase.simulation import schedule
+
+Weighted = nn.Conv1d | nn.Conv2d | nn.Linear
+"""The layers with weights that NIR has."""
+
+
+class NirError(ValueError):
+    """A network that cannot be written as NIR, or a NIR file that cannot be read.
+
+    Attributes:
+        places: The nodes that are refused; for each the reason and the remedy.
+    """
+
+    def __init__(self, message: str, places: dict[str, Refusal] | None = None) -> None:
+        super().__init__(message)
+        self.places = places or {}
+
+    @classmethod
+    def at(cls, place: str, reason: str, remedy: str) -> "NirError":
+        """The error of one node."""
+        refusal = Refusal(reason, remedy)
+        return cls(f"{place}: {refusal}", {place: refusal})
 
 
 class Draft:
@@ -16,19 +40,17 @@ class Draft:
 
     Attributes:
         snn: The copy.
-        shapes: One sample's shape at every node.
+        shapes: The shape of one sample at every node.
     """
 
     def __init__(self, snn: SNN) -> None:
         expect_snn(snn)
         if snn.input_shape is None:
-            raise ValueError(
-                "the network does not know the shape of its inputs: set snn.input_shape, as (3, 32, 32)"
-            )
+            raise ValueError("the input shape of the network is unknown: set snn.input_shape, as (3, 32, 32)")
         module = copy.deepcopy(snn.module).cpu().float()
         self.snn = SNN(module, list(snn.sites), snn.coding, snn.input_shape, snn.provenance)
         for neuron in self.snn.neurons.values():
-            neuron.threshold.clamp_(max=torch.finfo(torch.float32).max)  # a dead one's, in double precision
+            neuron.threshold.clamp_(max=torch.finfo(torch.float32).max)  # of dead neurons in double precision
         self.graph.eliminate_dead_code()
         plan = schedule(self.snn, torch.zeros(1, *snn.input_shape))
         self.shapes: dict[fx.Node, tuple[int, ...]] = {plan.source: snn.input_shape}
@@ -36,24 +58,33 @@ class Draft:
 
     @property
     def graph(self) -> fx.Graph:
-        """Its graph."""
+        """The graph."""
         return self.snn.module.graph
 
     @property
     def calls(self) -> list[fx.Node]:
-        """Its nodes that call an operation, in order."""
+        """The nodes that call an operation, in order."""
         return [node for node in self.graph.nodes if node.op == "call_module"]
 
+    @property
+    def output(self) -> fx.Node:
+        """The output node."""
+        return self.graph.output_node()
+
     def operation(self, node: fx.Node) -> nn.Module | None:
-        """What a node calls; the input and the output call nothing."""
+        """The operation that a node calls; None for the input and the output."""
         return self.snn.module.get_submodule(str(node.target)) if node.op == "call_module" else None
 
+    def input_shape(self, node: fx.Node) -> tuple[int, ...]:
+        """The shape of the first signal that a node reads."""
+        return self.shapes[node.all_input_nodes[0]]
+
     def set(self, node: fx.Node, operation: nn.Module) -> None:
-        """Let a node call another operation, which gives the same shape."""
+        """Replace the operation of a node by one with the same output shape."""
         self.snn.module.set_submodule(str(node.target), operation.eval().requires_grad_(False))
 
     def insert(self, before: fx.Node, name: str, operation: nn.Module, *inputs: fx.Node) -> fx.Node:
-        """A new node that stands before another."""
+        """Insert a new node before another."""
         free, number = name, 1
         while free in {str(n.target) for n in self.calls}:
             number += 1
@@ -67,13 +98,13 @@ class Draft:
         return node
 
     def replace(self, node: fx.Node, new: fx.Node) -> None:
-        """Let everyone who reads a node read another instead, and remove the node."""
+        """Remove a node; its readers read another one instead."""
         node.replace_all_uses_with(new, lambda user: user is not new)
         self.graph.erase_node(node)
         del self.shapes[node]
 
     def finish(self) -> SNN:
-        """The network as it has become."""
+        """The rewritten network."""
         module = self.snn.module
         module.delete_all_unused_submodules()
         module.recompile()
@@ -82,7 +113,7 @@ class Draft:
 
 @contextmanager
 def plain_defaults() -> Iterator[None]:
-    """Build in single precision on the CPU, and leave the random numbers alone, whatever the defaults are."""
+    """Build on the CPU in single precision without drawing random numbers, whatever the caller's defaults."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -92,19 +123,32 @@ def plain_defaults() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def mixing(shape: tuple[int, ...], matrix: Tensor, bias: Tensor | None = None) -> nn.Module | None:
-    """The layer that mixes the channels of a signal by a matrix (out, in), the same at every position.
-
-    Gives None for signals of more than two dimensions beside the channels.
-    """
-    layer: nn.Linear | nn.Conv1d | nn.Conv2d
-    if len(shape) == 1:
-        layer = nn.Linear(matrix.shape[1], matrix.shape[0], bias=bias is not None)
-    elif len(shape) in (2, 3):
-        kind = nn.Conv1d if len(shape) == 2 else nn.Conv2d
-        layer = kind(matrix.shape[1], matrix.shape[0], 1, bias=bias is not None)
-    else:
-        return None
-    layer.weight = nn.Parameter(matrix.float().reshape(layer.weight.shape))
-    layer.bias = None if bias is None else nn.Parameter(bias.float())
+def make_layer(weight: Tensor, bias: Tensor | None = None, **settings: Any) -> Weighted:
+    """A Linear, Conv1d or Conv2d layer with the given weights (out, in, ...) and settings."""
+    outputs, inputs, *kernel = weight.shape
+    kind: Any = (nn.Linear, nn.Conv1d, nn.Conv2d)[len(kernel)]
+    size = (tuple(kernel),) if kernel else ()
+    layer: Weighted = kind(inputs, outputs, *size, bias=bias is not None, device="meta", **settings)
+    layer.weight = nn.Parameter(weight.float())
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.float())
     return layer
+
+
+def mean_weights(channels: int, kernel: tuple[int, ...]) -> Tensor:
+    """The weights of a convolution that averages each channel over its window."""
+    ones = torch.eye(channels).view(channels, channels, *[1] * len(kernel)).repeat(1, 1, *kernel)
+    return ones / math.prod(kernel)
+
+
+def start_of(neuron: Neuron, shape: tuple[int, ...]) -> Tensor:
+    """The potential of one sample before the first step, for a start that is the same for every sample."""
+    return neuron.start(torch.Size((1, *shape)), 0, 0)[0]
+
+
+def compress(values: Tensor) -> Tensor:
+    """The values of one sample as one number or one per channel, where that is the same."""
+    if bool((values == values.flatten()[0]).all()):
+        return values.flatten()[0].clone()
+    rows = values.reshape(len(values), -1)
+    return rows[:, 0].clone() if bool((rows == rows[:, :1]).all()) else values

@@ -1,4 +1,4 @@
-"""Golden spikes: what a network does on given inputs, in a file beside its NIR file."""
+"""Golden spikes: the recorded run of a network, in a file next to its NIR file."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rheobase.exchange.nir.canonical import NirError
+from rheobase.exchange.nir.draft import NirError, start_of
 from rheobase.exchange.nir.files import read_file
 from rheobase.network import SNN
 from rheobase.simulation import simulate
@@ -22,7 +22,7 @@ class Golden:
     """A recorded run.
 
     Attributes:
-        inputs: (samples, steps, ...): what the network was shown at each step.
+        inputs: (samples, steps, ...), the input at each step.
         spikes: For each site (samples, steps, ...).
         starts: For each site the potentials before the first step, (...).
     """
@@ -33,12 +33,12 @@ class Golden:
 
     @property
     def steps(self) -> int:
-        """How many steps were recorded."""
+        """Number of recorded steps."""
         return self.inputs.shape[1]
 
     @property
     def digest(self) -> str:
-        """By which a NIR file knows its golden file."""
+        """A SHA-256 of the run, by which a NIR file identifies its golden file."""
         total = hashlib.sha256(self.inputs.contiguous().numpy().tobytes())
         for site in sorted(self.spikes):
             total.update(site.encode())
@@ -47,16 +47,13 @@ class Golden:
 
 
 def record(snn: SNN, inputs: Tensor, steps: int, names: dict[str, str]) -> Golden:
-    """Run a network and keep every spike, under its sites' names in the NIR file."""
+    """Run a network and keep every spike, under the names of the sites in the NIR file."""
     coded = snn.coding.encode(inputs, 0, steps, 0)
     if snn.coding.constant:
         coded = coded.expand(steps, *coded.shape)
-    spikes = run(snn, inputs, steps)
-    starts = {
-        names[site]: snn.neuron(site).start(torch.Size((1, *s.shape[2:])), 0, 0)[0]
-        for site, s in spikes.items()
-    }
-    return Golden(coded.transpose(0, 1), {names[site]: s for site, s in spikes.items()}, starts)
+    spikes = {names[site]: found for site, found in run(snn, inputs, steps).items()}
+    starts = {name: start_of(snn.neuron(site), spikes[name].shape[2:]) for site, name in names.items()}
+    return Golden(coded.transpose(0, 1), spikes, starts)
 
 
 def run(snn: SNN, inputs: Tensor, steps: int) -> dict[str, Tensor]:
@@ -64,7 +61,7 @@ def run(snn: SNN, inputs: Tensor, steps: int) -> dict[str, Tensor]:
     parts: dict[str, list[list[Tensor]]] = {site: [] for site in snn.sites}
 
     def keep(site: str, signal: Tensor, before: int) -> None:
-        if before == 0:  # other samples
+        if before == 0:  # the next samples
             parts[site].append([])
         parts[site][-1].append(signal.bool())
 
@@ -77,12 +74,12 @@ def run(snn: SNN, inputs: Tensor, steps: int) -> dict[str, Tensor]:
 
 
 def golden_path(path: Path) -> Path:
-    """Where the golden spikes of a NIR file lie."""
+    """The path of the golden spikes of a NIR file."""
     return path.with_name(f"{path.stem}.golden{path.suffix}")
 
 
 def to_data(golden: Golden) -> Any:
-    """A golden run as NIR's data."""
+    """A golden run as graph data of NIR."""
     import nir
 
     def gridded(values: Tensor) -> Any:
@@ -96,22 +93,20 @@ def to_data(golden: Golden) -> Any:
 
 
 def read_golden(path: Path, shapes: dict[str, tuple[int, ...]]) -> Golden:
-    """The golden run of a NIR file; `shapes` has the input's and every site's.
+    """The golden run of a NIR file; `shapes` has those of the input and of every site.
 
     Raises:
-        FileNotFoundError: If there is none.
-        NirError: If it does not belong to the graph.
+        FileNotFoundError: There is none.
+        NirError: It does not belong to the graph.
     """
     import nir
 
     place = golden_path(path)
     if not place.is_file():
-        raise FileNotFoundError(
-            f"there is no {place}: export with golden=inputs to have spikes to compare with"
-        )
+        raise FileNotFoundError(f"there are no golden spikes at {place}: export with golden=inputs")
     found = read_file(place, lambda place: nir.read_data(str(place)).nodes)
     if found.keys() != shapes.keys():
-        raise NirError(f"{place} has spikes of {sorted(found)}, the graph {sorted(shapes)}")
+        raise NirError(f"{place} has spikes of {sorted(found)}, the graph has {sorted(shapes)}")
 
     def values(name: str, kind: str) -> Tensor:
         data = torch.as_tensor(found[name].observables[kind].data)

@@ -1,7 +1,7 @@
-"""A NIR graph as a network.
+"""Translate a NIR graph into a network.
 
-The graph is translated into the description that files of this package hold, and built from that: so names,
-shapes and numbers are checked as those of any file are.
+The graph becomes the description that network files hold, and the network is built from that. So names,
+shapes and numbers are checked as in any file of this package.
 """
 
 import json
@@ -14,20 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rheobase.exchange.nir.canonical import NirError
-from rheobase.exchange.nir.starts import channelwise
+from rheobase.exchange.nir.draft import NirError, compress
 from rheobase.exchange.nir.writing import COMPARE
 from rheobase.network import INPUT, RESERVED, SNN, TENSOR, build_network
 
+_LEAKS = "it leaks, and neurons of this package do not"
 _REASONS = {
-    "LIF": "it leaks, and this package's neurons do not",
-    "CubaLIF": "it leaks, and this package's neurons do not",
-    "LI": "it leaks, and this package's neurons do not",
-    "CubaLI": "it leaks, and this package's neurons do not",
-    "I": "an integrator that never fires has no operation here",
-    "Threshold": "a threshold without a membrane has no operation here",
-    "Delay": "a delay has no operation here",
-    "NIRGraph": "a graph within a graph is not read: flatten it first",
+    "LIF": _LEAKS,
+    "CubaLIF": _LEAKS,
+    "LI": _LEAKS,
+    "CubaLI": _LEAKS,
+    "NIRGraph": "nested graphs are not read: flatten the graph first",
 }
 
 
@@ -35,41 +32,40 @@ def read_graph(graph: Any, reset: str | None) -> SNN:
     """The network of a NIR graph.
 
     Raises:
-        NirError: If the graph holds what this package has no operation for, or leaves open how neurons reset.
+        NirError: The graph has nodes without an operation here, or does not say how neurons reset.
     """
     try:
         reader = _Reader(graph, reset)
         return build_network(reader.document(), reader.tensors)
     except NirError:
         raise
-    # Nodes hold whatever their file says, and numbers may turn out to be texts, or none.
+    # A file can hold any values: text in place of numbers, or nothing.
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise NirError(f"the graph is no sound network: {str(error)[:600]}") from error
+        raise NirError(f"the graph is not a valid network: {str(error)[:600]}") from error
 
 
 def in_order(graph: Any) -> list[str]:
-    """The names of a graph's nodes, each after those it reads.
+    """The names of the nodes of a graph, each after those it reads.
 
     Raises:
-        NirError: If there is a cycle.
+        NirError: There is a cycle.
     """
-    sources = _sources(graph)
     try:
-        return list(TopologicalSorter(sources).static_order())
+        return list(TopologicalSorter(_sources(graph)).static_order())
     except CycleError as error:
         cycle = ", ".join(sorted(set(error.args[1]))[:4])
         raise NirError(f"the graph has a cycle through {cycle}") from error
 
 
 def _sources(graph: Any) -> dict[str, list[str]]:
-    """What each node reads."""
+    """For each node those that it reads."""
     sources: dict[str, list[str]] = {name: [] for name in graph.nodes}
     for a, b in graph.edges:
         sources[b].append(a)
     return sources
 
 
-def text(value: Any) -> str:
+def _text(value: Any) -> str:
     """A word of the metadata, which may come back as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
@@ -85,83 +81,82 @@ class _Reader:
         found = self.metadata.get("reset", reset)
         if found is None:
             raise NirError(
-                "the file does not say how its neurons are reset: NIR up to 1.0.5 means by subtraction, from "
+                "the file does not say how its neurons reset: NIR up to 1.0.5 means by subtraction, from "
                 "1.0.6 on to v_reset. Pass reset='subtract' or reset='zero'"
             )
-        self.reset = text(found)
-        compare = text(self.metadata.get("threshold_compare", ">"))
+        self.reset = _text(found)
+        compare = _text(self.metadata.get("threshold_compare", ">"))
         if compare not in COMPARE.values() or float(self.metadata.get("dt", 1.0)) != 1:
             dt = str(self.metadata.get("dt"))[:20]
-            raise NirError(f"the file compares by {compare[:20]!r}, with dt = {dt}: expected >= or >, and 1")
+            raise NirError(f"the file compares by {compare[:20]!r} with dt = {dt}: expected >= or >, and 1")
         self.strict = compare == ">"
         self.written_names = self._json("names", {})
 
     def document(self) -> dict[str, Any]:
-        """The network's description; its tensors are put aside."""
+        """The description of the network; its tensors are in `tensors`."""
         output = ""
-        self._the("Output")
-        read = _sources(self.graph)
+        self._only("Output")
+        sources_of = _sources(self.graph)
         for name in in_order(self.graph):
             node = self.graph.nodes[name]
-            sources = [self.names[a] for a in read[name]]
-            if type(node).__name__ == "Input":
+            kind = type(node).__name__
+            if kind == "Input":
                 self.names[name] = INPUT
                 continue
+            sources = [self.names[source] for source in sources_of[name]]
             if not sources:
-                raise NirError(f"{name} reads nothing")
+                raise NirError(f"{name} has no input")
             for k in range(1, len(sources)):
                 self._add(f"{name}_sum{k}", {"kind": "Add"}, [sources[0], sources[k]])
                 sources[0] = f"{name}_sum{k}"
-            if type(node).__name__ == "Output":
+            if kind == "Output":
                 output = sources[0]
             else:
-                self._translate(name, node, sources[0])
+                self._translate(name, kind, node, sources[0])
+        provenance = {"method": "nir", "settings": {}, "initial": "given", **self._json("provenance", {})}
         return {
-            "input_shape": [int(n) for n in self._the("Input").input_type["input"]],
+            "input_shape": [int(n) for n in self._only("Input").input_type["input"]],
             "nodes": self.nodes,
             "output": output,
             "sites": self._ordered(),
             "coding": self._json("coding", {"kind": "ConstantCurrent"}),
-            "provenance": {
-                "method": "nir", "settings": {}, "initial": "given", **self._json("provenance", {})
-            },
-        }  # fmt: skip
+            "provenance": provenance,
+        }
 
-    def _the(self, kind: str) -> Any:
+    def _only(self, kind: str) -> Any:
         found = [node for node in self.graph.nodes.values() if type(node).__name__ == kind]
         if len(found) != 1:
-            raise NirError(f"the graph has {len(found)} nodes {kind}, expected one")
+            raise NirError(f"the graph has {len(found)} nodes of type {kind}, expected one")
         return found[0]
 
     def _json(self, key: str, default: Any) -> Any:
         try:
-            found = json.loads(text(self.metadata[key])) if key in self.metadata else default
+            found = json.loads(_text(self.metadata[key])) if key in self.metadata else default
         except ValueError as error:
-            raise NirError(f"the metadata {key!r} of the graph is no JSON: {error}") from error
+            raise NirError(f"the metadata {key!r} of the graph is not JSON: {error}") from error
         if type(found) is not type(default):
-            raise NirError(f"the metadata {key!r} of the graph is {str(found)[:60]}, which cannot be")
+            expected = type(default).__name__
+            raise NirError(f"the metadata {key!r} of the graph is {str(found)[:60]}, expected a {expected}")
         return found
 
     def _ordered(self) -> list[str]:
-        """The sites in the order they were written in, by which samples are drawn."""
+        """The sites in their original order, which decides what random numbers they get."""
         written: list[str] = [str(site) for site in self._json("sites", [])]
         return written if sorted(written) == sorted(self.sites) else self.sites
 
     def _add(self, name: str, operation: dict[str, Any], inputs: list[str]) -> None:
         self.nodes.append({"name": name, "inputs": inputs, "operation": operation})
 
-    def _translate(self, name: str, node: Any, source: str) -> None:
-        kind = type(node).__name__
+    def _translate(self, name: str, kind: str, node: Any, source: str) -> None:
         self.names[name] = label = _label(str(self.written_names.get(name, name)))
         translations = {
             "Affine": self._affine, "Linear": self._affine, "Conv1d": self._conv, "Conv2d": self._conv,
             "AvgPool2d": self._average, "SumPool2d": self._sum, "Flatten": self._flatten,
             "Scale": self._scale, "IF": self._fire,
         }  # fmt: skip
-        translate = translations.get(kind)
-        if translate is None:
-            raise NirError(f"{name} is a {kind}: {_REASONS.get(kind, 'it has no operation here')}")
-        self._add(label, translate(label, node), [source])
+        if kind not in translations:
+            raise NirError(f"{name} is a {kind}: {_REASONS.get(kind, 'this package has no such operation')}")
+        self._add(label, translations[kind](label, node), [source])
 
     def _tensor(self, path: str, values: Any) -> str:
         self.tensors[path] = torch.as_tensor(values).float().clone()
@@ -184,7 +179,7 @@ class _Reader:
             "kind": f"Conv{dims}d", "in_channels": int(node.weight.shape[1]) * groups,
             "out_channels": int(node.weight.shape[0]), "kernel_size": _sizes(node.weight.shape[2:], dims),
             "stride": _sizes(node.stride, dims), "dilation": _sizes(node.dilation, dims), "groups": groups,
-            "padding": text(padding) if isinstance(padding, (str, bytes)) else _sizes(padding, dims),
+            "padding": _text(padding) if isinstance(padding, (str, bytes)) else _sizes(padding, dims),
             "padding_mode": "zeros", "weight": self._tensor(f"{label}.weight", node.weight),
             "bias": self._tensor(f"{label}.bias", node.bias),
         }  # fmt: skip
@@ -200,21 +195,19 @@ class _Reader:
         return self._average(label, node, divisor=1)
 
     def _flatten(self, label: str, node: Any) -> dict[str, Any]:
-        shape = [-1] if int(node.start_dim) == 0 and int(node.end_dim) == -1 else None
-        if shape is None and node.output_type.get("output") is not None:
-            shape = [int(n) for n in node.output_type["output"]]
+        shape = node.output_type.get("output")
+        if int(node.start_dim) == 0 and int(node.end_dim) == -1:
+            shape = [-1]
         if shape is None:
             raise NirError(
-                f"{label} flattens dimensions {node.start_dim} to {node.end_dim} of an unknown shape"
+                f"{label} flattens dimensions {node.start_dim} … {node.end_dim} of an unknown shape"
             )
-        return {"kind": "Reshape", "shape": shape}
+        return {"kind": "Reshape", "shape": [int(n) for n in shape]}
 
     def _scale(self, label: str, node: Any) -> dict[str, Any]:
-        values = _compressed(torch.as_tensor(node.scale).float())
+        values = compress(torch.as_tensor(node.scale).float())
         if values.dim() > 1:
-            raise NirError(
-                f"{label} scales the positions of a channel differently, which has no operation here"
-            )
+            raise NirError(f"{label} scales the positions of a channel by different factors, expected one")
         return {
             "kind": "Scale", "scale": self._tensor(f"{label}.scale", values),
             "shift": self._tensor(f"{label}.shift", torch.zeros_like(values)),
@@ -223,14 +216,14 @@ class _Reader:
     def _fire(self, label: str, node: Any) -> dict[str, Any]:
         self.sites.append(label)
         if (torch.as_tensor(node.r) != 1).any():
-            raise NirError(f"{label} has a resistance other than 1, the only one that is read")
+            raise NirError(f"{label} has a resistance other than 1, expected 1")
         if self.reset == "zero" and (torch.as_tensor(node.v_reset) != 0).any():
-            raise NirError(f"{label} is reset to a potential other than 0, the only one that is read")
-        threshold = _compressed(torch.as_tensor(node.v_threshold).float())
+            raise NirError(f"{label} resets to a potential other than 0, expected 0")
+        threshold = compress(torch.as_tensor(node.v_threshold).float())
         start = torch.as_tensor(node.metadata.get("v_init", np.zeros_like(node.v_threshold))).float()
         if start.shape != node.v_threshold.shape:
             raise NirError(f"{label} has {node.v_threshold.shape} neurons and {tuple(start.shape)} starts")
-        start = _compressed(start)
+        start = compress(start)
         if start.dim() == 0 and threshold.dim() == 0 and threshold == 1:
             initial: dict[str, Any] = {"kind": "Constant", "fraction": start.item()}
         else:
@@ -243,17 +236,9 @@ class _Reader:
 
 
 def _label(name: str) -> str:
-    """A name as a network's nodes can have it."""
+    """A name as a network can have it."""
     words = re.sub(r"[^\w.-]|^\.|\.$|\.(?=\.)", "_", name, flags=re.ASCII).split(".")
     return ".".join(f"n_{w}" if keyword.iskeyword(w) or w in RESERVED else w for w in words)
-
-
-def _compressed(values: Tensor) -> Tensor:
-    """Values of a signal as one number or one per channel, where that says the same."""
-    if bool((values == values.flatten()[0]).all()):
-        return values.flatten()[0]
-    per_channel = channelwise(values, values.shape[0])
-    return values if per_channel is None else per_channel
 
 
 def _sizes(values: Any, dims: int) -> list[int]:

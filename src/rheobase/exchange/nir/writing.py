@@ -1,4 +1,4 @@
-"""A rewritten network as a NIR graph."""
+"""Translate a rewritten network into a NIR graph."""
 
 import json
 import keyword
@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, fx, nn
 
-from rheobase.exchange.nir.canonical import NirError
-from rheobase.exchange.nir.draft import Draft
+from rheobase.exchange.nir.draft import Draft, NirError, Weighted, start_of
 from rheobase.exchange.nir.grid import Grid
-from rheobase.exchange.nir.starts import start_of
+from rheobase.exchange.nir.pooling import pair
 from rheobase.network import Add, IntegrateFire, Reshape, describe
 
 COMPARE = {False: ">=", True: ">"}
@@ -26,43 +25,39 @@ def write_graph(draft: Draft, grid: Grid | None) -> tuple[Any, dict[str, str]]:
     for node in draft.calls:
         operation = draft.operation(node)
         if not isinstance(operation, Add):
-            nodes[names[node]] = _nir_node(draft, node, operation)
+            nodes[names[node]] = _nir_node(operation, draft.input_shape(node))
+    nodes["output"] = nir.Output(np.array(draft.input_shape(draft.output)))
+    graph = nir.NIRGraph(nodes, _edges(draft, names), metadata=_metadata(draft, names, grid))
+    return graph, {str(n.target): names[n] for n in draft.calls if n.target in draft.snn.sites}
+
+
+def _edges(draft: Draft, names: dict[fx.Node, str]) -> list[tuple[str, str]]:
+    """The edges of the graph; the sources of a sum become edges to its reader, skips come last."""
     edges: list[tuple[str, str]] = []
     skips: list[tuple[str, str]] = []
     depth: dict[fx.Node, int] = {}
+
+    def weight(node: fx.Node) -> int:
+        operation = draft.operation(node)
+        return sum(p.numel() for p in operation.parameters()) if operation else 0
+
     for node in draft.graph.nodes:
-        inputs = [i for source in node.all_input_nodes for i in _summands(draft, source)]
+        inputs: list[fx.Node] = []
+        for source in node.all_input_nodes:
+            is_sum = isinstance(draft.operation(source), Add)
+            inputs += source.all_input_nodes if is_sum else [source]
         depth[node] = 1 + max((depth[i] for i in inputs), default=0)
-        if isinstance(draft.operation(node), Add) or node.op == "placeholder":
+        if not inputs or isinstance(draft.operation(node), Add):
             continue
         # Some readers run nodes in the order of edges: the longer or heavier path must come before the skip.
-        main_first = sorted(inputs, key=lambda i: (-depth[i], -_weight(draft, i)))
-        for position, source in enumerate(main_first):
-            (skips if position else edges).append((names[source], names[node]))
-    nodes["output"] = nir.Output(np.array(draft.shapes[_result(draft)]))
-    metadata = _graph_metadata(draft, names, grid)
-    graph = nir.NIRGraph(nodes=nodes, edges=edges + skips, metadata=metadata)
-    return graph, {
-        site: names[node] for node in draft.calls for site in draft.snn.sites if node.target == site
-    }
-
-
-def _result(draft: Draft) -> fx.Node:
-    result = next(n for n in draft.graph.nodes if n.op == "output").args[0]
-    assert isinstance(result, fx.Node)
-    return result
-
-
-def _summands(draft: Draft, node: fx.Node) -> list[fx.Node]:
-    return list(node.all_input_nodes) if isinstance(draft.operation(node), Add) else [node]
-
-
-def _weight(draft: Draft, node: fx.Node) -> int:
-    return sum(p.numel() for p in getattr(draft.operation(node), "parameters", list)())
+        first, *others = sorted(inputs, key=lambda i: (-depth[i], -weight(i)))
+        edges.append((names[first], names[node]))
+        skips += [(names[other], names[node]) for other in others]
+    return edges + skips
 
 
 def _names(draft: Draft) -> dict[fx.Node, str]:
-    """Names that every reader takes: words of letters, digits and underscores, different for each node."""
+    """A different name for each node: an identifier, as some readers need it."""
     names: dict[fx.Node, str] = {}
     taken = {"input", "output"}
     for node in draft.graph.nodes:
@@ -80,59 +75,49 @@ def _names(draft: Draft) -> dict[fx.Node, str]:
     return names
 
 
-def _graph_metadata(draft: Draft, names: dict[fx.Node, str], grid: Grid | None) -> dict[str, Any]:
+def _metadata(draft: Draft, names: dict[fx.Node, str], grid: Grid | None) -> dict[str, Any]:
     snn = draft.snn
-    strict = {snn.neuron(site).strict for site in snn.sites}
+    strict = {bool(snn.neuron(site).strict) for site in snn.sites}
     if len(strict) > 1:
-        raise NirError("some neurons fire at their threshold and some above it only: convert with one rule")
-    origin = {"method": snn.provenance.method, "initial": snn.provenance.initial}
+        raise NirError("some neurons fire at their threshold, some only above it: convert with one rule")
     metadata: dict[str, Any] = {
         "producer": "rheobase",
         "dt": 1.0,
         "reset": "subtract",
-        "threshold_compare": COMPARE[bool(strict.pop())],
+        "threshold_compare": COMPARE[strict.pop()],
         "weights": "float32" if grid is None else "grid",
         "coding": json.dumps(describe(snn.coding, "coding", {})),
-        "provenance": json.dumps(origin),
+        "provenance": json.dumps({"method": snn.provenance.method, "initial": snn.provenance.initial}),
         "sites": json.dumps(snn.sites),
         "names": json.dumps({names[node]: str(node.target) for node in draft.calls}),
     }
     if grid is not None:
+        exponents = {names[n]: grid.exponents.get(str(n.target)) for n in draft.calls}
         metadata |= {
             "grid_steps": grid.steps,
             "input_exponent": grid.input_exponent,
             "input_low": grid.input_low,
             "input_high": grid.input_high,
-            "exponents": json.dumps(
-                {names[n]: e for n in draft.calls if (e := grid.exponents.get(str(n.target))) is not None}
-            ),
+            "exponents": json.dumps({name: e for name, e in exponents.items() if e is not None}),
         }
     return metadata
 
 
-def _nir_node(draft: Draft, node: fx.Node, operation: Any) -> Any:
-    """One node; only neurons have metadata of their own, as NIR up to 1.0.5 takes them nowhere else."""
+def _nir_node(operation: Any, shape: tuple[int, ...]) -> Any:
+    """One node; only neurons have metadata, as NIR up to 1.0.5 accepts it nowhere else."""
     import nir
 
-    shape = draft.shapes[_first(node)]
     if isinstance(operation, nn.Linear):
         return nir.Affine(_array(operation.weight), _bias(operation))
-    if isinstance(operation, (nn.Conv1d, nn.Conv2d)):
-        flat = isinstance(operation, nn.Conv1d)
-        kind = nir.Conv1d if flat else nir.Conv2d
-        stride, padding, dilation = (
-            int(v[0]) if flat else tuple(int(n) for n in v)
-            for v in (operation.stride, operation.padding, operation.dilation)
-        )
-        weight, bias = _array(operation.weight), _bias(operation)
-        sizes = shape[1] if flat else shape[1:]
-        return kind(sizes, weight, stride, padding, dilation, 1, bias)
+    if isinstance(operation, nn.Conv1d):
+        extents = (int(v[0]) for v in (operation.stride, operation.padding, operation.dilation))
+        return nir.Conv1d(shape[1], _array(operation.weight), *extents, 1, _bias(operation))
+    if isinstance(operation, nn.Conv2d):
+        sides = (tuple(map(int, v)) for v in (operation.stride, operation.padding, operation.dilation))
+        return nir.Conv2d(shape[1:], _array(operation.weight), *sides, 1, _bias(operation))
     if isinstance(operation, nn.AvgPool2d):
-        kernel, step, around = (
-            np.broadcast_to(np.array(v), 2).copy()
-            for v in (operation.kernel_size, operation.stride, operation.padding)
-        )
-        return nir.AvgPool2d(kernel, step, around)
+        windows = (operation.kernel_size, operation.stride, operation.padding)
+        return nir.AvgPool2d(*(np.array(pair(v)) for v in windows))
     if isinstance(operation, Reshape):
         return nir.Flatten({"input": np.array(shape)}, 0, -1)
     assert isinstance(operation, IntegrateFire)
@@ -141,15 +126,9 @@ def _nir_node(draft: Draft, node: fx.Node, operation: Any) -> Any:
     return nir.IF(r=ones, v_threshold=ones.copy(), metadata=metadata)
 
 
-def _first(node: fx.Node) -> fx.Node:
-    first = node.args[0]
-    assert isinstance(first, fx.Node)
-    return first
-
-
 def _array(values: Tensor) -> np.ndarray:
     return values.detach().numpy().astype(np.float32)
 
 
-def _bias(layer: nn.Linear | nn.Conv1d | nn.Conv2d) -> np.ndarray:
+def _bias(layer: Weighted) -> np.ndarray:
     return np.zeros(layer.weight.shape[0], dtype=np.float32) if layer.bias is None else _array(layer.bias)

@@ -1,8 +1,8 @@
-"""Other simulators made to run exported networks as they are meant, one file for each.
+"""Run exported networks in other simulators as intended, one adapter per file.
 
-A NIR file does not say enough for two simulators to fire the same spikes. Each adapter imports it the
-simulator's own way, fixes what the import got wrong, and refuses what it cannot fix; `check_simulator` then
-compares every spike with the golden ones.
+A NIR file does not say enough for two simulators to fire the same spikes. An adapter imports it with the
+simulator's own importer, corrects what the import gets wrong, and refuses what it cannot correct.
+`check_simulator` then compares every spike with the golden ones.
 """
 
 import importlib
@@ -12,7 +12,7 @@ import pkgutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from rheobase.exchange.nir.canonical import NirError
+from rheobase.exchange.nir.draft import NirError
 from rheobase.exchange.nir.files import read_nir
 from rheobase.exchange.nir.golden import read_golden
 from rheobase.exchange.nir.reading import in_order
@@ -24,15 +24,15 @@ __all__ = ["Adapter", "AdapterError", "SimulatorCheck", "check_simulator", "find
 
 @dataclass(frozen=True)
 class SimulatorCheck:
-    """How a simulator's spikes compare with the golden ones.
+    """The spikes of another simulator next to the golden ones.
 
     Attributes:
-        simulator: Its name.
-        version: The version that ran.
-        samples: How many inputs.
-        steps: How many steps.
-        compared: How many decisions to fire were compared.
-        differing: For each site, how many of them differed at each step.
+        simulator: The name of the simulator.
+        version: Its version.
+        samples: Number of inputs.
+        steps: Number of steps.
+        compared: Number of decisions to fire that were compared.
+        differing: For each site the number of them that differ at each step.
     """
 
     simulator: str
@@ -44,12 +44,12 @@ class SimulatorCheck:
 
     @property
     def total(self) -> int:
-        """How many decisions differed."""
+        """Number of decisions that differ."""
         return sum(sum(steps) for steps in self.differing.values())
 
     @property
     def first(self) -> tuple[str, int] | None:
-        """The first step where spikes differ, and the first site there; None where all are the same."""
+        """The first site and step where spikes differ; None if all are the same."""
         for step in range(self.steps):
             for site, steps in self.differing.items():
                 if steps[step]:
@@ -65,61 +65,60 @@ class SimulatorCheck:
 
 
 def names() -> list[str]:
-    """The simulators that have an adapter."""
+    """The names of the simulators that have an adapter."""
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "base")
 
 
-def find(simulator: str) -> Adapter:
+def find(name: str) -> Adapter:
     """The adapter of a simulator.
 
     Raises:
-        ValueError: If there is none.
-        ModuleNotFoundError: If the simulator is not installed.
+        ValueError: There is none of that name.
+        ModuleNotFoundError: The simulator is not installed.
     """
-    find_name("simulator", simulator, dict.fromkeys(names()))
-    adapter: Adapter = importlib.import_module(f"{__name__}.{simulator}").ADAPTER
+    find_name("simulator", name, dict.fromkeys(names()))
+    adapter: Adapter = importlib.import_module(f"{__name__}.{name}").ADAPTER
     if importlib.util.find_spec(adapter.package) is None:
         raise ModuleNotFoundError(
-            f"{adapter.package} is not installed, and what it asks pip for does not go with torch and nir of "
-            f"today: pip install --no-deps {adapter.package}=={adapter.version}, then "
+            f"{adapter.package} is not installed, and its own requirements conflict with current torch and "
+            f"nir: pip install --no-deps {adapter.package}=={adapter.version}, then "
             "pip install nirtorch==2.6 tqdm loguru requests pbr matplotlib"
         )
     return adapter
 
 
 def load(path: Path | str, simulator: str) -> Runner:
-    """A NIR file in another simulator: a function from inputs to the spikes of every site.
+    """Load a NIR file in another simulator, as a function from inputs to the spikes of every site.
 
     Args:
         path: A file that `to_nir` wrote.
         simulator: One of `names()`.
 
     Raises:
-        AdapterError: If the simulator would not run the file as it is meant.
+        AdapterError: The simulator would not run the file as intended.
     """
     return find(simulator).load(read_nir(path))
 
 
 def check_simulator(path: Path | str, simulator: str) -> SimulatorCheck:
-    """Run a file's golden inputs in another simulator and compare every spike.
+    """Run the golden inputs of a file in another simulator, and compare every spike.
 
     Args:
         path: A file that `to_nir` wrote with golden inputs.
         simulator: One of `names()`.
 
     Raises:
-        AdapterError: If the simulator would not run the file as it is meant.
-        FileNotFoundError: If there are no golden spikes beside the file.
+        AdapterError: The simulator would not run the file as intended.
+        FileNotFoundError: There are no golden spikes next to the file.
     """
     path = Path(path)
     adapter, graph = find(simulator), read_nir(path)
     run = adapter.load(graph)
     shapes = {site: tuple(start.shape) for site, start in starts(graph).items()}
-    golden = read_golden(
-        path, {"input": tuple(int(n) for n in graph.nodes["input"].input_type["input"]), **shapes}
-    )
+    shapes["input"] = tuple(int(n) for n in graph.nodes["input"].input_type["input"])
+    golden = read_golden(path, shapes)
     if golden.digest != graph.metadata.get("golden"):
-        raise NirError(f"the golden spikes beside {path} are not those it was written with: export again")
+        raise NirError(f"the golden spikes next to {path} belong to another export: export again")
     with quiet(), exact_kernels():
         found = run(golden.inputs.float())
     differing = {
@@ -127,11 +126,6 @@ def check_simulator(path: Path | str, simulator: str) -> SimulatorCheck:
         for site in in_order(graph)
         if site in golden.spikes
     }
-    return SimulatorCheck(
-        simulator,
-        importlib.metadata.version(adapter.package),
-        len(golden.inputs),
-        golden.steps,
-        sum(spikes.numel() for spikes in golden.spikes.values()),
-        differing,
-    )
+    version = importlib.metadata.version(adapter.package)
+    compared = sum(spikes.numel() for spikes in golden.spikes.values())
+    return SimulatorCheck(simulator, version, len(golden.inputs), golden.steps, compared, differing)

@@ -1,5 +1,6 @@
-"""What all adapters share: what must hold of a file, and a proof that the neurons do what it means."""
+"""What all adapters share: requirements for a file, and a test that the neurons behave as intended."""
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -14,23 +15,23 @@ from torch import Tensor
 from rheobase.exchange.nir.reading import in_order
 
 Runner = Callable[[Tensor], dict[str, Tensor]]
-"""Takes inputs (samples, steps, ...) and gives the spikes of every site, (samples, steps, ...)."""
+"""A function from inputs (samples, steps, ...) to the spikes of every site, (samples, steps, ...)."""
 
 
 class AdapterError(RuntimeError):
-    """A file that a simulator would not run as it is meant; says what to change."""
+    """A file that a simulator would not run as intended, and what to change."""
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """How to make one simulator run a NIR file as it is meant.
+    """Makes one simulator run a NIR file as intended.
 
     Attributes:
-        package: The simulator's Python package.
-        version: The version it was written for.
+        package: The Python package of the simulator.
+        version: The version that the adapter was written for.
         compare: How its neurons compare with their threshold.
-        reads: The kinds of NIR node that it reads rightly.
-        build: Imports a graph into the simulator and mends its neurons, given the starts of all sites.
+        reads: The types of NIR nodes that it reads correctly.
+        build: Imports a graph into the simulator and corrects its neurons, given the starts of all sites.
     """
 
     package: str
@@ -40,10 +41,10 @@ class Adapter:
     build: Callable[[Any, dict[str, Tensor]], Runner]
 
     def load(self, graph: Any) -> Runner:
-        """The graph in the simulator, ready to run.
+        """Load a graph in the simulator, ready to run.
 
         Raises:
-            AdapterError: If the simulator would not run it as it is meant.
+            AdapterError: The simulator would not run it as intended.
         """
         self._check(graph)
         with quiet():
@@ -52,20 +53,20 @@ class Adapter:
 
     def _check(self, graph: Any) -> None:
         metadata = graph.metadata
-        starting = all("v_init" in node.metadata for node in graph.nodes.values() if _fires(node))
-        for said, what in (
-            (metadata.get("reset") == "subtract", "that neurons are reset by subtraction"),
-            (metadata.get("dt") == 1, "that steps are of one"),
-            (starting, "where its neurons start"),
+        has_starts = all("v_init" in node.metadata for node in graph.nodes.values() if _fires(node))
+        for given, what in (
+            (metadata.get("reset") == "subtract", "that neurons reset by subtraction"),
+            (metadata.get("dt") == 1, "that the time step is 1"),
+            (has_starts, "where neurons start"),
             ("input" in graph.nodes, "which node is the input"),
         ):
-            if not said:
-                raise AdapterError(f"the file does not say {what}: write it by rheobase's to_nir")
-        settled = "grid" in (metadata.get("weights"), metadata.get("profile"))  # "profile" in 0.1
-        if not settled and metadata.get("threshold_compare") != self.compare:
+            if not given:
+                raise AdapterError(f"the file does not say {what}: write it with rheobase's to_nir")
+        on_grid = "grid" in (metadata.get("weights"), metadata.get("profile"))  # "profile" in version 0.1
+        if not on_grid and metadata.get("threshold_compare") != self.compare:
             raise AdapterError(
                 f"neurons of {self.package} fire at v {self.compare} 1, those of the file at "
-                f"v {metadata.get('threshold_compare')} 1: export with weights='grid', where it is the same "
+                f"v {metadata.get('threshold_compare')} 1: export with weights='grid', where both agree "
                 "(rheobase export --weights grid)"
             )
         for name, node in graph.nodes.items():
@@ -74,15 +75,15 @@ class Adapter:
                 remedy = "it cannot run this network"
                 if kind == "AvgPool2d":
                     remedy = "export with pools='convolution' (rheobase export --pools convolution)"
-                raise AdapterError(f"{self.package} does not read {name}, a {kind}, rightly: {remedy}")
-        late = [name for name, start in starts(graph).items() if (start >= 1).any()]
-        if late:
-            raise AdapterError(
-                f"{late[0]} starts at its threshold or above, which simulators take differently"
-            )
+                raise AdapterError(
+                    f"{self.package} does not read {name}, of type {kind}, correctly: {remedy}"
+                )
+        for name, start in starts(graph).items():
+            if (start >= 1).any():
+                raise AdapterError(f"{name} starts at or above its threshold, where simulators differ")
 
     def _prove(self) -> None:
-        """Run one neuron through everything that simulators have different habits about."""
+        """Drive one neuron through every behaviour in which simulators differ."""
         spikes = self.build(neuron_graph(), {"neuron": torch.tensor([_START])})(_CURRENTS.view(1, -1, 1))
         found = [int(s) for s in spikes["neuron"].flatten()]
         if found != _EXPECTED:
@@ -105,8 +106,8 @@ def _fires(node: Any) -> bool:
     return type(node).__name__ == "IF"
 
 
-# A start at one half; a spike whose rest must stay; a current that fires one spike only, and again without
-# any current; one far below zero that must not be cut off; none of the sums lies on the threshold.
+# A start at one half; a spike whose rest must stay; a current for several spikes that fires one, and again
+# without any current; a potential far below zero that must not be clipped; no sum lies on the threshold.
 _START = 0.5
 _CURRENTS = torch.tensor([0.625, 0.9375, 2.5, 0.0, -3.0, 2.9375, 0.4375, 0.125])
 _EXPECTED = [1, 1, 1, 1, 0, 0, 0, 1]
@@ -127,7 +128,7 @@ def neuron_graph() -> Any:
 
 
 class Recorder:
-    """Collects what modules give, step by step."""
+    """Records the outputs of modules, step by step."""
 
     def __init__(
         self, modules: dict[str, Any], spikes_of: Callable[[Any], Tensor] = lambda given: given
@@ -143,7 +144,7 @@ class Recorder:
         return keep
 
     def take(self) -> dict[str, Tensor]:
-        """All that was collected, (samples, steps, ...); then nothing is."""
+        """Return what was recorded, (samples, steps, ...), and forget it."""
         taken = {name: torch.stack(parts, dim=1) for name, parts in self.seen.items()}
         for parts in self.seen.values():
             parts.clear()
@@ -151,9 +152,18 @@ class Recorder:
 
 
 def reorder(executor: Any, graph: Any) -> None:
-    """Make nirtorch's executor run nodes after those they read; its own order runs skips too early."""
+    """Make the executor of nirtorch run nodes in topological order; its own order runs skips too early."""
     nodes = {node.name: node for node in executor.graph.node_list}
     executor.execution_order = [nodes[name] for name in in_order(graph)]
+
+
+def keep_batch(graph: Any) -> Any:
+    """A copy whose Flatten nodes start at dimension 1, for importers that take dimension 0 for the batch."""
+    graph = copy.deepcopy(graph)
+    for node in graph.nodes.values():
+        if type(node).__name__ == "Flatten":
+            node.start_dim = 1
+    return graph
 
 
 def expand(start: Tensor, samples: int) -> Tensor:
@@ -163,7 +173,7 @@ def expand(start: Tensor, samples: int) -> Tensor:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep warnings and prints of other packages to themselves."""
+    """Suppress warnings and output of other packages."""
     with catch_warnings(), redirect_stdout(StringIO()):
         simplefilter("ignore")
         yield
@@ -171,6 +181,6 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def exact_kernels() -> Iterator[None]:
-    """Keep transforms out of convolutions: their sums are not exact, even where every term is."""
+    """Switch off convolutions in a transformed domain: their sums are not exact, even if every term is."""
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         yield

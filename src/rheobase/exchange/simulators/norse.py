@@ -1,11 +1,10 @@
-"""Norse 1.1: imported neurons are reset to zero and start there, and skips run before their time."""
+"""Norse 1.1: imported neurons reset to zero and start there, and skips run too early."""
 
-import copy
 from typing import Any
 
 from torch import Tensor
 
-from rheobase.exchange.simulators.base import Adapter, Recorder, Runner, expand, reorder
+from rheobase.exchange.simulators.base import Adapter, Recorder, Runner, expand, keep_batch, reorder
 
 
 def _build(graph: Any, starts: dict[str, Tensor]) -> Runner:
@@ -13,10 +12,7 @@ def _build(graph: Any, starts: dict[str, Tensor]) -> Runner:
     from norse.torch.functional.iaf import IAFFeedForwardState  # type: ignore[import-not-found]
     from norse.torch.functional.threshold import threshold  # type: ignore[import-not-found]
 
-    graph = copy.deepcopy(graph)
-    for node in graph.nodes.values():
-        if type(node).__name__ == "Flatten":
-            node.start_dim = 1  # the import takes dimension 0 for the batch
+    graph = keep_batch(graph)
     model = norse.torch.from_nir(graph)
     reorder(model, graph)
     cells = {site: model.get_submodule(site) for site in starts}

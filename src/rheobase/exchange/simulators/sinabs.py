@@ -1,4 +1,4 @@
-"""Sinabs 3.1: imported neurons fire several spikes at a step, are cut off below and start at zero."""
+"""Sinabs 3.1: imported neurons fire several spikes per step, are clipped below and start at zero."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def _build(graph: Any, starts: dict[str, Tensor]) -> Runner:
 
     def run(inputs: Tensor) -> dict[str, Tensor]:
         samples, steps = inputs.shape[:2]
-        model = from_nir(graph, batch_size=samples)  # it must know at once how many samples it will see
+        model = from_nir(graph, batch_size=samples)  # fixed at import
         reorder(model, graph)
         neurons = {site: model.get_submodule(site) for site in starts}
         for site, neuron in neurons.items():

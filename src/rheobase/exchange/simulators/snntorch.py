@@ -1,22 +1,17 @@
-"""snnTorch 1.0: imported neurons leak, lose spikes when they stay above the threshold, and start at zero."""
+"""snnTorch 1.0: imported neurons leak, miss spikes while they stay above the threshold, and start at zero."""
 
-import copy
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rheobase.exchange.simulators.base import Adapter, Recorder, Runner, expand
+from rheobase.exchange.simulators.base import Adapter, Recorder, Runner, expand, keep_batch
 
 
 def _build(graph: Any, starts: dict[str, Tensor]) -> Runner:
     from snntorch.import_nir import import_from_nir  # type: ignore[import-not-found]
 
-    graph = copy.deepcopy(graph)
-    for node in graph.nodes.values():
-        if type(node).__name__ == "Flatten":
-            node.start_dim = 1  # the import takes dimension 0 for the batch
-    model = import_from_nir(graph)
+    model = import_from_nir(keep_batch(graph))
     neurons = {site: model.get_submodule(site) for site in starts}
     recorder = Recorder(neurons)
 

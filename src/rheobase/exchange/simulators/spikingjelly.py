@@ -1,4 +1,4 @@
-"""SpikingJelly 2.0: imported neurons are reset to zero and start there; both are mended."""
+"""SpikingJelly 2.0: imported neurons reset to zero and start there."""
 
 from typing import Any
 

@@ -1,0 +1,133 @@
+"""Export and import: every spike survives the file, and a failed export writes nothing."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import nir
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from torch import nn
+
+from families import inputs, networks
+from nir_examples import WRITABLE, assert_same, example, rounded
+from rheobase import HALF, Constant, convert, evaluate
+from rheobase.exchange.nir import from_nir, to_nir
+from rheobase.exchange.nir.golden import read_golden, run
+from rheobase.network import Corrected, Poisson, Potential, TemporalSwitch
+from rheobase.training import datasets
+
+pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
+
+
+@pytest.mark.parametrize("pools", ["average", "convolution"])
+@pytest.mark.parametrize("weights", ["float32", "grid"])
+@pytest.mark.parametrize("name", WRITABLE)
+def test_every_spike(name: str, weights: Any, pools: Any, tmp_path: Path) -> None:
+    snn, x = example(name), inputs(6)
+    export = to_nir(snn, tmp_path / "net.nir", weights=weights, pools=pools, golden=x, steps=12)
+    back = from_nir(tmp_path / "net.nir")
+    assert_same(export.snn, back, rounded(export, x))
+    assert back.sites == snn.sites
+    assert back.input_shape == (3, 8, 8)
+    again = to_nir(back, tmp_path / "again.nir")
+    assert_same(again.snn, back, x)
+
+
+@given(networks())
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+def test_random_networks(tmp_path: Path, network: tuple[nn.Module, tuple[int, ...]]) -> None:
+    model, shape = network
+    x = torch.randn(24, *shape, generator=torch.Generator().manual_seed(3))
+    snn = convert(model, "max-norm", x, initial=HALF, per_channel=True)
+    export = to_nir(snn, tmp_path / "net.nir", golden=x[:4], steps=6)
+    assert export.differing is not None
+    assert export.spikes is not None
+    assert export.differing <= 0.01 * export.spikes
+    assert_same(export.snn, from_nir(tmp_path / "net.nir"), x[:4], 6)
+
+
+@pytest.mark.parametrize("coding", [Poisson(7, 5.0), TemporalSwitch(12, 5.0)], ids=repr)
+def test_codings(coding: Any, tmp_path: Path) -> None:
+    export = to_nir(example(coding=coding), tmp_path / "net.nir", golden=inputs(4), steps=12)
+    back = from_nir(tmp_path / "net.nir")
+    assert back.coding == coding
+    assert_same(export.snn, back, inputs(4))
+    assert export.differing == 0
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("weights", ["float32", "grid"])
+def test_starts(weights: Any, strict: bool, tmp_path: Path) -> None:
+    snn, x = example(fire_above=strict), inputs(6)
+    first, second, third = snn.neurons.values()
+    first.initial = Potential(torch.rand(6, 8, 8) * first.threshold.view(-1, 1, 1))
+    second.initial = Corrected(HALF, torch.rand(8) * 0.1)
+    third.initial = Constant(-0.25)
+    export = to_nir(snn, tmp_path / "net.nir", weights=weights, golden=x, steps=12)
+    back = from_nir(tmp_path / "net.nir")
+    assert {n.strict for n in back.neurons.values()} == {strict}
+    assert_same(export.snn, back, rounded(export, x))
+    assert weights == "grid" or export.differing == 0
+
+
+def test_accuracy_stays(trained: nn.Module, digits: datasets.Dataset, tmp_path: Path) -> None:
+    snn = convert(trained, "max-norm", digits.train.take(256), initial=HALF)
+    x = digits.train.normalise(digits.train.images[:256])
+    test = digits.test.take(360)
+    images, labels = test.normalise(test.images), test.labels
+    before = evaluate(snn, (images, labels), 16, progress=False).accuracy
+    plain = to_nir(snn, tmp_path / "plain.nir", golden=x, steps=16)
+    assert plain.differing is not None
+    assert plain.spikes is not None
+    assert plain.differing <= 1e-3 * plain.spikes
+    export = to_nir(snn, tmp_path / "grid.nir", weights="grid", golden=torch.cat([x, images]), steps=16)
+    after = evaluate(export.snn, (rounded(export, images), labels), 16, progress=False).accuracy
+    assert after[15] >= before[15] - 1.5
+    assert after[7] >= before[7] - 3
+
+
+def test_arguments(tmp_path: Path) -> None:
+    snn, path = example(), tmp_path / "net.nir"
+    with pytest.raises(ValueError, match=r"weights.*float32, grid.*'int8'"):
+        to_nir(snn, path, weights="int8")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"pools.*average, convolution.*'maximum'"):
+        to_nir(snn, path, pools="maximum")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="golden="):
+        to_nir(snn, path, weights="grid")
+    for golden in (inputs(0), inputs(2) * math.nan, inputs(2) * math.inf):
+        with pytest.raises(ValueError, match="golden"):
+            to_nir(snn, path, golden=golden, steps=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(nir, "write_data", fail)
+    with pytest.raises(OSError, match="no room"):
+        to_nir(example(), tmp_path / "net.nir", golden=inputs(2), steps=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_package_the_message_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "nir", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install nir"):
+        to_nir(example(), tmp_path / "net.nir")
+    with pytest.raises(ModuleNotFoundError, match="pip install nir"):
+        from_nir(tmp_path / "net.nir")
+
+
+def test_a_file_of_version_0_1() -> None:
+    path = Path(__file__).parents[2] / "files/nir-0.1/net.nir"
+    snn = from_nir(path)
+    golden = read_golden(path, {"input": (1, 4, 4), "n1": (2, 4, 4), "n5": (3,)})
+    spikes = run(snn, golden.inputs[:, 0], golden.steps)
+    assert snn.sites == ["1", "5"]
+    assert all(torch.equal(spikes[site], golden.spikes[f"n{site}"]) for site in snn.sites)
+    assert spikes["1"].any()
