@@ -76,7 +76,7 @@ def test_every_level_is_weighed_as_an_evaluation_measures_it(profile: str) -> No
 
 
 def test_the_promise_holds_for_nine_of_ten_draws_from_a_population() -> None:
-    """Scores say nothing here, and 8 % of all early answers are wrong: a lucky choice breaks a promise of 3 %."""
+    """Scores say nothing here, and 8 % of early answers are wrong: a lucky choice breaks a promise of 3 %."""
     generator = torch.Generator().manual_seed(0)
     population, steps, loss, tries = 40_000, 6, 3.0, 60
     right = torch.rand(steps, population, generator=generator) > 0.08
