@@ -1,4 +1,4 @@
-"""Plant faults in the package, one at a time, and report those that no test notices: `python -m tools.mutants`.
+"""Plant faults in the package, one at a time, and report those that no test notices: `make mutants`.
 
 The faults are in `tools/faults.toml`: a file of the package, a piece of its text, what it becomes, and the
 tests that should fail. The package is copied first; the working tree is not touched.

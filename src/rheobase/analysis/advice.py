@@ -21,7 +21,7 @@ from rheobase.analysis.trials import TRIED, Advice, Budget, Trial
 from rheobase.conversion import convert, lower
 from rheobase.io import Data, batches, live_table
 from rheobase.methods import COSTS, Method
-from rheobase.network import HALF, SNN, ZERO, ConstantCurrent
+from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, classes_of
 
 __all__ = ["Advice", "Budget", "Trial", "advise"]
 
@@ -99,7 +99,7 @@ def _split(model: nn.Module, calibration: Data, hold_out: float, seed: int) -> t
     ann, _ = lower(model, x)
     held, rest = order[:count], order[count:].sort().values
     with torch.no_grad():
-        answers = torch.cat([ann(part).argmax(-1) for part in torch.split(x[held], 128)])
+        answers = torch.cat([classes_of(ann(part)) for part in torch.split(x[held], 128)])
     y = torch.cat(labels).to(device)[held] if labels else answers
     right = 100 * (answers == y).double().mean().item()
     return _Parts(x[rest], (x[held], y), right), "accuracy" if labels else "agreement"

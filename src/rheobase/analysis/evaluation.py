@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.io import Data, batches, count_batches, display, present_ranks
-from rheobase.network import SNN, evaluating, expect_snn, require_classes
+from rheobase.network import SNN, classes_of, evaluating, expect_snn, require_classes
 from rheobase.simulation import Exit, Simulator, Synapses, count_synapses, schedule
 
 
@@ -218,11 +218,7 @@ def check_labels(y: Tensor, logits_SBK: Tensor) -> None:
     Raises:
         ValueError: They are found.
     """
-    if logits_SBK.dim() != 3:
-        raise ValueError(
-            f"the network's output for one input has shape {tuple(logits_SBK.shape[2:])}: accuracy needs one "
-            "number per class"
-        )
+    classes_of(logits_SBK)
     if not logits_SBK.isfinite().all():
         raise ValueError("the network's outputs hold NaN or infinity: check its weights and thresholds")
     low, high, classes = int(y.min()), int(y.max()), logits_SBK.shape[-1]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rheobase.analysis.evaluation import Evaluation, check_labels
 from rheobase.io import Data, batches
-from rheobase.network import SNN, expect_snn
+from rheobase.network import SNN, classes_of, expect_snn
 from rheobase.simulation import Exit, simulate
 
 _LEVELS = 256
@@ -69,7 +69,7 @@ def _choose(runs: "_Runs", rule: type[Exit], loss: float) -> Exit:
     if loss == 0:
         points = _weigh_levels(runs, rule)
         return min((p for p in points if p.spoiled == 0), key=lambda p: (p.latency, -p.rule.level)).rule
-    ordering_B = torch.arange(runs.right.shape[1]) % 4 == 0
+    ordering_B = torch.arange(runs.right.shape[1], device=runs.right.device) % 4 == 0
     tested = runs.pick(~ordering_B)
     samples = tested.right.shape[1]
     if not _shows(0, samples, loss):
@@ -140,9 +140,8 @@ def _run(snn: SNN, data: Data, kind: type[Exit], steps: int, batch_size: int | N
             raise ValueError("this network's neurons answer at the last step only: no sample can leave early")
         if y is not None:
             check_labels(y, logits)
-        state: dict[str, Tensor] = {}
+        answers, state = classes_of(logits).cpu(), dict[str, Tensor]()
         scores.append(torch.stack([rule.score(mean, state) for mean in logits]).cpu())
-        answers = logits.argmax(-1).cpu()
         right.append(answers == (answers[-1] if y is None else y.cpu()))
         first += x.shape[0]
     return _Runs(torch.cat(scores, 1), torch.cat(right, 1))

@@ -4,7 +4,7 @@ import torch
 
 from rheobase.io import display
 from rheobase.methods import Conversion, ExactSum, activations, currents, mean_output, unit_of
-from rheobase.network import ZERO, Constant, Searched
+from rheobase.network import ZERO, Constant, Searched, classes_of
 from rheobase.simulation import simulate
 
 
@@ -54,8 +54,8 @@ def _count_disagreements(search: Searched, conversion: Conversion, site: str) ->
         for x in conversion.calibration():
             run = simulate(conversion.snn, x, search.steps, at=[search.steps], first_sample=first)
             with torch.no_grad():
-                expected = conversion.ann.module(x).argmax(-1)
-            count += int((run.logits[0].argmax(-1) != expected).sum())
+                expected = classes_of(conversion.ann.module(x))
+            count += int((classes_of(run.logits[0]) != expected).sum())
             first += len(x)
         counts.append(float(count))
     return counts

@@ -103,13 +103,14 @@ class RMP(ResidualMembrane):
 
 
 def _score(conversion: Conversion, steps: int) -> tuple[int, float]:
-    """How many answers agree with the ANN's after these steps, and the negative squared error."""
+    """How many classes agree with the ANN's, where outputs are classes, and the negative squared error."""
     same, error, first_sample = 0, 0.0, 0
     for x in conversion.calibration():
         output = simulate(conversion.snn, x, steps, at=[steps], first_sample=first_sample).logits[0]
         with torch.no_grad():
             expected = conversion.ann.module(x)
-        same += int((output.argmax(-1) == expected.argmax(-1)).sum())
+        if output.dim() == 2 and output.shape[1] > 1:
+            same += int((output.argmax(1) == expected.argmax(1)).sum())
         error += (output - expected).double().square().sum().item()
         first_sample += x.shape[0]
     return same, -error

@@ -5,7 +5,7 @@ nonlinear ones are sites. Folding moves scales and amplitudes into the weights t
 """
 
 from rheobase.network.activations import FUNCTIONS, Activation, Clip, RateNorm, Rectifier, Smooth
-from rheobase.network.ann import evaluating, find_like, require_classes
+from rheobase.network.ann import classes_of, evaluating, find_like, require_classes
 from rheobase.network.captured import Network, Site
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
 from rheobase.network.file import load, save
@@ -100,6 +100,7 @@ __all__ = [
     "Uniform",
     "along_channels",
     "build_network",
+    "classes_of",
     "count_multiplications",
     "describe",
     "evaluating",

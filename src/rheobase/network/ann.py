@@ -26,6 +26,20 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
+def classes_of(logits: Tensor) -> Tensor:
+    """The class that each output (..., B, K) names.
+
+    Raises:
+        ValueError: The outputs are not class scores, so that accuracy and agreement mean nothing.
+    """
+    if logits.dim() not in (2, 3) or logits.shape[-1] < 2:
+        raise ValueError(
+            f"the network's outputs have shape {tuple(logits.shape)}: accuracy and agreement need one score "
+            "for each of at least two classes. Compare other outputs directly: rheobase.simulate(…).logits"
+        )
+    return logits.argmax(-1)
+
+
 def require_classes(logits: object, images: Tensor) -> None:
     """Refuse an answer that is not one number per class: labels would quietly be spread over the rest."""
     count = len(images)

@@ -12,7 +12,7 @@ from rheobase.analysis.diagnosis.parts import PARTS, Account, Part, SiteDiagnosi
 from rheobase.analysis.diagnosis.remedies import Batches, Remedy, try_remedies
 from rheobase.analysis.evaluation import evaluate
 from rheobase.io import Data, batches
-from rheobase.network import SNN, Network, expect_snn
+from rheobase.network import SNN, Network, classes_of, expect_snn
 
 __all__ = ["PARTS", "Diagnosis", "Finding", "Part", "Remedy", "SiteDiagnosis", "diagnose"]
 
@@ -121,7 +121,7 @@ def _label(network: Network, given: list[tuple[Tensor, Tensor | None]]) -> tuple
     labelled, right = [], 0
     for x, y in given:
         with torch.no_grad():
-            answer = network.module(x).argmax(-1)
+            answer = classes_of(network.module(x))
         labelled.append((x, answer if y is None else y))
         right += 0 if y is None else int((answer.cpu() == y.cpu()).sum())
     return labelled, None if given[0][1] is None else right

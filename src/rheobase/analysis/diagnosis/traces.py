@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rheobase.methods import currents
-from rheobase.network import SNN, along_channels
+from rheobase.network import SNN, along_channels, classes_of
 from rheobase.simulation import schedule, simulate
 
 _T = TypeVar("_T")
@@ -75,7 +75,7 @@ def trace(
     """
     x = x.to(snn.device)
     run = simulate(snn, x, steps)
-    answers_SB = run.logits.argmax(-1).tolist()
+    answers_SB = classes_of(run.logits).tolist()
     whole = snn.window is not None
     needed = steps if whole else min(steps, STEPS)
     sites = {site: _follow(snn, site, x, needed) for site in spread(snn.sites, SITES)}
