@@ -252,16 +252,3 @@ def test_currents_are_those_of_a_run(trained, digits) -> None:
             expected = simulate(snn, excerpt.inputs, 5, at=[5], read=snn.source(site)).logits[0]
             torch.testing.assert_close(mean, expected)
         assert snn.neuron(site).initial == HALF
-
-
-def test_settings_are_checked(trained: nn.Module) -> None:
-    with pytest.raises(TypeError, match="steps="):
-        convert(trained, "calibration", torch.ones(1, 1, 8, 8))
-    for settings, message in [
-        ({"steps": 0}, "steps.*at least 1, got 0"),
-        ({"steps": 8, "pipeline": "heavy"}, "'heavy'.*none, light"),
-        ({"steps": 8, "rounds": 0}, "rounds.*got 0"),
-        ({"steps": 8, "learning_rate": 0.0}, "learning_rate.*got 0"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            methods.get("calibration", **settings)

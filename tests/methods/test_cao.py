@@ -1,6 +1,5 @@
 """The plain conversion."""
 
-import pytest
 import torch
 from torch import nn
 
@@ -53,9 +52,3 @@ def test_small_activations_survive_and_large_ones_saturate() -> None:
     assert torch.corrcoef(torch.stack([run.logits[0].flatten(), model(x).flatten()]))[0, 1] > 0.95
     model[0].weight.data *= 100
     assert convert(model, "cao").limit(x).abs().max() < model(x).abs().max() / 5
-
-
-def test_it_has_no_settings_and_needs_no_data() -> None:
-    with pytest.raises(TypeError, match="setting 'per_channel' of cao"):
-        methods.get("cao", per_channel=True)
-    convert(network(), "cao")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import families
-from rheobase import HALF, ZERO, convert, methods, simulate
+from rheobase import HALF, convert, simulate
 from rheobase.network.codings import ConstantCurrent, Poisson
 
 
@@ -108,31 +108,6 @@ def test_rate_twins_with_biases_answer_alike(trained: nn.Module, digits, setting
     x = digits.test.normalise(digits.test.images)
     twin = convert(trained, "diehl", digits.train.take(256), **settings).limit(x)
     assert (twin.argmax(1) == trained(x).argmax(1)).double().mean() > 0.95
-
-
-@pytest.mark.parametrize("coding", [ConstantCurrent(), Poisson(scale=2)], ids=str)
-def test_with_a_soft_reset_the_half_start_is_ahead(trained: nn.Module, digits, coding) -> None:
-    x, y = digits.test.normalise(digits.test.images), digits.test.labels
-    accuracy = []
-    for initial in (ZERO, HALF):
-        snn = convert(
-            trained, "diehl", digits.train.take(256), reset="subtract", initial=initial, coding=coding
-        )
-        accuracy.append((simulate(snn, x, 8, at=[8]).logits[0].argmax(1) == y).double().mean().item())
-    assert accuracy[1] > accuracy[0]
-
-
-def test_wrong_use_is_refused(trained: nn.Module) -> None:
-    with pytest.raises(ValueError, match=r"'diehl'.*calibration="):
-        convert(trained, "diehl")
-    with pytest.raises(TypeError, match="setting 'per_channel' of diehl"):
-        methods.get("diehl", per_channel=True)
-    with pytest.raises(ValueError, match=r"basis.*'max'"):
-        methods.get("diehl", basis="max")
-    with pytest.raises(ValueError, match=r"reset.*'soft'"):
-        methods.get("diehl", reset="soft")
-    with pytest.raises(ValueError, match="low"):
-        methods.get("diehl", low=1.0)
 
 
 def hard_spikes(current_T: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import families
 from conftest import fit as train_quickly
-from rheobase import HALF, ZERO, convert, evaluate, methods, prepare, simulate
+from rheobase import HALF, ZERO, convert, evaluate, prepare, simulate
 from rheobase.conversion.capture import CaptureError, capture
 from rheobase.methods import few_spikes
 from rheobase.methods.shared.few_spikes_fit import place_points
@@ -243,10 +243,7 @@ def test_a_fit_repeats_improves_and_takes_any_function() -> None:
     assert math.isclose(error, square.error, rel_tol=0.02)
 
 
-def test_settings_are_checked() -> None:
-    for arguments, message in [({"steps": 0}, "steps must be"), ({"percentile": 0.0}, "percentile")]:
-        with pytest.raises(ValueError, match=message):
-            methods.get("few-spikes", **arguments)
+def test_coefficients_and_bounds_are_checked() -> None:
     with pytest.raises(ValueError, match=r"bounds=\(8, -8\)"):
         few_spikes.fit("silu", 8, (8, -8))
     with pytest.raises(ValueError, match="as many thresholds, resets and values"):

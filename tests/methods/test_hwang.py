@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rheobase import HALF, ZERO, Constant, convert, evaluate, methods, simulate
+from rheobase import HALF, ZERO, Constant, convert, evaluate, simulate
 from rheobase.conversion.searched_starts import search_starts
 from rheobase.methods.contract import Conversion
 from rheobase.methods.hwang import Hwang
@@ -100,8 +100,6 @@ def test_it_needs_data_and_sound_settings(clipped: nn.Module) -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             Searched(**arguments)
-    with pytest.raises(ValueError, match=r"steps.*got 0"):
-        methods.get("hwang", steps=0)
     assert parse_start("searched:8") == Searched(8)
     for text in ("searched", "searched:", "searched:x", "searched:0"):
         with pytest.raises(ValueError, match=r"searched:8|got 0"):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import families
-from rheobase import HALF, ZERO, convert, evaluate, methods, simulate
+from rheobase import HALF, convert, evaluate, methods, simulate
 from rheobase.methods import hybrid
 from rheobase.network.codings import ConstantCurrent, Poisson
 from rheobase.network.snn import SNN
@@ -183,19 +183,3 @@ def test_what_cannot_be_trained_is_refused(trained, digits) -> None:
         hybrid.fine_tune(convert(trained, "few-spikes", split, steps=4), split, 4, progress=False)
     with pytest.raises(ValueError, match="dropout"):
         hybrid.fine_tune(convert(trained, "max-norm", split), split, 4, dropout=1.0)
-    for settings, message in [
-        ({"factor": 0.0}, "factor"),
-        ({"steps": 0}, "steps"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            methods.get("hybrid", **settings)
-
-
-def test_a_half_start_is_ahead_before_fine_tuning(trained, digits) -> None:
-    split = digits.train.take(64)
-    accuracy = []
-    for start in (ZERO, HALF):
-        snn = convert(trained, "hybrid", split, steps=20, initial=start, coding=ConstantCurrent())
-        accuracy.append(evaluate(snn, digits.test, 8, progress=False).accuracy[-1])
-    assert accuracy[1] >= accuracy[0]
-    assert accuracy[1] >= 90

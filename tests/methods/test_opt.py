@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import families
-from rheobase import HALF, convert, evaluate, methods, prepare, simulate
+from rheobase import HALF, convert, evaluate, prepare, simulate
 from rheobase.methods.shared.shifting import shift_current
 from rheobase.network.activations import Rectifier
 from rheobase.training import datasets
@@ -119,15 +119,6 @@ def test_the_training_activation_is_cut_at_the_ceiling_with_slope_one_below() ->
     assert z.grad.tolist() == [0.0, 1.0, 1.0, 0.0]
     snn = convert(prepared.eval(), "opt", torch.tensor([[5.0]]), steps=8)
     assert snn.neuron(snn.sites[0]).threshold == 2
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(TypeError, match="steps="):
-        convert(relay(), "opt", torch.ones(1, 1))
-    with pytest.raises(ValueError, match=r"steps.*got 0"):
-        methods.get("opt", steps=0)
-    with pytest.raises(ValueError, match="ceiling"):
-        methods.get("opt", steps=8, ceiling=-1.0)
 
 
 def test_it_is_ahead_of_the_plain_maximum(trained: nn.Module, digits: datasets.Dataset) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import families
-from rheobase import HALF, ZERO, convert, methods, simulate
+from rheobase import ZERO, convert, methods, simulate
 from rheobase.methods.shared import settling
 from rheobase.network.codings import ConstantCurrent, Poisson
 from rheobase.network.neurons import IntegrateFire
@@ -86,17 +86,6 @@ def test_the_rate_twin_of_any_network_with_biases_answers_alike(name: str) -> No
     assert (twin.argmax(1) == model(x).argmax(1)).double().mean() >= 0.9
 
 
-@pytest.mark.parametrize("coding", [ConstantCurrent(), Poisson(scale=2)], ids=str)
-def test_the_half_start_is_ahead_at_few_steps(trained: nn.Module, digits, coding) -> None:
-    x, y = digits.test.normalise(digits.test.images), digits.test.labels
-    accuracy = []
-    for initial in (ZERO, HALF):
-        snn = convert(trained, "rmp", digits.train.take(128), initial=initial, coding=coding, steps=30)
-        accuracy.append((simulate(snn, x, 8, at=[8]).logits[0].argmax(1) == y).double().mean().item())
-    assert accuracy[1] > accuracy[0]
-    assert accuracy[1] > 0.9
-
-
 def test_it_has_the_settings_of_its_paper() -> None:
     method = methods.get("rmp")
     assert method.coding == Poisson()
@@ -122,19 +111,6 @@ def test_a_site_that_gets_no_current_stays_silent() -> None:
         snn = convert(model, "rmp", torch.rand(5, 2), coding=ConstantCurrent())
     x = torch.rand(3, 2)
     torch.testing.assert_close(simulate(snn, x, 5).logits[-1], model[2].bias.expand(3, 2))
-
-
-def test_wrong_use_is_refused(trained: nn.Module) -> None:
-    with pytest.raises(ValueError, match=r"'rmp'.*calibration="):
-        convert(trained, "rmp")
-    with pytest.raises(TypeError, match="setting 'per_channel' of rmp"):
-        methods.get("rmp", per_channel=True)
-    with pytest.raises(ValueError, match=r"rmp: factor.*got -1"):
-        methods.get("rmp", factor=-1)
-    with pytest.raises(ValueError, match=r"rmp: percentile.*got 0"):
-        methods.get("rmp", percentile=0)
-    with pytest.raises(ValueError, match=r"rmp.*got 0"):
-        methods.get("rmp", steps=0)
 
 
 @pytest.mark.parametrize(

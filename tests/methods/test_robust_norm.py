@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import families
-from rheobase import HALF, ZERO, convert, methods, simulate
+from rheobase import convert, simulate
 from rheobase.methods.shared.observers import Quantile
-from rheobase.network.codings import Poisson
 from rheobase.network.operations import GatedMaxPool
 
 BOUND = 1 / 512
@@ -91,25 +90,6 @@ def test_thresholds_are_percentiles_of_the_activations(trained: nn.Module, digit
     )
 
 
-def test_thresholds_do_not_depend_on_batches(trained: nn.Module, digits) -> None:
-    x = digits.train.normalise(digits.train.images[:150])
-    shuffled = x[torch.randperm(150, generator=torch.Generator().manual_seed(0))]
-    whole = convert(trained, "robust-norm", x)
-    parts = convert(trained, "robust-norm", [shuffled[:7], shuffled[7:100], shuffled[100:]])
-    for site in whole.sites:
-        assert torch.equal(whole.neuron(site).threshold, parts.neuron(site).threshold)
-
-
-@pytest.mark.parametrize("coding", [None, Poisson(scale=2)], ids=str)
-def test_the_half_start_is_not_behind(trained: nn.Module, digits, coding) -> None:
-    x, y = digits.test.normalise(digits.test.images), digits.test.labels
-    accuracy = []
-    for initial in (ZERO, HALF):
-        snn = convert(trained, "robust-norm", digits.train.take(256), initial=initial, coding=coding)
-        accuracy.append((simulate(snn, x, 8, at=[8]).logits[0].argmax(1) == y).double().mean().item())
-    assert accuracy[1] >= accuracy[0]
-
-
 @pytest.mark.parametrize("name", sorted(families.FAMILIES))
 def test_a_residual_or_any_other_network_keeps_its_answers(name: str) -> None:
     model, x = families.build(name), families.inputs(64)
@@ -155,14 +135,3 @@ class TestGatedMaxPool:
         early, late = ((y - plain.limit(x)).abs().max() for y in run.logits)
         assert late < 0.03 * plain.limit(x).abs().max()
         assert late < early
-
-
-def test_wrong_settings_are_refused(trained: nn.Module) -> None:
-    with pytest.raises(ValueError, match=r"percentile.*101"):
-        methods.get("robust-norm", percentile=101)
-    with pytest.raises(ValueError, match=r"over.*'positive'"):
-        methods.get("robust-norm", over="positive")
-    with pytest.raises(ValueError, match=r"max_pool.*'avg'"):
-        methods.get("robust-norm", max_pool="avg")
-    with pytest.raises(ValueError, match=r"'robust-norm'.*calibration="):
-        convert(trained, "robust-norm")

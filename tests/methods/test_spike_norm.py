@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import families
-from rheobase import HALF, convert, methods, simulate
+from rheobase import convert, simulate
 from rheobase.network.codings import ConstantCurrent, Poisson
 
 
@@ -92,32 +92,12 @@ def test_one_threshold_for_the_sum_of_a_residual_block() -> None:
     assert torch.stack(largest).max().item() == pytest.approx(neuron.threshold.item(), rel=1e-5)
 
 
-def test_thresholds_do_not_depend_on_batches(trained: nn.Module, digits) -> None:
-    x = digits.train.normalise(digits.train.images[:60])
-    settings = {"coding": Poisson(scale=2), "initial": HALF, "steps": 10}
-    whole = convert(trained, "spike-norm", x, **settings)
-    parts = convert(trained, "spike-norm", [x[:7], x[7:40], x[40:]], **settings)
-    for site in whole.sites:
-        assert torch.equal(whole.neuron(site).threshold, parts.neuron(site).threshold)
-
-
 def test_a_trained_network_answers_in_a_long_run(trained: nn.Module, digits) -> None:
     x = digits.test.normalise(digits.test.images[:200])
     snn = convert(trained, "spike-norm", digits.train.take(64), coding=Poisson(scale=2), steps=30)
     ann = trained(x).argmax(1)
     assert (snn.limit(x).argmax(1) == ann).double().mean() > 0.97
     assert (simulate(snn, x, 150, at=[150]).logits[0].argmax(1) == ann).double().mean() > 0.93
-
-
-def test_wrong_use_is_refused(trained: nn.Module, digits) -> None:
-    with pytest.raises(ValueError, match=r"'spike-norm'.*calibration="):
-        convert(trained, "spike-norm")
-    with pytest.raises(TypeError, match="setting 'per_channel' of spike-norm"):
-        methods.get("spike-norm", per_channel=True)
-    with pytest.raises(ValueError, match=r"spike-norm.*got 0"):
-        methods.get("spike-norm", steps=0)
-    with pytest.raises(ValueError, match="scale="):
-        convert(trained, "spike-norm", digits.train.take(8))
 
 
 def test_a_deep_network_converts_though_rounding_decides_its_rates() -> None:
@@ -128,3 +108,8 @@ def test_a_deep_network_converts_though_rounding_decides_its_rates() -> None:
         nn.init.kaiming_normal_(linear.weight)
     snn = convert(nn.Sequential(*layers, nn.Linear(64, 5)), "spike-norm", torch.rand(16, 16), steps=30)
     assert len(snn.sites) == 9
+
+
+def test_inputs_beyond_the_range_of_its_coding_are_refused(trained: nn.Module, digits) -> None:
+    with pytest.raises(ValueError, match="scale="):
+        convert(trained, "spike-norm", digits.train.take(8))

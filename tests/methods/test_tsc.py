@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import families
-from rheobase import HALF, ZERO, convert, methods, simulate
+from rheobase import HALF, ZERO, convert, simulate
 from rheobase.network.codings import ConstantCurrent, TemporalSwitch
 from rheobase.network.neurons import IntegrateFire, Switch
 
@@ -90,15 +90,3 @@ def test_branches_and_other_codings(name: str, hidden: str) -> None:
         snn = convert(model, "tsc", x, window=12, hidden=hidden, coding=coding, factor=1.0)
         assert simulate(snn, x, 12, at=[12]).logits.isfinite().all()
         assert (snn.limit(x).argmax(1) == model(x).argmax(1)).double().mean() > 0.8
-
-
-def test_wrong_use_is_refused(trained: nn.Module) -> None:
-    assert methods.get("tsc", window=32).coding == TemporalSwitch(32)
-    with pytest.raises(ValueError, match=r"window.*got 1"):
-        methods.get("tsc", window=1)
-    with pytest.raises(ValueError, match=r"hidden.*'strict'"):
-        methods.get("tsc", hidden="strict")
-    with pytest.raises(ValueError, match=r"'tsc'.*calibration="):
-        convert(trained, "tsc")
-    with pytest.raises(TypeError, match="setting 'steps' of tsc"):
-        methods.get("tsc", steps=10)
