@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from rheobase.training.augmentation import Augmentation
 from rheobase.training.augmentation.policy import CIFAR10_POLICY, find_magnitude
 from rheobase.training.augmentation.transforms import Cutout, Normalise, Transform
+from rheobase.training.datasets.cifar10 import SOURCE as CIFAR10
 
 GREY = (128, 128, 128)
 OPERATIONS: dict[str, Callable[[Image.Image, float], Image.Image]] = {
@@ -39,7 +39,7 @@ OPERATIONS: dict[str, Callable[[Image.Image, float], Image.Image]] = {
     "equalize": lambda picture, _: ImageOps.equalize(picture),
     "invert": lambda picture, _: ImageOps.invert(picture),
 }
-STATISTICS = Normalise.cifar10()
+STATISTICS = Normalise(CIFAR10.mean, CIFAR10.std)
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
     settings = _parse()
     device = torch.device(settings.device)
     images = torch.randint(0, 256, (settings.images, 3, 32, 32), dtype=torch.uint8, device=device)
-    recipe = Augmentation.cifar10()
+    recipe = CIFAR10.augment(STATISTICS)
     few = images[: settings.pillow_images].cpu().permute(0, 2, 3, 1).contiguous().numpy()
     pictures = [Image.fromarray(picture) for picture in few]
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "CPU"

@@ -33,7 +33,7 @@ from rheobase.io.processes import Ranks
 from rheobase.training.augmentation.transforms import Normalise
 from rheobase.training.datasets import pictures
 from rheobase.training.datasets.folders import Folder
-from rheobase.training.loader import AUGMENTATIONS, feed
+from rheobase.training.loader import augmentations, load_epoch
 from rheobase.training.recipe import Recipe
 
 SIZE, CLASSES, ROWS = 224, 8, 100
@@ -129,12 +129,12 @@ def _loop(root: Path) -> None:
 
 def _pass(folder: Folder, augment: str | None) -> None:
     recipe = Recipe(epochs=1, batch_size=32, learning_rate=0.1, augment=augment)
-    for _ in feed(folder, recipe, 0, 0, Ranks(), CPU):
+    for _ in load_epoch(folder, recipe, 0, 0, Ranks(), CPU):
         pass
 
 
 def _augment(folder: Folder, batch: torch.Tensor, count: int) -> None:
-    augment = AUGMENTATIONS["imagenet"](Normalise(folder.mean, folder.std))
+    augment = augmentations()["imagenet"](Normalise(folder.mean, folder.std))
     draws = torch.Generator().manual_seed(0)
     for _ in range(count // len(batch)):
         augment(batch, draws)

@@ -90,7 +90,7 @@ def test_a_cut_run_says_what_was_cut(study):
 
 
 def test_the_training_is_taken_from_its_finished_checkpoint(runs, study, tmp_path, monkeypatch):
-    monkeypatch.setattr("rheobase.training.step.Descent.step", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("rheobase.training.step.Learner.step", lambda *_: pytest.fail("trained again"))
     again = make_study(runs, tmp_path)
     for one, other in zip(study.ann.state_dict().values(), again.ann.state_dict().values(), strict=True):
         assert torch.equal(one, other)
@@ -359,7 +359,7 @@ def test_a_spiking_network_is_tuned_after_conversion_and_only_once(runs, tmp_pat
 
 def test_methods_without_an_activation_of_their_own_share_one_network(runs, tmp_path, monkeypatch):
     first = own(runs, tmp_path, "max-norm", parts=["own"])
-    monkeypatch.setattr("rheobase.training.step.Descent.step", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("rheobase.training.step.Learner.step", lambda *_: pytest.fail("trained again"))
     second = own(runs, tmp_path, "robust-norm", parts=["own", "methods"], names=["cao"])
     assert {r.label for r in first + second} == {"trained with plain ReLU"}
     assert {r.method for r in second} == {"robust-norm", "cao"}
@@ -499,7 +499,7 @@ def test_candidates_that_come_to_the_same_are_tried_once():
 
 def test_a_finished_training_is_measured_where_it_could_not_have_been_trained(runs, tmp_path, monkeypatch):
     monkeypatch.setattr("rheobase.papers.reproduction._adapt", as_on_a_gpu)
-    monkeypatch.setattr("rheobase.training.step.Descent.step", lambda *_: None)
+    monkeypatch.setattr("rheobase.training.step.Learner.step", lambda *_: None)
     monkeypatch.setattr(torch, "compile", lambda network, **_: network)
     monkeypatch.setattr("rheobase.training.trainer._EPOCHS_TO_BEAT_CHANCE", 99)
     make_study(tmp_path, tmp_path, epochs=1)
@@ -580,7 +580,7 @@ def test_no_permission_is_found_out_before_the_training(tmp_path, monkeypatch, p
 
     for name in real:
         monkeypatch.setattr(Path, name, refuse(name))
-    monkeypatch.setattr("rheobase.training.step.Descent.step", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr("rheobase.training.step.Learner.step", lambda *_: pytest.fail("trained"))
     with pytest.raises(PermissionError, match=r"cannot be written to .*choose another"):
         reproduce(PAPER, "small-digits", folder=tmp_path / "folder", runs=tmp_path / "runs", progress=False)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -129,7 +129,7 @@ def test_an_epoch_is_shared_out_whole(collection: Path) -> None:
     for count in (1, 2):
         seen = []
         for rank in range(count):
-            for images, _ in loader.feed(folder, RECIPE, 1, 0, Ranks(rank, count), torch.device("cpu")):
+            for images, _ in loader.load_epoch(folder, RECIPE, 1, 0, Ranks(rank, count), torch.device("cpu")):
                 pixels = (images * torch.tensor(folder.std).view(3, 1, 1)).add(
                     torch.tensor(folder.mean).view(3, 1, 1)
                 )

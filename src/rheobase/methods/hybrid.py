@@ -14,7 +14,7 @@ from rheobase.methods.contract import Conversion, Method, Observer, Tuning
 from rheobase.methods.shared.balancing import balance
 from rheobase.network import SNN, Coding, IntegrateFire, Neuron, Poisson, Site
 from rheobase.simulation import Surrogate, Triangle, schedule, unroll
-from rheobase.training import Draw, Folder, Recipe, Split, count_steps, feed, seed_of
+from rheobase.training import Draw, Folder, Recipe, Split, count_steps, load_epoch, seed_of
 
 
 @torch.inference_mode(False)  # gradients are needed, whatever mode the caller is in
@@ -73,7 +73,7 @@ def fine_tune(
     with display("fine-tuning", epochs * per_epoch, shown=progress) as bar:
         for epoch in range(epochs):
             loss_sum = right = 0.0
-            for number, (images, labels) in enumerate(feed(data, recipe, epoch, 0, ranks, snn.device)):
+            for number, (images, labels) in enumerate(load_epoch(data, recipe, epoch, 0, ranks, snn.device)):
                 place = epoch * per_epoch + number
                 masks = _draw_masks(tuned, images, dropout, seed_of(recipe, Draw.NETWORK, place))
                 logits = unroll(

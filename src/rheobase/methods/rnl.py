@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from rheobase.io import Ranks, batches, display
 from rheobase.methods.contract import Method, Observer, Tuning
 from rheobase.network import IntegrateFire, Neuron, RateNorm, Site
-from rheobase.training import Folder, Recipe, Split, count_steps, feed
+from rheobase.training import Folder, Recipe, Split, count_steps, load_epoch
 
 
 def inference_loss(rates: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def fine_tune(
     measured: list[tuple[float, float, float]] = []
     with display("lowering thresholds", epochs * count_steps(data, recipe, ranks), shown=progress) as bar:
         for epoch in range(epochs):
-            for images, _ in feed(data, recipe, epoch, 0, ranks, device):
+            for images, _ in load_epoch(data, recipe, epoch, 0, ranks, device):
                 output, omega = student(images)
                 with torch.no_grad():
                     expected = reference(images)

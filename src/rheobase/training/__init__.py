@@ -3,7 +3,7 @@
 from rheobase.training import datasets, models
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Dataset, Split
-from rheobase.training.loader import Draw, count_steps, feed, seed_of
+from rheobase.training.loader import Draw, count_steps, load_epoch, seed_of
 from rheobase.training.recipe import RECIPES, Recipe, find_recipe
 from rheobase.training.state import finished_recipe
 from rheobase.training.trainer import CollapseError, train
@@ -18,7 +18,7 @@ __all__ = [
     "Split",
     "count_steps",
     "datasets",
-    "feed",
+    "load_epoch",
     "find_recipe",
     "finished_recipe",
     "models",

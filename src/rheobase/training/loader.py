@@ -1,38 +1,27 @@
-"""The batches of an epoch, every random draw of them a function of the seed and the place in the training.
+"""The batches of an epoch; every random draw is a function of the seed and the position in the training.
 
-Since nothing depends on what was drawn before, a training can stop and go on anywhere, and processes that
-work together draw the same order and the same augmentation without speaking to each other.
+Nothing depends on earlier draws, so training can be resumed anywhere, and processes that train together draw
+the same order and the same augmentation without communication.
 """
 
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from rheobase.io import Ranks
-from rheobase.training.augmentation import Augmentation
-from rheobase.training.augmentation.jitter import ColourJitter
-from rheobase.training.augmentation.transforms import Flip, Normalise, RandomCrop
+from rheobase.io import Ranks, find_name
+from rheobase.training import datasets
+from rheobase.training.augmentation import Augmentation, ColourJitter, Flip, Normalise, RandomCrop
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Split
 from rheobase.training.recipe import Recipe
 
-Augment = Callable[[Tensor, torch.Generator], Tensor]
-
-# Images are augmented many batches at a time: this much of them, as float32.
+# A Split is augmented many batches at a time: this many bytes of images, as float32.
 _BLOCK_BYTES = 2**28
-
-
-# What a recipe may name, given how its data is normalised, so that a network is tested as it was trained.
-AUGMENTATIONS: dict[str, Callable[[Normalise], Augment]] = {
-    "cifar10": Augmentation.cifar10,
-    "cifar100": Augmentation.cifar100,
-    "crop-flip": lambda normalise: Augmentation((RandomCrop(), Flip(), normalise)),
-    "imagenet": lambda normalise: Augmentation((ColourJitter(), normalise)),  # `Folder` crops
-}
 
 
 class Draw(IntEnum):
@@ -43,21 +32,30 @@ class Draw(IntEnum):
     NETWORK = 2
 
 
-def seed_of(recipe: Recipe, purpose: Draw, *place: int) -> int:
-    """Mix the recipe's seed with a place in the training into the seed of one draw."""
-    return int(np.random.SeedSequence((recipe.seed, purpose, *place)).generate_state(1, np.uint64)[0])
+@cache
+def augmentations() -> dict[str, Callable[[Normalise], Augmentation]]:
+    """The augmentations that a recipe can name: general ones, and each dataset's own by its name."""
+    return {
+        "crop-flip": lambda normalise: Augmentation((RandomCrop(), Flip(), normalise)),
+        "imagenet": lambda normalise: Augmentation((ColourJitter(), normalise)),  # `Folder` crops and flips
+        **{name: datasets.find(name).augment for name in datasets.names()},
+    }
+
+
+def seed_of(recipe: Recipe, purpose: Draw, *position: int) -> int:
+    """Combine the recipe's seed with a position in the training into the seed of one draw."""
+    return int(np.random.SeedSequence((recipe.seed, purpose, *position)).generate_state(1, np.uint64)[0])
 
 
 def count_steps(data: Split | Folder, recipe: Recipe, ranks: Ranks) -> int:
-    """Count the steps of an epoch: whole batches only, as each epoch leaves out other images.
+    """The number of steps per epoch: complete batches only, and each epoch leaves out other images.
 
     Raises:
-        ValueError: There is no whole batch, or the processes cannot share one evenly.
+        ValueError: There is no complete batch, or the processes cannot share one evenly.
     """
     if recipe.batch_size > len(data):
         raise ValueError(
-            f"a batch of {recipe.batch_size} needs as many images, and there are {len(data)}; "
-            f"lower batch_size to {len(data)} or less"
+            f"batch_size is {recipe.batch_size}, but there are {len(data)} images; lower it to {len(data)}"
         )
     if recipe.batch_size % ranks.count:
         raise ValueError(
@@ -67,28 +65,28 @@ def count_steps(data: Split | Folder, recipe: Recipe, ranks: Ranks) -> int:
     return len(data) // recipe.batch_size
 
 
-def feed(
+def load_epoch(
     data: Split | Folder, recipe: Recipe, epoch: int, first: int, ranks: Ranks, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Give this process's share of each batch of an epoch, augmented, as (images, labels) on the device.
+    """Yield this process's share of each batch of an epoch, augmented, as (images, labels) on the device.
 
     Args:
         data: The training images.
-        recipe: Which says how large a batch is, how it is augmented, and the seed.
+        recipe: Gives batch size, augmentation and seed.
         epoch: Counted from zero.
-        first: The step to begin with, when those before it were learnt already.
-        ranks: Each process takes an equal part of every batch.
-        device: Where the network is.
+        first: The step to begin with.
+        ranks: Each process gets an equal part of every batch.
+        device: The device of the network.
     """
     if isinstance(data, Folder):
-        return _feed_from_disk(data, recipe, epoch, first, ranks, device)
-    return _feed_from_memory(data, recipe, epoch, first, ranks, device)
+        return _load_from_disk(data, recipe, epoch, first, ranks, device)
+    return _load_from_memory(data, recipe, epoch, first, ranks, device)
 
 
-def _feed_from_memory(
+def _load_from_memory(
     data: Split, recipe: Recipe, epoch: int, first: int, ranks: Ranks, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    augment = _find_augment(data, recipe)
+    augment = _find_augmentation(data, recipe)
     size, share = recipe.batch_size, recipe.batch_size // ranks.count
     steps = count_steps(data, recipe, ranks)
     block = max(1, _BLOCK_BYTES // (4 * data.images[0].numel() * size))
@@ -97,19 +95,18 @@ def _feed_from_memory(
         stop = min(start + block, steps)
         rows = order[start * size : stop * size]
         draws = _generator(device, recipe, Draw.AUGMENTATION, epoch, start)
-        images, labels = _lay_out(augment(data.images[rows], draws), recipe), data.labels[rows]
+        images, labels = _convert(augment(data.images[rows], draws), recipe), data.labels[rows]
         for step in range(max(start, first), stop):
             mine = (step - start) * size + ranks.rank * share
             yield images[mine : mine + share], labels[mine : mine + share]
 
 
-def _feed_from_disk(
+def _load_from_disk(
     data: Folder, recipe: Recipe, epoch: int, first: int, ranks: Ranks, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    augment = _find_augment(data, recipe)
+    augment = _find_augmentation(data, recipe)
     size, share = recipe.batch_size, recipe.batch_size // ranks.count
-    cpu = torch.device("cpu")
-    order = data.shuffle(_generator(cpu, recipe, Draw.ORDER, epoch))
+    order = data.shuffle(_generator(torch.device("cpu"), recipe, Draw.ORDER, epoch))
     starts = [step * size + ranks.rank * share for step in range(first, count_steps(data, recipe, ranks))]
     data.set_epoch(epoch)
     loader = DataLoader(
@@ -121,25 +118,22 @@ def _feed_from_disk(
     for step, (pixels, labels) in enumerate(loader, first):
         draws = _generator(device, recipe, Draw.AUGMENTATION, epoch, step, ranks.rank)
         images = augment(pixels.to(device, non_blocking=True), draws)
-        yield _lay_out(images, recipe), labels.to(device, non_blocking=True)
+        yield _convert(images, recipe), labels.to(device, non_blocking=True)
 
 
-def _find_augment(data: Split | Folder, recipe: Recipe) -> Augment:
+def _find_augmentation(data: Split | Folder, recipe: Recipe) -> Callable[[Tensor, torch.Generator], Tensor]:
     if recipe.augment is None:
         return lambda images, _: data.normalise(images)
-    if recipe.augment not in AUGMENTATIONS:
-        raise ValueError(
-            f"unknown augmentation {recipe.augment!r}; choose of {', '.join(AUGMENTATIONS)}, or None"
-        )
-    return AUGMENTATIONS[recipe.augment](Normalise(data.mean, data.std))
+    build = find_name("augmentation", recipe.augment, augmentations(), hint="or None")
+    return build(Normalise(data.mean, data.std))
 
 
-def _generator(device: torch.device, recipe: Recipe, purpose: Draw, *place: int) -> torch.Generator:
-    return torch.Generator(device).manual_seed(seed_of(recipe, purpose, *place))
+def _generator(device: torch.device, recipe: Recipe, purpose: Draw, *position: int) -> torch.Generator:
+    return torch.Generator(device).manual_seed(seed_of(recipe, purpose, *position))
 
 
-def _lay_out(images: Tensor, recipe: Recipe) -> Tensor:
-    # What autocast would do to every batch in its turn, done once for the block.
+def _convert(images: Tensor, recipe: Recipe) -> Tensor:
+    # Done once for a block instead of by autocast for every batch.
     precision = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
     layout = torch.channels_last if images.is_cuda else torch.contiguous_format
     return images.to(precision, memory_format=layout)

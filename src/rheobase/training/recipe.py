@@ -1,4 +1,4 @@
-"""How to train: the settings of one training as data, and the paper's own by name."""
+"""The settings of a training as data, and named ones: the paper's and one for the digits."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from rheobase.io import find_name
 
-Schedule = Literal["cosine", "constant"]
+Decay = Literal["cosine", "constant"]
 Precision = Literal["float32", "bfloat16"]
 
 
@@ -17,18 +17,19 @@ class Recipe:
     Attributes:
         epochs: Passes over the data.
         batch_size: Images per step, over all processes together.
-        learning_rate: The largest rate, reached after the warm-up.
-        momentum: Of the descent.
-        weight_decay: L2 penalty on every parameter but the thresholds.
-        clip_decay: L2 penalty on the trained thresholds, which pulls the clips down.
+        learning_rate: The largest learning rate, reached after the warm-up.
+        momentum: Of the optimiser.
+        weight_decay: L2 penalty on every parameter except the thresholds.
+        clip_decay: L2 penalty on the trained thresholds of `Clip`, which lowers them.
         label_smoothing: Share of the target spread evenly over all classes.
-        schedule: How the rate falls after the warm-up, step by step: along half a cosine to zero, or not.
-        warmup_epochs: Over these the rate grows in a straight line from zero.
-        augment: The augmentation by its name in `rheobase.training.loader`, or None to only normalise.
-        precision: Of activations and gradients; the weights are float32 always.
-        compile: Whether torch compiles the network, which costs a minute and pays on a GPU.
-        seed: Of every draw. Together with the epoch and the step it decides the order of the images, the
-            augmentation and the dropout.
+        schedule: Decay of the learning rate after the warm-up: along half a cosine to zero, or none.
+        warmup_epochs: Epochs over which the learning rate grows linearly from zero.
+        augment: The name of an augmentation: "crop-flip", "imagenet" or a dataset's own by its name. None
+            only normalises.
+        precision: Of activations and gradients; weights are always float32.
+        compile: Whether to compile the network, which takes a minute and pays off on a GPU.
+        seed: Together with the epoch and the step it determines the order of the images, the augmentation and
+            the dropout.
     """
 
     epochs: int
@@ -38,7 +39,7 @@ class Recipe:
     weight_decay: float = 5e-4
     clip_decay: float = 5e-4
     label_smoothing: float = 0.0
-    schedule: Schedule = "cosine"
+    schedule: Decay = "cosine"
     warmup_epochs: int = 0
     augment: str | None = None
     precision: Precision = "float32"
@@ -49,25 +50,25 @@ class Recipe:
         for name, least in (("epochs", 1), ("batch_size", 1), ("warmup_epochs", 0), ("seed", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise ValueError(f"learning_rate must be above zero, got {self.learning_rate}")
+            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
         for name in ("weight_decay", "clip_decay"):
             if not (getattr(self, name) >= 0 and math.isfinite(getattr(self, name))):
                 raise ValueError(f"{name} must be zero or more, got {getattr(self, name)}")
         for name in ("momentum", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
-        for name, choices in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
+        for name, choices in (("schedule", get_args(Decay)), ("precision", get_args(Precision))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         if self.warmup_epochs >= self.epochs:
             raise ValueError(
-                f"warmup_epochs ({self.warmup_epochs}) must leave epochs ({self.epochs}) to train in"
+                f"warmup_epochs ({self.warmup_epochs}) must be less than epochs ({self.epochs})"
             )
 
     def rate(self, step: int, steps_per_epoch: int) -> float:
-        """Give the learning rate of one step of the whole training, counted from zero."""
+        """The learning rate of one step of the whole training, counted from zero."""
         warmup = self.warmup_epochs * steps_per_epoch
         if step < warmup:
             return self.learning_rate * (step + 1) / warmup
@@ -108,16 +109,16 @@ RECIPES: dict[str, Recipe] = {
         precision="bfloat16",
         compile=True,
     ),
-    # Ours: the small networks on the embedded digits, in seconds on a CPU. So short a training needs a
-    # stronger pull to bring the clips down from 4 as far as a long one does.
+    # For small networks on the embedded digits, in seconds on a CPU. Such a short training needs a larger
+    # clip_decay to lower the clips from 4 as far as a long one does.
     "digits": Recipe(epochs=30, batch_size=64, learning_rate=0.05, clip_decay=1e-2, warmup_epochs=1),
 }
 
 
 def find_recipe(name: str) -> Recipe:
-    """Return the recipe of this name.
+    """Return a recipe by its name.
 
     Raises:
-        ValueError: There is none; the message suggests the nearest.
+        ValueError: The name is unknown; the message suggests the nearest.
     """
     return find_name("recipe", name, RECIPES)

@@ -1,4 +1,4 @@
-"""How far a training has come, and the checkpoint that remembers it."""
+"""The progress of a training, and the checkpoint that stores it."""
 
 import zlib
 from collections.abc import Mapping
@@ -13,23 +13,23 @@ from rheobase.io import read_tensors, require_matching, require_writable, write_
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Split
 from rheobase.training.recipe import Recipe
-from rheobase.training.step import Descent
+from rheobase.training.step import Learner
 
 _KIND = "rheobase training, version 1"
-_HEADER_BYTES = 2**20  # a generous guess at what a checkpoint holds beside its tensors
+_HEADER_BYTES = 2**20  # an upper estimate of the size of a checkpoint without its tensors
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What was measured in one epoch of training.
+    """The measurements of one epoch of training.
 
     Attributes:
         number: Counted from one.
-        loss: Mean over the epoch, on augmented images, while the weights were moving.
-        accuracy: Accuracy on these images in percent, likewise.
+        loss: Mean over the epoch, on augmented images, while the weights change.
+        accuracy: In percent, on the same images.
         learning_rate: Of the last step.
-        seconds: Wall-clock time; after a resumption, of the part since then.
-        clips: Each trained threshold at the end, by the name of its module.
+        seconds: Wall-clock time; of an epoch that was resumed, of the part after that.
+        clips: The trained thresholds at the end of the epoch, by the names of their modules.
     """
 
     number: int
@@ -41,81 +41,82 @@ class Epoch:
 
     def __str__(self) -> str:
         return (
-            f"epoch {self.number}: loss {self.loss:.4f}, accuracy in training {self.accuracy:.2f} %, "
-            f"rate {self.learning_rate:.4g}, {self.seconds:.1f} s"
+            f"epoch {self.number}: loss {self.loss:.4f}, training accuracy {self.accuracy:.2f} %, "
+            f"learning rate {self.learning_rate:.4g}, {self.seconds:.1f} s"
         )
 
 
-class Journal:
-    """The place a training has come to, what it measured on the way, and its checkpoint if it keeps one.
+class TrainingState:
+    """The position in a training, its measurements so far, and its checkpoint if it has one.
 
     Attributes:
-        epoch: Epochs behind us.
-        step: Steps of the present epoch behind us.
-        steps_per_epoch: How many an epoch has.
-        history: What was measured in the epochs behind us.
+        epoch: Number of finished epochs.
+        step: Number of finished steps of the current epoch.
+        steps_per_epoch: Number of steps of an epoch.
+        history: The measurements of the finished epochs.
         starts: The trained thresholds before the first step.
     """
 
     def __init__(
-        self, descent: Descent, recipe: Recipe, data: Split | Folder, steps: int, path: Path | None
+        self, learner: Learner, recipe: Recipe, data: Split | Folder, steps: int, path: Path | None
     ) -> None:
         self.epoch = 0
         self.step = 0
         self.steps_per_epoch = steps
         self.history: list[Epoch] = []
-        self.starts = descent.read_clips()
-        self._descent = descent
+        self.starts = learner.read_clips()
+        self._learner = learner
         self._recipe = asdict(recipe)
         self._data = {} if path is None else _describe(data)
         self._path = path
 
     @property
     def done(self) -> int:
-        """Steps behind us in all."""
+        """Number of finished steps in all."""
         return self.epoch * self.steps_per_epoch + self.step
 
-    def close(self, epoch: Epoch) -> None:
-        """Enter what an epoch gave and turn to the next."""
+    def finish_epoch(self, epoch: Epoch) -> None:
+        """Store the measurements of an epoch and go to the next."""
         self.history.append(epoch)
         self.epoch += 1
         self.step = 0
 
     def resume(self) -> bool:
-        """Take the training to where the checkpoint left it; tell whether there is a checkpoint.
+        """Restore the state of the checkpoint; return whether there is one.
 
         Raises:
-            ValueError: It is damaged, or of another recipe, architecture or dataset. Nothing was read then.
+            ValueError: It is damaged, or belongs to another recipe, architecture or dataset. The state and
+                the network were not changed.
         """
         if self._path is None or not self._path.is_file():
             return False
         try:
             tensors, kept = read_tensors(self._path)
         except ValueError as error:
-            raise ValueError(f"{error}; or remove it, and the training begins anew") from error
+            raise ValueError(f"{error}; or remove it to start training from the beginning") from error
         if kept.get("kind") != _KIND:
-            raise ValueError(f"{self._path} is not the checkpoint of a training; name another file")
+            raise ValueError(f"{self._path} is not a training checkpoint; choose another file")
         self._require_same("recipe", kept["recipe"], self._recipe)
-        # Of older checkpoints' data less is known.
+        # Older checkpoints describe their data by fewer fields.
         known = {name: value for name, value in self._data.items() if name in kept["dataset"]}
         self._require_same("dataset", kept["dataset"], known)
-        present = self._descent.tensors()
+        present = self._learner.tensors()
         require_matching(present, tensors, self._path)
         for name, tensor in present.items():
             tensor.copy_(tensors[name])
         self.epoch, self.step, self.starts = kept["epoch"], kept["step"], kept["starts"]
-        share = 1 if "unit" in kept else 100  # version 0.1 kept accuracies as shares
-        self.history = [Epoch(**{**e, "accuracy": share * e["accuracy"]}) for e in kept["history"]]
+        unit = 1 if "unit" in kept else 100  # version 0.1 stored accuracies from 0 to 1
+        self.history = [Epoch(**epoch | {"accuracy": unit * epoch["accuracy"]}) for epoch in kept["history"]]
         return True
 
     def require_writable(self) -> None:
-        """Find out before the training whether checkpoints can be written at all."""
+        """Raise an OSError if checkpoints cannot be written."""
         if self._path is not None:
-            size = sum(tensor.nbytes for tensor in self._descent.tensors().values())
+            size = sum(tensor.nbytes for tensor in self._learner.tensors().values())
             require_writable(self._path, size + _HEADER_BYTES)
 
     def save(self) -> None:
-        """Replace the checkpoint by the present state, if one is kept."""
+        """Write the checkpoint, if there is to be one."""
         if self._path is None:
             return
         kept = {
@@ -128,29 +129,29 @@ class Journal:
             "unit": "percent",
             "history": [asdict(epoch) for epoch in self.history],
         }
-        write_tensors(self._path, self._descent.tensors(), kept)
+        write_tensors(self._path, self._learner.tensors(), kept)
 
     def _require_same(self, what: str, kept: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         differences = [
-            f"{name} {kept.get(name)!r} there and {asked.get(name)!r} here"
+            f"{name} is {kept.get(name)!r} there and {asked.get(name)!r} here"
             for name in sorted(kept.keys() | asked.keys())
             if kept.get(name) != asked.get(name)
         ]
         if differences:
             raise ValueError(
                 f"{self._path} belongs to a training with another {what}: {'; '.join(differences)}. "
-                f"Go on with the same {what}, name another file, or start anew with resume=False"
+                f"Use the same {what}, choose another file, or start again with resume=False"
             )
 
 
 def finished_recipe(path: Path) -> Recipe | None:
-    """The recipe of a training whose checkpoint is here and came to its end, if it is so."""
+    """The recipe of the training whose checkpoint this is, or None if it is missing or not finished."""
     if not path.exists():
         return None
     _, kept = read_tensors(path)
     if kept.get("kind") != _KIND or kept["epoch"] < kept["recipe"]["epochs"]:
         return None
-    # Another version's recipe may have settings more; `Journal.resume` tells which.
+    # A recipe of another version may have more settings; `TrainingState.resume` reports them.
     return Recipe(**{f.name: kept["recipe"][f.name] for f in fields(Recipe) if f.name in kept["recipe"]})
 
 
@@ -163,7 +164,7 @@ def _describe(data: Split | Folder) -> dict[str, Any]:
     }
     if isinstance(data, Split):
         return described | {"images_crc32": _checksum(data.images)}
-    # The pictures themselves would take too long to read.
+    # Reading all pictures would take too long.
     return described | {"pixels": data.size, "augment": data.augment, "seed": data.seed}
 
 

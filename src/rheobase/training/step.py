@@ -1,4 +1,4 @@
-"""One step of stochastic gradient descent, on a GPU replayed as a single graph."""
+"""One step of stochastic gradient descent, on a GPU replayed as a CUDA graph."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -10,47 +10,47 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from rheobase.io import Ranks
+from rheobase.network import Clip
 from rheobase.training.recipe import Recipe
 
-# Compilation, cuDNN's choice of algorithms and lazy allocations must lie behind us before a capture.
+# Compilation, cuDNN's choice of algorithms and lazy allocations must be done before a capture.
 _STEPS_BEFORE_CAPTURE = 5
 
 
-class Descent:
-    """A copy of a network on its way down, with everything that moves while it learns.
+class Learner:
+    """A copy of a network with its optimiser.
 
-    Trained thresholds (the parameters called `threshold`) decay with the recipe's `clip_decay`, all other
-    parameters with its `weight_decay`.
-
-    With several processes each normalises its own part of a batch (batch norm's statistics are not joined,
-    and the running ones are those of rank 0), and gradients are averaged.
+    The thresholds of `Clip` modules decay with the recipe's `clip_decay`, all other parameters with its
+    `weight_decay`. With several processes, gradients are averaged; batch norm uses the statistics of each
+    process's own part of a batch, and the running statistics are those of rank 0.
 
     Attributes:
-        model: The network that learns.
-        totals: The sums of the batches' losses and of right answers since the epoch began.
-        note: How steps are run, once that is decided.
+        model: The network that is trained.
+        totals: The sums of the batches' losses and of correct answers since the epoch began.
+        note: How steps are run.
     """
 
     def __init__(self, model: nn.Module, recipe: Recipe, ranks: Ranks) -> None:
         self.model = copy.deepcopy(model)
-        if not self.model.training:  # else parts of it that are not were frozen by its owner
+        if not self.model.training:  # otherwise parts in evaluation mode stay frozen
             self.model.train()
         self.recipe = recipe
         self.ranks = ranks
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         if not self.parameters:
-            raise ValueError("the model has no parameters to train; is requires_grad off?")
+            raise ValueError("the model has no parameters to train; set requires_grad")
         for name, parameter in self.parameters.items():
             if parameter.dtype != torch.float32:
                 raise ValueError(
-                    f"{name} is {parameter.dtype}, and weights are trained in float32: pass "
-                    "model.float(); a recipe's precision='bfloat16' makes its steps faster"
+                    f"{name} is {parameter.dtype}, but weights are trained in float32: pass model.float(); "
+                    "for faster steps set precision='bfloat16' in the recipe"
                 )
         self.device = next(iter(self.parameters.values())).device
         if self.device.type == "cuda":
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.clips = {name: p for name, p in self.parameters.items() if name.split(".")[-1] == "threshold"}
-        # Tensors, not numbers, so that a captured graph reads the present rate at each replay.
+        thresholds = {id(module.threshold) for module in self.model.modules() if isinstance(module, Clip)}
+        self.clips = {name: p for name, p in self.parameters.items() if id(p) in thresholds}
+        # Tensors, not numbers, so that a captured graph reads the current rate at each replay.
         self.rate = torch.zeros((), dtype=torch.float32, device=self.device)
         self.totals = torch.zeros(2, dtype=torch.float64, device=self.device)
         self.optimiser = self._build_optimiser()
@@ -61,13 +61,13 @@ class Descent:
         self._replay: Callable[[Tensor, Tensor], None] | None = None
 
     def step(self, images: Tensor, labels: Tensor, rate: float, seed: int) -> None:
-        """Learn from one batch, without waiting for the device.
+        """Train on one batch, without waiting for the device.
 
         Args:
-            images: The batch as the network reads it.
-            labels: Its classes.
+            images: The inputs of the network.
+            labels: Their classes.
             rate: Learning rate of this step.
-            seed: Of what the network itself draws, such as dropout.
+            seed: For random operations of the network, such as dropout.
         """
         self.rate.fill_(rate)
         torch.default_generator.manual_seed(seed)
@@ -76,13 +76,13 @@ class Descent:
         if self._replay is not None:
             self._replay(images, labels)
             return
-        self._learn(images, labels)
+        self._update(images, labels)
         self._steps += 1
         if self._capturable and self._steps == _STEPS_BEFORE_CAPTURE:
             self._capture(images, labels)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Give every tensor that a later step depends on, by name; the tensors themselves, not copies."""
+        """All tensors that later steps depend on, by name; not copies."""
         momenta = {name: self.optimiser.state[p]["momentum_buffer"] for name, p in self.parameters.items()}
         return {
             **{f"model.{name}": tensor for name, tensor in self.model.state_dict().items()},
@@ -91,38 +91,38 @@ class Descent:
         }
 
     def gather(self) -> tuple[float, float]:
-        """Join the totals of all processes, leave them with rank 0, and give them to each.
+        """Sum the totals over all processes and return (loss, correct); rank 0 keeps the sums.
 
-        All then have the running statistics of rank 0 too. This waits for the device.
+        All processes also get the running statistics of rank 0. This waits for the device.
         """
         self.ranks.follow_first(self.model.buffers())
-        loss, right = self.ranks.sum(self.totals).tolist()
+        loss, correct = self.ranks.sum(self.totals).tolist()
         if not self.ranks.first:
             self.totals.zero_()
-        return loss, right
+        return loss, correct
 
     def find_broken(self) -> str | None:
-        """Name the first tensor that holds a number which is not finite, waiting for the device."""
+        """The name of the first tensor with infinite or NaN entries, or None. This waits for the device."""
         tensors = self.tensors()
-        sound = torch.stack([torch.isfinite(tensor).all() for tensor in tensors.values()]).tolist()
-        return next((name for name, whole in zip(tensors, sound, strict=True) if not whole), None)
+        finite = torch.stack([torch.isfinite(tensor).all() for tensor in tensors.values()]).tolist()
+        return next((name for name, good in zip(tensors, finite, strict=True) if not good), None)
 
     def read_clips(self) -> dict[str, float]:
-        """Give the trained thresholds by the names of their modules, waiting for the device."""
+        """The trained thresholds by the names of their modules. This waits for the device."""
         if not self.clips:
             return {}
         lowest = torch.stack([clip.detach().min() for clip in self.clips.values()]).tolist()
         return {name.rpartition(".")[0]: value for name, value in zip(self.clips, lowest, strict=True)}
 
     def finish(self) -> nn.Module:
-        """Hand out the trained network, in evaluation mode and free of what training needed."""
+        """Return the trained network in evaluation mode, without gradients."""
         self.optimiser.zero_grad(set_to_none=True)
         self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         return self.model.eval()
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Make ready for steps, and leave the random generators and the device's settings as they were."""
+        """Set up the device for steps; random generators and settings are restored at the end."""
         if self.ranks.count > 1:
             self.network = DistributedDataParallel(self.model)
         if self.recipe.compile:
@@ -136,7 +136,7 @@ class Descent:
                     yield
         finally:
             if self.recipe.compile:
-                # Else torch would quietly stop compiling after some networks of one kind.
+                # Otherwise torch silently stops compiling after some networks of one kind.
                 torch.compiler.reset()
 
     @contextmanager
@@ -147,7 +147,7 @@ class Descent:
             stream.wait_stream(outside)
             torch.backends.cudnn.benchmark = True
             try:
-                # A capture must not run on the default stream, nor on another than the steps before it.
+                # A capture must run on the stream of the steps before it, and not on the default stream.
                 with torch.cuda.stream(stream):
                     yield
             finally:
@@ -167,28 +167,28 @@ class Descent:
             momentum=self.recipe.momentum,
             fused=True,
         )
-        # From zero the first step is the same as from nothing, and every step is alike.
+        # Starting from zero does not change the first step, and makes all steps alike.
         for parameter in self.parameters.values():
             optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return optimiser
 
-    def _learn(self, images: Tensor, labels: Tensor) -> None:
+    def _update(self, images: Tensor, labels: Tensor) -> None:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"):
             logits = self.network(images)
         loss = F.cross_entropy(logits.float(), labels, label_smoothing=self.recipe.label_smoothing)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
-        right = (logits.detach().argmax(1) == labels).sum()
-        self.totals += torch.stack((loss.detach().double() / self.ranks.count, right.double()))
+        correct = (logits.detach().argmax(1) == labels).sum()
+        self.totals += torch.stack((loss.detach().double() / self.ranks.count, correct.double()))
 
     def _capture(self, images: Tensor, labels: Tensor) -> None:
-        """Record a step, without running it, as a graph that later steps replay on inputs copied in."""
+        """Capture a step, without running it, as a graph that later steps replay on copied inputs."""
         images, labels = images.clone(), labels.clone()
         try:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
-                self._learn(images, labels)
+                self._update(images, labels)
         except RuntimeError as error:
             self._capturable = False
             self.note = f"eager steps: no CUDA graph could be captured ({str(error).partition(chr(10))[0]})"

@@ -1,4 +1,4 @@
-"""Training: one plain loop that can stop and go on anywhere, on one device or under torchrun."""
+"""Training: one loop that can be stopped and resumed at any step, on one device or under torchrun."""
 
 import math
 import time
@@ -13,22 +13,22 @@ from rheobase.io import Ranks, display, interruptible, present_ranks
 from rheobase.network import evaluating, require_classes
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Split
-from rheobase.training.loader import Draw, count_steps, feed, seed_of
+from rheobase.training.loader import Draw, count_steps, load_epoch, seed_of
 from rheobase.training.recipe import Recipe, find_recipe
-from rheobase.training.state import Epoch, Journal
-from rheobase.training.step import Descent
+from rheobase.training.state import Epoch, TrainingState
+from rheobase.training.step import Learner
 
-_SMALLEST_CLIP = 0.01  # of its start; below this a site passes next to nothing on
+_SMALLEST_CLIP = 0.01  # of its start; below this a site passes almost nothing on
 _EPOCHS_TO_BEAT_CHANCE = 5
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training gives.
+    """The result of a training.
 
     Attributes:
-        model: The trained network, in evaluation mode; the caller's own is as it was.
-        history: One entry per epoch, those before a resumption included.
+        model: The trained network, in evaluation mode; the caller's own is unchanged.
+        history: One entry per epoch, including those before a resumption.
         notes: How it was run: whether it was finished before, where it was resumed, and whether steps were
             replayed from a CUDA graph.
     """
@@ -39,10 +39,10 @@ class Trained:
 
 
 class CollapseError(RuntimeError):
-    """Training has gone where more of it cannot help; the message says where and what to change."""
+    """More training cannot help; the message says what happened and what to change."""
 
 
-@torch.inference_mode(False)  # which lets gradients flow, whatever the caller is in
+@torch.inference_mode(False)  # gradients are needed, even if the caller has turned them off
 def train(
     model: nn.Module,
     data: Split | Folder,
@@ -56,155 +56,149 @@ def train(
 ) -> Trained:
     """Train a copy of a network.
 
-    All randomness is a function of the recipe's seed, the epoch and the step. So a training that is killed
-    and resumed ends, on a CPU, with the very bits of one that ran through. Under torchrun, call
-    `torch.distributed.init_process_group()` first: the processes share every batch and end with the weights
-    that one process would reach with the whole batch, up to the order of summation. (Not so with batch norm,
-    where each process takes the statistics of its own part, nor with dropout, where each draws its own.)
+    All randomness is a function of the recipe's seed, the epoch and the step. On a CPU, a training that is
+    killed and resumed therefore ends with exactly the weights of an uninterrupted one. Under torchrun, call
+    `torch.distributed.init_process_group()` first: the processes share every batch, and the weights equal
+    those of one process with the whole batch up to the order of summation (except with batch norm, whose
+    statistics are those of each process's part, and dropout, which each process draws by itself).
 
     Args:
-        model: The network, on the device to train on. Of one in training mode the parts that are not, such as
-            frozen batch norms, stay as they are; one in evaluation mode is put in training mode as a whole.
-        data: The training images: a `Split` is moved to the device as a whole, a `Folder` read on the way.
-        recipe: All settings that decide the result, or the name of such in `rheobase.training.recipe`.
-        checkpoint: A file to keep the state of the training in, in a folder that all processes see.
-        resume: Whether to go on from the checkpoint where there is one, or to start anew and replace it.
-        save_every: Steps between two checkpoints, one epoch unless given. The end is always saved.
+        model: The network, on the device to train on. A network in training mode keeps the mode of its parts,
+            such as frozen batch norms; one in evaluation mode is put in training mode as a whole.
+        data: The training images. A `Split` is moved to the device, a `Folder` is read during training.
+        recipe: All settings that determine the result, or the name of a recipe.
+        checkpoint: A file for the state of the training, in a folder that all processes see.
+        resume: Whether to continue from an existing checkpoint, or to start again and replace it.
+        save_every: Number of steps between checkpoints, one epoch by default. The end is always saved.
         progress: Whether to show progress on standard error.
-        on_epoch: Called after each epoch, in every process, with what was measured and the network, which
-            it must leave as it is.
+        on_epoch: Called after each epoch, in every process, with its measurements and the network, which it
+            must not change.
 
     Raises:
-        CollapseError: At the end of an epoch, or before a checkpoint, the loss is not finite, or a threshold
-            is not above 1 % of its start; or, from the sixth epoch after the warm-up on, accuracy in
-            training is not two standard errors above that of always naming the commonest class. The
+        CollapseError: At the end of an epoch or before a checkpoint, the loss is not finite, or a threshold
+            is at most 1 % of its start; or, from the sixth epoch after the warm-up, the training accuracy is
+            not two standard errors above that of always answering with the most common class. The
             checkpoint on disk is the last one before that.
         ValueError: The checkpoint belongs to another recipe, architecture or dataset; or data, recipe and
             network do not fit together.
         TypeError: The data is neither a `Split` nor a `Folder`.
-        OSError: Checkpoints cannot be written; found out before training begins.
-        KeyboardInterrupt: Ctrl-C was pressed. It takes effect after the step under way, and where one
-            process trains alone that step is saved. A second Ctrl-C acts at once.
+        OSError: Checkpoints cannot be written; raised before training begins.
+        KeyboardInterrupt: Ctrl-C was pressed. The current step is finished and, with a single process, saved.
+            A second Ctrl-C stops at once.
     """
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
     if not isinstance(data, Split | Folder):
         raise TypeError(
-            f"training reads a Split or a Folder, got a {type(data).__name__}; of a Dataset pass its .train, "
-            "of your own images rheobase.training.datasets.Split(pixels, labels, mean, std)"
+            f"expected a Split or a Folder, got a {type(data).__name__}; pass the .train of a Dataset, or "
+            "rheobase.training.Split(pixels, labels, mean, std) for your own images"
         )
     ranks = present_ranks()
     steps = count_steps(data, recipe, ranks)
     save_every = steps if save_every is None else save_every
     if save_every < 1:
-        raise ValueError(f"save_every must be at least one step, got {save_every}")
-    descent = Descent(model, recipe, ranks)
+        raise ValueError(f"save_every must be at least 1 step, got {save_every}")
+    learner = Learner(model, recipe, ranks)
     if isinstance(data, Split):
-        data = data.to(descent.device)
-    chance = _find_chance(descent, data)
-    journal = Journal(descent, recipe, data, steps, Path(checkpoint) if checkpoint else None)
-    notes = _begin(journal, descent, ranks, resume)
-    if journal.epoch == recipe.epochs:
-        return Trained(descent.finish(), tuple(journal.history), ("finished before",))
+        data = data.to(learner.device)
+    chance = _find_chance(learner, data)
+    state = TrainingState(learner, recipe, data, steps, Path(checkpoint) if checkpoint else None)
+    notes = _begin(state, learner, ranks, resume)
+    if state.epoch == recipe.epochs:
+        return Trained(learner.finish(), tuple(state.history), ("finished before",))
 
     with (
-        descent.running(),
+        learner.running(),
         interruptible() as interrupted,
-        display("training", recipe.epochs * steps, journal.done, shown=progress and ranks.first) as shown,
+        display("training", recipe.epochs * steps, state.done, shown=progress and ranks.first) as shown,
     ):
-        while journal.epoch < recipe.epochs:
+        while state.epoch < recipe.epochs:
             began = time.perf_counter()
-            for images, labels in feed(data, recipe, journal.epoch, journal.step, ranks, descent.device):
-                seed = seed_of(recipe, Draw.NETWORK, journal.done, ranks.rank)
-                descent.step(images, labels, recipe.rate(journal.done, steps), seed)
-                journal.step += 1
+            for images, labels in load_epoch(data, recipe, state.epoch, state.step, ranks, learner.device):
+                seed = seed_of(recipe, Draw.NETWORK, state.done, ranks.rank)
+                learner.step(images, labels, recipe.rate(state.done, steps), seed)
+                state.step += 1
                 shown.advance()
                 if interrupted.is_set():
-                    if ranks.count == 1:  # several stop at different steps, with nothing whole to save
-                        _save(journal, descent, ranks)
+                    if ranks.count == 1:  # several processes may have stopped at different steps
+                        _save(state, learner, ranks)
                     raise KeyboardInterrupt
-                if journal.step < steps and journal.done % save_every == 0:
-                    _save(journal, descent, ranks)
-            epoch = _measure(journal, descent, recipe, chance, began)
-            journal.close(epoch)
-            if journal.done % save_every == 0 or journal.epoch == recipe.epochs:
-                _save(journal, descent, ranks)
+                if state.step < steps and state.done % save_every == 0:
+                    _save(state, learner, ranks)
+            epoch = _measure(state, learner, recipe, chance, began)
+            state.finish_epoch(epoch)
+            if state.done % save_every == 0 or state.epoch == recipe.epochs:
+                _save(state, learner, ranks)
             shown.say(str(epoch))
             if on_epoch is not None:
-                on_epoch(epoch, descent.model)
-    if interrupted.is_set():  # asked for after the last step
+                on_epoch(epoch, learner.model)
+    if interrupted.is_set():  # after the last step
         raise KeyboardInterrupt
-    return Trained(descent.finish(), tuple(journal.history), (*notes, descent.note))
+    return Trained(learner.finish(), tuple(state.history), (*notes, learner.note))
 
 
-def _begin(journal: Journal, descent: Descent, ranks: Ranks, resume: bool) -> list[str]:
-    """Go to where the checkpoint left off, and see that all processes are there and can go on."""
-    resumed = resume and journal.resume()
-    joint = ranks.sum(torch.tensor(journal.done, device=descent.device)).item()
-    if joint != journal.done * ranks.count:
+def _begin(state: TrainingState, learner: Learner, ranks: Ranks, resume: bool) -> list[str]:
+    """Resume from the checkpoint, and check that all processes found the same and can continue."""
+    resumed = resume and state.resume()
+    joint = ranks.sum(torch.tensor(state.done, device=learner.device)).item()
+    if joint != state.done * ranks.count:
         raise ValueError(
-            "the processes found different checkpoints; keep the checkpoint in a folder that all of them see"
+            "the processes found different checkpoints; put the checkpoint in a folder that all of them see"
         )
     if not ranks.first:
-        descent.totals.zero_()  # the checkpoint's are joint ones, which rank 0 holds
-    elif journal.epoch < descent.recipe.epochs:  # else nothing more is written
-        journal.require_writable()
-    return [f"resumed after epoch {journal.epoch}, step {journal.step} of the next"] if resumed else []
+        learner.totals.zero_()  # the checkpoint has the sums over all processes, which rank 0 keeps
+    elif state.epoch < learner.recipe.epochs:  # otherwise nothing more is written
+        state.require_writable()
+    return [f"resumed after epoch {state.epoch}, step {state.step} of the next"] if resumed else []
 
 
-def _save(journal: Journal, descent: Descent, ranks: Ranks) -> None:
-    _require_health(journal, descent)
+def _save(state: TrainingState, learner: Learner, ranks: Ranks) -> None:
+    _check_collapse(state, learner)
     if ranks.first:
-        journal.save()
+        state.save()
 
 
-def _measure(journal: Journal, descent: Descent, recipe: Recipe, chance: float, began: float) -> Epoch:
-    """Sum an epoch up, and refuse to go on where it has taught nothing."""
-    loss, right, clips = _require_health(journal, descent)
-    descent.totals.zero_()
-    seen = journal.steps_per_epoch * recipe.batch_size
+def _measure(state: TrainingState, learner: Learner, recipe: Recipe, chance: float, began: float) -> Epoch:
+    """The measurements of an epoch; raises a CollapseError if accuracy stays at chance."""
+    loss, correct, clips = _check_collapse(state, learner)
+    learner.totals.zero_()
+    seen = state.steps_per_epoch * recipe.batch_size
     epoch = Epoch(
-        number=journal.epoch + 1,
-        loss=loss / journal.steps_per_epoch,
-        accuracy=100 * right / seen,
-        learning_rate=recipe.rate(journal.done - 1, journal.steps_per_epoch),
+        number=state.epoch + 1,
+        loss=loss / state.steps_per_epoch,
+        accuracy=100 * correct / seen,
+        learning_rate=recipe.rate(state.done - 1, state.steps_per_epoch),
         seconds=time.perf_counter() - began,
         clips=clips,
     )
     standard_error = math.sqrt(chance * (1 - chance) / seen)
     late = epoch.number > recipe.warmup_epochs + _EPOCHS_TO_BEAT_CHANCE
-    if late and right / seen <= chance + 2 * standard_error:
+    if late and correct / seen <= chance + 2 * standard_error:
         raise CollapseError(
-            f"after epoch {epoch.number} accuracy in training is {epoch.accuracy:.2f} %, and always naming "
-            f"the commonest class would give {100 * chance:.2f} %{_name_lowest(clips, journal.starts)}; "
+            f"after epoch {epoch.number} the training accuracy is {epoch.accuracy:.2f} %, no better than the "
+            f"{chance:.2%} of always answering with the most common class{_name_lowest(clips, state.starts)}; "
             "lower learning_rate or clip_decay, or start the clips higher"
         )
     return epoch
 
 
-def _require_health(journal: Journal, descent: Descent) -> tuple[float, float, dict[str, float]]:
-    """Return the epoch's sums of loss and right answers so far, and the clips, if training is still sound."""
-    loss, right = descent.gather()
-    clips = descent.read_clips()
-    where = f"in epoch {journal.epoch + 1}, after {journal.done} steps"
-    fallen = [name for name, value in clips.items() if value <= _SMALLEST_CLIP * journal.starts[name]]
-    if fallen:
-        raise CollapseError(
-            f"{where}, the clip {fallen[0]} has fallen to {clips[fallen[0]]:.4g} from its start at "
-            f"{journal.starts[fallen[0]]:.4g}, so its site passes nothing on; "
-            "lower clip_decay or learning_rate, or start the clips higher"
-        )
-    if not math.isfinite(loss):
-        raise CollapseError(
-            f"{where}, the loss is not finite ({loss}){_name_lowest(clips, journal.starts)}; "
-            "lower learning_rate, or give it warmup_epochs"
-        )
-    broken = descent.find_broken()
+def _check_collapse(state: TrainingState, learner: Learner) -> tuple[float, float, dict[str, float]]:
+    """Return the epoch's sums of loss and correct answers so far, and the clips, if all are sound."""
+    loss, correct = learner.gather()
+    clips = learner.read_clips()
+    where = f"in epoch {state.epoch + 1}, after {state.done} steps"
+    for name, value in clips.items():
+        if value <= _SMALLEST_CLIP * state.starts[name]:
+            raise CollapseError(
+                f"{where}, the clip {name} has fallen to {value:.4g} from {state.starts[name]:.4g}, so its "
+                "site passes nothing on; lower clip_decay or learning_rate, or start the clips higher"
+            )
+    broken = learner.find_broken() if math.isfinite(loss) else f"the loss ({loss})"
     if broken:
         raise CollapseError(
-            f"{where}, {broken} is not finite{_name_lowest(clips, journal.starts)}; "
-            "lower learning_rate, or give it warmup_epochs"
+            f"{where}, {broken} is not finite{_name_lowest(clips, state.starts)}; "
+            "lower learning_rate, or set warmup_epochs"
         )
-    return loss, right, clips
+    return loss, correct, clips
 
 
 def _name_lowest(clips: dict[str, float], starts: dict[str, float]) -> str:
@@ -214,17 +208,17 @@ def _name_lowest(clips: dict[str, float], starts: dict[str, float]) -> str:
     return f" (the lowest clip is {name}, at {clips[name]:.4g} from {starts[name]:.4g})"
 
 
-def _find_chance(descent: Descent, data: Split | Folder) -> float:
-    """Check that the network has an output for every label, and return the share of the commonest one."""
+def _find_chance(learner: Learner, data: Split | Folder) -> float:
+    """Check that the network has an output for every label, and return the share of the most common one."""
     pixels = data.images[:1] if isinstance(data, Split) else data[0][0].unsqueeze(0)
-    with evaluating(descent.model), torch.no_grad():
-        logits = descent.model(data.normalise(pixels).to(descent.device))
+    with evaluating(learner.model), torch.no_grad():
+        logits = learner.model(data.normalise(pixels).to(learner.device))
     require_classes(logits, pixels)
     labels = torch.as_tensor(data.labels, device="cpu")
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= logits.shape[1]:
         raise ValueError(
-            f"the labels run from {low} to {high}, and the network has {logits.shape[1]} outputs; "
+            f"the labels run from {low} to {high}, but the network has {logits.shape[1]} outputs; "
             f"build it with classes={high + 1}"
         )
     return int(labels.bincount().max()) / len(labels)

@@ -1,10 +1,10 @@
-"""Augmentation of whole batches on any device: as fast as the device, and repeatable from a seed."""
+"""Augmentation of whole batches on any device, reproducible from a seed."""
 
 from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
-from rheobase.training.augmentation.policy import CIFAR10_POLICY
+from rheobase.training.augmentation.jitter import ColourJitter
 from rheobase.training.augmentation.transforms import (
     AutoAugment,
     Cutout,
@@ -15,9 +15,9 @@ from rheobase.training.augmentation.transforms import (
 )
 
 __all__ = [
-    "CIFAR10_POLICY",
     "Augmentation",
     "AutoAugment",
+    "ColourJitter",
     "Cutout",
     "Flip",
     "Normalise",
@@ -30,25 +30,11 @@ __all__ = [
 class Augmentation:
     """Transforms, one after the other.
 
-    On an accelerator, call it with as many images as memory allows, a whole epoch of CIFAR if it can be: a
-    small batch takes almost as long as a large one.
+    On an accelerator, call it with as many images as memory allows: a small batch takes almost as long as a
+    large one.
     """
 
     transforms: tuple[Transform, ...]
-
-    @classmethod
-    def cifar10(cls, normalise: Normalise | None = None) -> "Augmentation":
-        """The paper's recipe for CIFAR-10: crop, flip, AutoAugment, normalise, cut out 16×16.
-
-        Args:
-            normalise: By the statistics of other data, where it is for other data.
-        """
-        return cls((RandomCrop(4), Flip(), AutoAugment(), normalise or Normalise.cifar10(), Cutout(16)))
-
-    @classmethod
-    def cifar100(cls, normalise: Normalise | None = None) -> "Augmentation":
-        """The paper's recipe for CIFAR-100: as for CIFAR-10, with its own statistics, and cut out 8×8."""
-        return cls((RandomCrop(4), Flip(), AutoAugment(), normalise or Normalise.cifar100(), Cutout(8)))
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Augment a batch (B, C, H, W) with a generator on the same device."""

@@ -129,16 +129,6 @@ class Normalise:
                 f"one mean and one positive deviation per channel: got {self.mean} and {self.std}"
             )
 
-    @classmethod
-    def cifar10(cls) -> "Normalise":
-        """The statistics customary for CIFAR-10."""
-        return cls((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-
-    @classmethod
-    def cifar100(cls) -> "Normalise":
-        """The statistics customary for CIFAR-100."""
-        return cls((129.3 / 255, 124.1 / 255, 112.4 / 255), (68.2 / 255, 65.4 / 255, 70.4 / 255))
-
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         """Normalise a batch (B, C, H, W) of uint8; nothing is drawn."""
         if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != len(self.mean):

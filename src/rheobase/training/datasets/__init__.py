@@ -3,12 +3,12 @@
 import os
 from pathlib import Path
 
-from rheobase.io import Data, batches, find_name
-from rheobase.training.datasets import cifar, digits, folders
+from rheobase.training.datasets import folders
 from rheobase.training.datasets.folders import Folder
+from rheobase.training.datasets.registry import find, names
 from rheobase.training.datasets.split import Dataset, Split
 
-__all__ = ["Data", "Dataset", "Folder", "Split", "batches", "load"]
+__all__ = ["Dataset", "Folder", "Split", "find", "load", "names"]
 
 
 def load(
@@ -17,26 +17,25 @@ def load(
     """Load a dataset into memory.
 
     Args:
-        name: "digits", "cifar10", "cifar100", or the path of a folder with ``train/<class>/*.png`` and
-            ``test/<class>/*.png`` (or ``val``) below it.
-        root: Where the CIFAR folders lie; the environment variable ``RHEOBASE_DATA`` unless given, or
-            ``~/.cache/rheobase`` where that is not set. The other datasets do not need it.
-        download: Whether to fetch CIFAR from its authors' page where ``root`` does not hold it.
-        size: For a folder of pictures of many sizes: scale the shorter side to this many pixels and keep
+        name: One of `names()`, such as "digits" or "cifar10", or the path of a folder that contains
+            ``train/<class>/*.png`` and ``test/<class>/*.png`` (or ``val``).
+        root: The folder that contains the CIFAR folders. The default is the environment variable
+            ``RHEOBASE_DATA``, or ``~/.cache/rheobase`` if that is not set.
+        download: Whether to download CIFAR from its authors' page if ``root`` does not contain it.
+        size: For a folder of pictures of different sizes: scale the shorter side to this many pixels and keep
             the centre square.
     """
-    known = ("digits", *cifar.SOURCES)
-    if name in known:
+    if name in names():
         if size is not None:
-            raise ValueError(f"size= is for folders of pictures; {name} has a size of its own: leave it out")
-        return digits.read() if name == "digits" else cifar.read(str(name), find_root(root), download)
+            raise ValueError(f"size= is for folders of pictures; {name} has its own size: leave it out")
+        return find(str(name)).read(find_root(root), download)
     folder = Path(name).expanduser()
     if isinstance(name, str) and not folder.exists() and folder.name == name:
-        find_name("dataset", name, dict.fromkeys(known), hint="or the path of a folder")
+        find(name)
     return folders.read(folder, size)
 
 
 def find_root(root: str | Path | None = None) -> Path:
-    """Where datasets lie: as given, else what ``RHEOBASE_DATA`` says, else ``~/.cache/rheobase``."""
-    # An empty variable counts as unset: Path("") would quietly mean the working directory.
+    """The folder of the datasets: the given one, else ``RHEOBASE_DATA``, else ``~/.cache/rheobase``."""
+    # An empty variable counts as unset: Path("") would mean the working directory.
     return Path(root or os.environ.get("RHEOBASE_DATA") or "~/.cache/rheobase").expanduser()

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from rheobase.io import find_name
-from rheobase.training.models.resnet import resnet18, resnet20, resnet34
+from rheobase.training.models.resnet import resnet18, resnet20
 from rheobase.training.models.small import small, small_residual
 from rheobase.training.models.vgg import vgg16
 
@@ -16,7 +16,6 @@ BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "vgg16": vgg16,
     "resnet18": resnet18,
     "resnet20": resnet20,
-    "resnet34": resnet34,
     "small": small,
     "small-residual": small_residual,
 }

@@ -85,16 +85,6 @@ def resnet18(classes: int = 10, *, size: int = 32) -> ResNet:
     return _build((2, 2, 2, 2), (64, 128, 256, 512), classes, size)
 
 
-def resnet34(classes: int = 10, *, size: int = 32) -> ResNet:
-    """Build a ResNet-34 (widths 64-128-256-512).
-
-    Args:
-        classes: Width of the read-out.
-        size: Side of the images the stem is meant for; see `resnet18`.
-    """
-    return _build((3, 4, 6, 3), (64, 128, 256, 512), classes, size)
-
-
 def _build(depths: Sequence[int], widths: Sequence[int], classes: int, size: int) -> ResNet:
     if size < 1:
         raise ValueError(f"size is the side of the images in pixels, got {size}")
