@@ -77,3 +77,14 @@ def test_where_interrupts_are_ignored_they_stay_so() -> None:
             assert not asked.is_set()
     finally:
         signal.signal(signal.SIGINT, usual)
+
+
+def test_a_bar_starts_with_what_is_done_and_lines_stay(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with display("training", 3, 1) as shown:
+        shown.advance()
+        shown.say("a line [2]")
+        shown.advance()
+    assert "a line [2]" in terminal.getvalue()
+    assert "3/3" in terminal.getvalue()

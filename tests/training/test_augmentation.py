@@ -15,8 +15,11 @@ from rheobase.training.augmentation.actions import FILL, Actions, act
 from rheobase.training.augmentation.jitter import ColourJitter
 from rheobase.training.augmentation.policy import CIFAR10_POLICY, LEVELS, RANGES, SIGNED, find_magnitude
 from rheobase.training.augmentation.transforms import AutoAugment, Cutout, Flip, Normalise, RandomCrop
+from rheobase.training.datasets.cifar10 import SOURCE as CIFAR10
+from rheobase.training.datasets.cifar100 import SOURCE as CIFAR100
 
 CPU = torch.device("cpu")
+PAPER = [source.augment(Normalise(source.mean, source.std)) for source in (CIFAR10, CIFAR100)]
 DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
@@ -274,7 +277,7 @@ def test_flip_mirrors_about_half_and_keeps_the_rest():
     assert torch.equal(Flip(1.0)(images, seed(0)), images.flip(-1))
 
 
-@pytest.mark.parametrize("normalise", [Normalise.cifar10(), Normalise.cifar100()])
+@pytest.mark.parametrize("normalise", [PAPER[0].transforms[3], Normalise((0.1, 0.2, 0.3), (1.0, 0.5, 2.0))])
 def test_normalise_takes_out_mean_and_deviation(normalise):
     images = make_images()
     mean, std = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (normalise.mean, normalise.std))
@@ -285,9 +288,9 @@ def test_normalise_takes_out_mean_and_deviation(normalise):
 
 
 def test_normalise_refuses_what_it_cannot_mean():
-    with pytest.raises(ValueError, match=r"expected uint8 images of shape \(B, 3, H, W\), got torch.float32"):
-        Normalise.cifar10()(torch.rand(2, 3, 8, 8))
-    with pytest.raises(ValueError, match="one positive deviation per channel"):
+    with pytest.raises(ValueError, match=r"uint8.*\(B, 3, H, W\), got torch.float32"):
+        Normalise((0.5,) * 3, (0.5,) * 3)(torch.rand(2, 3, 8, 8))
+    with pytest.raises(ValueError, match="positive"):
         Normalise((0.5,), (0.0,))
 
 
@@ -315,7 +318,7 @@ def test_cutout_centres_are_uniform():
     assert ((counts - 500) ** 2 / 500).sum() < 63 + 5 * 126**0.5
 
 
-@pytest.mark.parametrize("recipe", [Augmentation.cifar10(), Augmentation.cifar100()])
+@pytest.mark.parametrize("recipe", PAPER)
 @pytest.mark.parametrize("device", DEVICES)
 def test_recipes_repeat_from_a_seed_and_differ_between_images(recipe, device):
     images = make_images()[:1].repeat(64, 1, 1, 1).to(device)
@@ -330,7 +333,7 @@ def test_recipes_repeat_from_a_seed_and_differ_between_images(recipe, device):
 
 
 def test_recipes_of_the_paper():
-    ten, hundred = Augmentation.cifar10().transforms, Augmentation.cifar100().transforms
+    ten, hundred = (augmentation.transforms for augmentation in PAPER)
     assert [type(t) for t in ten] == [RandomCrop, Flip, AutoAugment, Normalise, Cutout]
     assert [type(t) for t in hundred] == [type(t) for t in ten]
     assert (ten[-1], hundred[-1]) == (Cutout(16), Cutout(8))
@@ -338,17 +341,17 @@ def test_recipes_of_the_paper():
 
 
 def test_recipe_refuses_what_is_no_batch_and_a_generator_elsewhere():
-    with pytest.raises(ValueError, match=r"expected a batch of images \(B, C, H, W\)"):
-        Augmentation.cifar10()(make_images()[0], seed(0))
-    with pytest.raises(ValueError, match="images are on meta and the generator on cpu"):
-        Augmentation.cifar10()(make_images().to("meta"), seed(0))
+    with pytest.raises(ValueError, match=r"\(B, C, H, W\)"):
+        PAPER[0](make_images()[0], seed(0))
+    with pytest.raises(ValueError, match=r"meta.* cpu"):
+        PAPER[0](make_images().to("meta"), seed(0))
 
 
 def test_settings_that_cannot_be_are_refused():
     for make, message in (
-        (lambda: RandomCrop(-1), "pad is a number of pixels"),
-        (lambda: Flip(2.0), "probability lies between"),
-        (lambda: Cutout(-1), "length is a number of pixels"),
+        (lambda: RandomCrop(-1), "pad"),
+        (lambda: Flip(2.0), "probability"),
+        (lambda: Cutout(-1), "length"),
     ):
         with pytest.raises(ValueError, match=message):
             make()
@@ -357,7 +360,7 @@ def test_settings_that_cannot_be_are_refused():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_recipe_never_waits_for_the_device():
-    recipe, images, generator = Augmentation.cifar10(), make_images().cuda(), seed(0, "cuda")
+    recipe, images, generator = PAPER[0], make_images().cuda(), seed(0, "cuda")
     recipe(images, generator)
     torch.cuda.set_sync_debug_mode("error")
     try:

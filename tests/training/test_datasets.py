@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rheobase.training.datasets import load
+from rheobase.training.augmentation import Normalise
+from rheobase.training.datasets import find, load, names
 from rheobase.training.datasets.split import Dataset, Split
 
 
@@ -133,10 +134,18 @@ def test_digits_are_normalised_by_their_own_training_images() -> None:
 def test_load_names_the_nearest_dataset() -> None:
     with pytest.raises(ValueError, match=r"'cifar-10'.*'cifar10'.*folder"):
         load("cifar-10")
-    with pytest.raises(ValueError, match="digits, cifar10, cifar100"):
+    with pytest.raises(ValueError, match="cifar10, cifar100, digits"):
         load("nonsense")
 
 
 def test_load_refuses_a_size_for_a_dataset_that_has_one() -> None:
-    with pytest.raises(ValueError, match="size= is for folders"):
+    with pytest.raises(ValueError, match="size="):
         load("digits", size=16)
+
+
+def test_every_dataset_is_found_by_its_name_and_can_be_augmented() -> None:
+    assert names() == ["cifar10", "cifar100", "digits"]
+    normalise = Normalise((0.5,), (0.5,))
+    for name in names():
+        assert find(name).name == name
+        assert normalise in find(name).augment(normalise).transforms

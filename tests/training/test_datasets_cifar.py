@@ -8,6 +8,7 @@ import struct
 import tarfile
 import urllib.request
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.error import URLError
 
@@ -17,7 +18,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rheobase.training.datasets import cifar, load
+from rheobase.training.datasets import cifar, find, load, registry
+from rheobase.training.datasets.cifar10 import SOURCE as CIFAR10
+from rheobase.training.datasets.cifar100 import SOURCE as CIFAR100
 
 
 def fake_rows(count: int, seed: int) -> np.ndarray:
@@ -45,7 +48,7 @@ def fake10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A CIFAR-10 of twelve training and three test images, with the digests of just these."""
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
-    source = replace(cifar.SOURCES["cifar10"], train={f"data_batch_{i}": 2 + i for i in (1, 2, 3)})
+    source = replace(CIFAR10, train={f"data_batch_{i}": 2 + i for i in (1, 2, 3)})
     source = replace(source, test={"test_batch": 3})
     digests = {}
     for half, files in (("train", source.train), ("test", source.test)):
@@ -57,7 +60,7 @@ def fake10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         )
     names = {b"label_names": [f"kind {i}".encode() for i in range(10)]}
     (folder / "batches.meta").write_bytes(pickle.dumps(names))
-    monkeypatch.setitem(cifar.SOURCES, "cifar10", replace(source, digests=digests))
+    monkeypatch.setitem(registry._registry(), "cifar10", replace(source, digests=digests))
     return tmp_path
 
 
@@ -77,12 +80,12 @@ def test_the_root_is_found_in_the_environment(fake10: Path, monkeypatch: pytest.
     monkeypatch.setenv("RHEOBASE_DATA", "")
     monkeypatch.setenv("HOME", str(fake10 / "nobody"))
     with pytest.raises(
-        FileNotFoundError, match=r"nobody/\.cache/rheobase/cifar-10-batches-py: fetch https://.*--root"
+        FileNotFoundError, match=r"nobody/\.cache/rheobase/cifar-10-batches-py.*https://.*--root"
     ):
         load("cifar10")
 
 
-@pytest.mark.parametrize("protocol", [4, 5])
+@pytest.mark.parametrize("protocol", [3, 4])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("key", [str, str.encode])
 def test_cifar100_is_read_however_it_was_pickled(
@@ -92,12 +95,12 @@ def test_cifar100_is_read_however_it_was_pickled(
     folder.mkdir()
     rows, labels = fake_rows(4, 0), np.array([99, 0, 5, 5])
     source = replace(
-        cifar.SOURCES["cifar100"],
+        CIFAR100,
         train={"train": 4},
         test={"test": 4},
         digests=dict.fromkeys(("train", "test"), cifar.digest(rows, labels.tolist())),
     )
-    monkeypatch.setitem(cifar.SOURCES, "cifar100", source)
+    monkeypatch.setitem(registry._registry(), "cifar100", source)
 
     def dump(name: str, **content: object) -> None:
         keyed = {key(k): v for k, v in content.items()}  # type: ignore[operator]
@@ -127,14 +130,17 @@ def test_changed_pixels_are_refused(fake10: Path) -> None:
     rows, labels = fake_rows(3, len("train") + 3), [3, 0, 7]
     rows[0, 0] ^= 1
     (fake10 / "cifar-10-batches-py" / "data_batch_1").write_bytes(python2_pickle(rows, labels))
-    with pytest.raises(ValueError, match=r"train images in .*cifar-10-batches-py .* not the published ones"):
+    with pytest.raises(ValueError, match=r"train .*cifar-10-batches-py .*SHA-256"):
         load("cifar10", fake10)
 
 
 def test_the_published_digests_are_the_default() -> None:
-    for source in cifar.SOURCES.values():
+    for source in (CIFAR10, CIFAR100):
         assert source.url.startswith("https://")
         assert {len(value) for value in source.digests.values()} == {64}
+
+
+dump = partial(pickle.dumps, protocol=4)
 
 
 def damage(path: Path, how: str) -> None:
@@ -145,15 +151,15 @@ def damage(path: Path, how: str) -> None:
             "empty": b"",
             "cut": content[: len(content) // 2],
             "noise": b"not a pickle at all",
-            "list": pickle.dumps([1, 2]),
+            "list": dump([1, 2]),
             "fewer": python2_pickle(rows[:2], [1, 2]),
             "wider": python2_pickle(np.concatenate([rows, rows], 1), [1, 2, 3]),
-            "floats": pickle.dumps({"data": rows.astype(np.float32), "labels": [1, 2, 3]}),
-            "objects": pickle.dumps({"data": np.array([None, {}], dtype=object)}),
-            "no data": pickle.dumps({"labels": [1, 2, 3]}),
-            "no labels": pickle.dumps({"data": rows}),
-            "label": pickle.dumps({"data": rows, "labels": [1, 2, 10]}),
-            "labels": pickle.dumps({"data": rows, "labels": [1, 2]}),
+            "floats": dump({"data": rows.astype(np.float32), "labels": [1, 2, 3]}),
+            "objects": dump({"data": np.array([None, {}], dtype=object)}),
+            "no data": dump({"labels": [1, 2, 3]}),
+            "no labels": dump({"data": rows}),
+            "label": dump({"data": rows, "labels": [1, 2, 10]}),
+            "labels": dump({"data": rows, "labels": [1, 2]}),
         }[how]
     )
 
@@ -168,11 +174,11 @@ def damage(path: Path, how: str) -> None:
         ("fewer", r"uint8 \(3, 3072\), got uint8 \(2, 3072\)"),
         ("wider", r"got uint8 \(3, 6144\)"),
         ("floats", "got float32"),
-        ("objects", "array of 'O8', not of plain numbers"),
-        ("no data", "got NoneType"),
-        ("no labels", "3 whole numbers below 10"),
-        ("label", "3 whole numbers below 10"),
-        ("labels", "3 whole numbers below 10"),
+        ("objects", "got object"),
+        ("no data", "got None"),
+        ("no labels", "3 integers below 10"),
+        ("label", "3 integers below 10"),
+        ("labels", "3 integers below 10"),
     ],
 )
 def test_a_damaged_batch_is_named(fake10: Path, how: str, message: str) -> None:
@@ -187,7 +193,7 @@ def test_a_missing_batch_and_a_wrong_list_of_classes_are_named(fake10: Path) -> 
     with pytest.raises(ValueError, match=r"batches\.meta should list 10 class names"):
         load("cifar10", fake10)
     (folder / "data_batch_2").unlink()
-    with pytest.raises(FileNotFoundError, match="cifar-10-batches-py lacks data_batch_2: remove the folder"):
+    with pytest.raises(FileNotFoundError, match="cifar-10-batches-py lacks data_batch_2"):
         load("cifar10", fake10, download=True)
 
 
@@ -214,17 +220,15 @@ def test_a_hostile_pickle_runs_nothing(fake10: Path, tmp_path: Path, protocol: i
         Hostile(getattr, "text", "join"),
     ):
         batch.write_bytes(pickle.dumps({"data": [call], "labels": []}, protocol=protocol))
-        with pytest.raises(
-            ValueError, match=r"data_batch_1 cannot be read: it asks for .*nothing of it was run"
-        ):
+        with pytest.raises(ValueError, match=r"data_batch_1 .* it asks for "):
             load("cifar10", fake10)
     assert not victim.exists()
 
 
-def test_a_pickle_cannot_change_the_stand_ins(fake10: Path) -> None:
+def test_a_pickle_cannot_change_what_it_may_name(fake10: Path) -> None:
     batch = fake10 / "cifar-10-batches-py" / "data_batch_1"
     original = batch.read_bytes()
-    for name in (b"numpy\ndtype", b"numpy\nndarray", b"numpy.core.numeric\n_frombuffer"):
+    for name in (b"numpy\ndtype", b"numpy\nndarray", b"numpy.core.multiarray\n_reconstruct"):
         batch.write_bytes(b"\x80\x02c" + name + b"\nN}X\x05\x00\x00\x00valueK\x01s\x86b.")
         with pytest.raises(ValueError, match="data_batch_1 cannot be read"):
             load("cifar10", fake10)
@@ -243,7 +247,7 @@ def pack(root: Path, archive: Path) -> bytes:
         file.unlink()
     folder.rmdir()
     content = archive.read_bytes()
-    cifar.SOURCES["cifar10"] = replace(cifar.SOURCES["cifar10"], md5=hashlib.md5(content).hexdigest())
+    registry._registry()["cifar10"] = replace(find("cifar10"), md5=hashlib.md5(content).hexdigest())
     return content
 
 
@@ -264,7 +268,7 @@ def published(fake10: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_download_fetches_checks_and_unpacks_only_what_is_wanted(
     published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(FileNotFoundError, match=r"fetch https://.* and put it at .*cifar-10-python\.tar\.gz"):
+    with pytest.raises(FileNotFoundError, match=r"https://.*cifar-10-python\.tar\.gz"):
         load("cifar10", published)
     assert len(load("cifar10", published, download=True).train) == 12
     assert {path.name for path in published.iterdir()} == {"cifar-10-python.tar.gz", "cifar-10-batches-py"}
@@ -279,16 +283,14 @@ def test_without_a_network_download_says_what_to_do(published: Path, monkeypatch
         raise URLError("Name or service not known")
 
     monkeypatch.setattr(urllib.request, "urlopen", fail)
-    with pytest.raises(
-        ConnectionError, match=r"could not fetch https://.*put it at .*cifar-10-python\.tar\.gz"
-    ):
+    with pytest.raises(ConnectionError, match=r"https://.*cifar-10-python\.tar\.gz"):
         load("cifar10", published, download=True)
     assert list(published.iterdir()) == []
 
 
 def test_a_wrong_archive_leaves_nothing_behind(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: io.BytesIO(b"a login page"))
-    with pytest.raises(ValueError, match=r"cifar-10-python\.tar\.gz has MD5 .*the published one is"):
+    with pytest.raises(ValueError, match=r"cifar-10-python\.tar\.gz has MD5"):
         load("cifar10", published, download=True)
     assert list(published.iterdir()) == []
 

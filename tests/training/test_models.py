@@ -21,7 +21,7 @@ def count_units(model: nn.Module, channels: int, size: int) -> list[int]:
 
 @pytest.mark.parametrize(
     ("name", "activations", "units"),
-    [("vgg16", 15, 284_672), ("resnet20", 19, 188_416), ("resnet18", 17, 557_056), ("resnet34", 33, 966_656)],
+    [("vgg16", 15, 284_672), ("resnet20", 19, 188_416), ("resnet18", 17, 557_056)],
 )
 def test_networks_have_the_published_layers_and_units(name, activations, units):
     with torch.device("meta"):
@@ -32,7 +32,7 @@ def test_networks_have_the_published_layers_and_units(name, activations, units):
     assert len([m for m in model.modules() if isinstance(m, nn.ReLU)]) == activations, "a ReLU is shared"
 
 
-@pytest.mark.parametrize("name", ["vgg16", "resnet18", "resnet20", "resnet34"])
+@pytest.mark.parametrize("name", ["vgg16", "resnet18", "resnet20"])
 @pytest.mark.parametrize(("size", "classes"), [(32, 10), (32, 100), (224, 1000)])
 def test_networks_give_one_row_of_logits_per_image(name, size, classes):
     with torch.device("meta"):
@@ -112,7 +112,7 @@ def test_vgg_options():
 
 def test_large_images_get_the_strided_stem():
     with torch.device("meta"):
-        small, large = models.build("resnet34", size=64), models.build("resnet34", size=224)
+        small, large = models.build("resnet18", size=64), models.build("resnet18", size=224)
         assert small.stem(torch.zeros(1, 3, 64, 64)).shape == (1, 64, 64, 64)
         assert large.stem(torch.zeros(1, 3, 224, 224)).shape == (1, 64, 56, 56)
     with pytest.raises(ValueError, match="side of the images in pixels, got 0"):

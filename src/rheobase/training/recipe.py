@@ -63,9 +63,7 @@ class Recipe:
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         if self.warmup_epochs >= self.epochs:
-            raise ValueError(
-                f"warmup_epochs ({self.warmup_epochs}) must be less than epochs ({self.epochs})"
-            )
+            raise ValueError(f"warmup_epochs ({self.warmup_epochs}) must be less than epochs ({self.epochs})")
 
     def rate(self, step: int, steps_per_epoch: int) -> float:
         """The learning rate of one step of the whole training, counted from zero."""

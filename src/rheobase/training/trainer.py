@@ -174,8 +174,9 @@ def _measure(state: TrainingState, learner: Learner, recipe: Recipe, chance: flo
     late = epoch.number > recipe.warmup_epochs + _EPOCHS_TO_BEAT_CHANCE
     if late and correct / seen <= chance + 2 * standard_error:
         raise CollapseError(
-            f"after epoch {epoch.number} the training accuracy is {epoch.accuracy:.2f} %, no better than the "
-            f"{chance:.2%} of always answering with the most common class{_name_lowest(clips, state.starts)}; "
+            f"after epoch {epoch.number} the training accuracy is {epoch.accuracy:.2f} %, no better than "
+            f"always answering with the most common class, which gives {100 * chance:.2f} %"
+            f"{_name_lowest(clips, state.starts)}; "
             "lower learning_rate or clip_decay, or start the clips higher"
         )
     return epoch

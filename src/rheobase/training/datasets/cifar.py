@@ -106,8 +106,8 @@ class Cifar(Source):
         content, shape = _read_pickle(path), (count, _PIXELS)
         pixels, labels = content.get("data"), content.get(f"{self.prefix}labels")
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape != shape:
-            found = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
-            raise ValueError(f"{path} should hold 'data' as uint8 {shape}, got {found}: truncated or not CIFAR")
+            found = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else repr(pixels)[:40]
+            raise ValueError(f"{path} should hold 'data' as uint8 {shape}, got {found}: is it CIFAR?")
         labels = labels.tolist() if isinstance(labels, np.ndarray) else labels
         valid = range(self.classes)
         if (

@@ -1,0 +1,88 @@
+"""One step: the textbook's update, which parameters decay how, and what is refused."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from rheobase.analysis import accuracy
+from rheobase.io import Ranks
+from rheobase.network import Clip
+from rheobase.training import Recipe
+from rheobase.training import step as step_module
+from rheobase.training.step import Learner
+from textures import QUICK, equal, network, quietly, textures
+
+
+def test_one_batch_per_epoch_is_the_textbook_descent() -> None:
+    data = textures(30)
+    recipe = Recipe(
+        epochs=5, batch_size=30, learning_rate=0.2, weight_decay=0.01, clip_decay=0.3, label_smoothing=0.1
+    )
+    model = network()
+    model[4].p = 0
+    trained = quietly(model, data, recipe)
+
+    images, velocity = data.normalise(data.images), {}
+    for step in range(5):
+        loss = nn.functional.cross_entropy(model(images), data.labels, label_smoothing=0.1)
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for (name, parameter), gradient in zip(model.named_parameters(), gradients, strict=True):
+                decay = 0.3 if name == "2.threshold" else 0.01
+                velocity[name] = 0.9 * velocity.get(name, 0) + gradient + decay * parameter
+                parameter -= 0.1 * (1 + math.cos(math.pi * step / 5)) * velocity[name]
+    for name, tensor in trained.model.state_dict().items():
+        torch.testing.assert_close(tensor, model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:TF32")
+def test_half_precision_learns_too() -> None:
+    data = textures()
+    # oneDNN cannot multiply bfloat16 matrices in some virtual machines whose processors say it can.
+    with torch.backends.mkldnn.flags(enabled=False):
+        trained = quietly(network(), data, replace(QUICK, epochs=20, precision="bfloat16"))
+    assert accuracy(trained.model, data) > 95
+    assert all(parameter.dtype == torch.float32 for parameter in trained.model.parameters())
+
+
+def test_what_is_frozen_stays() -> None:
+    model = network()
+    model[0].requires_grad_(False)
+    trained = quietly(model, textures(), QUICK)
+    assert torch.equal(trained.model[0].weight, model[0].weight)
+    assert not torch.equal(trained.model[5].weight, model[5].weight)
+
+
+def test_without_a_capture_steps_are_eager_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = quietly(network(), textures(), QUICK)
+    monkeypatch.setattr(step_module, "_can_capture", lambda *_: True)
+    trained = quietly(network(), textures(), QUICK)
+    assert trained.notes[0].startswith("eager steps: no CUDA graph could be captured (")
+    assert equal(usual.model, trained.model)
+
+
+def test_weights_in_another_precision() -> None:
+    with pytest.raises(ValueError, match=r"0\.weight is torch\.float64.*pass model\.float\(\)"):
+        quietly(network().double(), textures(), QUICK)
+
+
+def test_nothing_to_train() -> None:
+    with pytest.raises(ValueError, match="no parameters to train"):
+        quietly(network().requires_grad_(False), textures(), QUICK)
+
+
+def test_clips_are_modules_and_not_names() -> None:
+    class Gate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.threshold = nn.Parameter(torch.tensor(0.5))
+
+    model = nn.Sequential(Gate(), nn.Sequential(Clip(3.0)), Clip(2.0).requires_grad_(False))
+    learner = Learner(model, QUICK, Ranks())
+    assert learner.read_clips() == {"1.0": 3.0}
+    gate, clip = learner.optimiser.param_groups
+    assert (gate["weight_decay"], clip["weight_decay"]) == (QUICK.weight_decay, QUICK.clip_decay)
+    assert gate["params"] == [learner.model[0].threshold]  # type: ignore[index]
