@@ -126,7 +126,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="weights is not a training checkpoint"):
         quietly(network(), textures(), QUICK, checkpoint=tmp_path / "weights")
     (tmp_path / "torn").write_bytes((tmp_path / "weights").read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"not a whole safetensors file: .* or remove it, and"):
+    with pytest.raises(ValueError, match=r"torn.*safetensors.*remove it"):
         quietly(network(), textures(), QUICK, checkpoint=tmp_path / "torn")
     with pytest.raises(IsADirectoryError, match="is a folder"):
         quietly(network(), textures(), QUICK, checkpoint=tmp_path)
