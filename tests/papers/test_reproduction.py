@@ -102,7 +102,7 @@ def test_a_finished_checkpoint_of_another_version_is_told(runs, study, tmp_path)
     other = tmp_path / "runs"
     kept["recipe"]["mixup"] = 0.1
     write_tensors(other / "toy" / path.name, tensors, kept)
-    with pytest.raises(ValueError, match=r"with mixup is 0\.1 there and None here"):
+    with pytest.raises(ValueError, match=r"recipe: mixup is 0\.1 there and None here"):
         make_study(other, tmp_path)
 
 
