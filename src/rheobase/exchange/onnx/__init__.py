@@ -1,7 +1,7 @@
-"""Trained networks from ONNX files, as plain PyTorch modules.
+"""Read trained networks from ONNX files as plain PyTorch modules.
 
-A file is only ever read: its weights become tensors, and each node becomes one of the operators written out
-in `operators.py`. Nothing in it is executed. Needs the `onnx` package: `pip install onnx`.
+Nothing in a file is executed: its weights become tensors, and each node becomes a module by the table in
+`operators.py`. Needs the package onnx.
 """
 
 import os
@@ -14,30 +14,30 @@ __all__ = ["from_onnx"]
 
 
 def from_onnx(path: str | os.PathLike[str]) -> fx.GraphModule:
-    """Read a network from an ONNX file, to be converted like any other.
+    """Read a network from an ONNX file.
 
-    Its modules, and so its sites, bear the names of the ONNX nodes, with all but letters, digits and
-    underscores replaced. The batch may have any size, even where the file fixes it.
+    Its modules, and so its sites, have the names of the ONNX nodes as identifiers. The batch may have any
+    size, even if the file fixes it.
 
     Args:
-        path: The file. Weights kept outside it are looked for beside it.
+        path: The file. External weights must lie next to it.
 
     Returns:
         The network, on the CPU and in evaluation mode.
 
     Raises:
-        ImportError: The `onnx` package is not installed.
-        FileNotFoundError: There is no such file, or weights kept outside it are missing.
-        ValueError: The file is not a sound ONNX file of one input and one output, its weights are not finite,
-            or it holds operators that are not supported: all of them are named at once.
+        ImportError: The package onnx is not installed.
+        FileNotFoundError: There is no such file, or its external weights are missing.
+        ValueError: The file is not a valid ONNX file with one input and one output, its weights are not
+            finite, or it has unsupported nodes: all of them are named.
     """
     try:
-        import onnx  # noqa: F401 - only to say what is missing
+        import onnx  # noqa: F401
     except ImportError:
         raise ImportError("reading ONNX files needs the onnx package: pip install onnx") from None
     from rheobase.exchange.onnx.building import build
     from rheobase.exchange.onnx.reading import read
 
-    # On a CPU and ready to be trained, whatever the caller is in.
+    # On the CPU and ready to be trained, whatever the caller's context.
     with torch.device("cpu"), torch.inference_mode(False):
         return build(read(Path(path)))

@@ -1,8 +1,8 @@
-"""From nodes to a torch module: one module per node, named after it.
+"""Build a torch module from the nodes of a file: one module per node, with its name.
 
-A value is either a constant or a signal. What depends on constants alone is computed while reading, so that
-the arithmetic by which exporters spell out shapes leaves no trace. Signals know their shapes, from running
-each new module on a batch of no samples.
+A value is a constant or a signal. What depends only on constants is computed while reading, so that the
+arithmetic on shapes that exporters write disappears. The shapes of signals come from running each new module
+on an empty batch.
 """
 
 import onnx
@@ -19,7 +19,7 @@ def build(source: Source) -> fx.GraphModule:
     """Build the network of a file.
 
     Raises:
-        ValueError: Something in it is not supported; all such nodes are named.
+        ValueError: Some nodes are not supported; all of them are named.
     """
     builder = Builder(source)
     refusals: list[str] = []
@@ -30,11 +30,11 @@ def build(source: Source) -> fx.GraphModule:
             results = _build_node(builder, node, name)
         except Refusal as refusal:
             refusals.append(f"  {name} ({node.op_type}): {refusal.reason}\n    -> {refusal.remedy}")
-        # Values that could not be built are None, and pass on silently: one look names all the causes.
+        # What reads a refused value is skipped, so that one error names all causes.
         padded = (*results, *[None] * len(node.output))
         builder.values.update(zip(node.output, padded, strict=False))
     if refusals:
-        raise ValueError("this ONNX file cannot be made into a network:\n" + "\n".join(refusals))
+        raise ValueError("this ONNX file cannot be read as a network:\n" + "\n".join(refusals))
     return builder.finish()
 
 
@@ -46,7 +46,7 @@ def _build_node(builder: Builder, node: onnx.NodeProto, name: str) -> tuple[Valu
     for i in node.input:
         if i and i not in builder.values:
             raise Refusal(
-                f"its input {i!r} is made by no node before it", "the file is damaged: export it again"
+                f"its input {i!r} is the output of no earlier node", "the file is damaged: export it again"
             )
         if i and builder.values[i] is None:
             return ()
@@ -55,13 +55,13 @@ def _build_node(builder: Builder, node: onnx.NodeProto, name: str) -> tuple[Valu
     foldable = known and node.op_type in FOLDS and (node.op_type == "Shape" or not call.signals)
     if not foldable and not call.signals:
         raise Refusal(
-            "it computes a constant in a way that is not known here",
-            "take off parametrizations such as weight norm, or export with do_constant_folding=True",
+            "it computes a constant by an unsupported operator",
+            "remove parametrizations such as weight norm, or export with do_constant_folding=True",
         )
     if not foldable and node.op_type not in OPERATORS:
         raise Refusal(
-            "it works on the signal, not on its shape",
-            "write the model with slices for parts of a signal, and export it again",
+            "it reads the signal, and only shapes are supported here",
+            "use slices for parts of a signal, and export it again",
         )
     try:
         result = FOLDS[node.op_type](call) if foldable else OPERATORS[node.op_type](call)

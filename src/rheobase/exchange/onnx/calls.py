@@ -1,4 +1,4 @@
-"""What an operator sees while a network is built: values, the module as it grows, and one node's call."""
+"""The context of an operator: values, the module under construction, and the call of one node."""
 
 import keyword
 import re
@@ -16,7 +16,7 @@ from rheobase.network import RESERVED
 
 @dataclass(frozen=True)
 class Signal:
-    """A value that depends on the input: its place in the graph, its value for no samples, and its shape."""
+    """A value that depends on the input: its node in the graph, its value for an empty batch, its shape."""
 
     node: fx.Node
     empty: Tensor
@@ -27,7 +27,7 @@ Value = Signal | Tensor | None
 
 
 class Builder:
-    """The torch module as it grows."""
+    """The torch module under construction."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -39,13 +39,13 @@ class Builder:
         self.values[source.input] = Signal(place, empty, source.shape)
 
     def add(self, name: str, module: nn.Module, signals: tuple[Signal, ...]) -> Signal:
-        """Put a module under a free name and call it."""
-        # One precision throughout, as casts of the signal are passed over.
+        """Add a module under a free name, and a call of it."""
+        # One precision throughout, as casts of the signal are ignored.
         module.eval().to(self.source.dtype)
         for tensor in [*module.parameters(), *module.buffers()]:
             if tensor.is_floating_point() and not tensor.isfinite().all():
                 raise Refusal(
-                    "its weights hold NaN or infinite values", "train the network again or take another file"
+                    "its weights are NaN or infinite", "train the network again or use another file"
                 )
         free, number = _identifier(name), 1
         while hasattr(self.root, free) or free in RESERVED or keyword.iskeyword(free):
@@ -54,13 +54,13 @@ class Builder:
         with torch.no_grad():
             empty = module(*(signal.empty for signal in signals))
         if not empty.dim() or empty.shape[0]:
-            raise Refusal("its result does not have the batch first", "keep dimension 0, the batch, as it is")
+            raise Refusal("the batch is not the first dimension of its result", "keep dimension 0, the batch")
         self.root.add_module(free, module)
         place = self.graph.call_module(free, tuple(signal.node for signal in signals))
         return Signal(place, empty, (self.source.shape[0], *empty.shape[1:]))
 
     def finish(self) -> fx.GraphModule:
-        """The module, once all nodes are in."""
+        """The complete module."""
         output = self.values.get(self.source.output)
         if not isinstance(output, Signal):
             raise ValueError(
@@ -72,7 +72,7 @@ class Builder:
 
 @dataclass(frozen=True)
 class Call:
-    """One node, as its operator sees it."""
+    """The call of one node."""
 
     builder: Builder
     node: onnx.NodeProto
@@ -81,12 +81,12 @@ class Call:
 
     @property
     def opset(self) -> int:
-        """Version of the standard operators."""
+        """The version of the standard operators."""
         return self.builder.source.opset
 
     @property
     def signals(self) -> list[Signal]:
-        """Those inputs that are signals."""
+        """The inputs that are signals."""
         return [value for value in self.inputs if isinstance(value, Signal)]
 
     @property
@@ -99,11 +99,11 @@ class Call:
         """The first input, a signal."""
         value = self.inputs[0]
         if not isinstance(value, Signal):
-            raise Refusal("its first input is a constant", "write the model so that the signal comes first")
+            raise Refusal("its first input is a constant", "put the signal first")
         return value
 
     def emit(self, module: nn.Module, *signals: Signal) -> Signal:
-        """Call a module, on the first input if nothing else is said."""
+        """Call a module, by default on the first input."""
         return self.builder.add(self.name, module, signals or (self.x,))
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -117,21 +117,21 @@ class Call:
         return default
 
     def constant(self, index: int, what: str) -> Tensor | None:
-        """An input that must be a constant, or None where it is left out."""
+        """An input that must be a constant; None if it is left out."""
         value = self.inputs[index] if index < len(self.inputs) else None
         if isinstance(value, Signal):
             raise Refusal(f"its {what} is not a constant", "export the model with fixed weights and sizes")
         return value
 
     def weight(self, index: int, what: str) -> Tensor:
-        """An input that must be there, and a constant."""
+        """An input that must be present, and a constant."""
         value = self.constant(index, what)
         if value is None:
             raise Refusal(f"its {what} is missing", "the file is damaged: export it again")
         return value
 
     def numbers(self, name: str, index: int) -> Any:
-        """A setting that older files give as an attribute and newer ones as a constant input, if at all."""
+        """A setting: an attribute in older files, a constant input in newer ones; None if left out."""
         value = self.constant(index, name)
         return self.attribute(name) if value is None else value.tolist()
 

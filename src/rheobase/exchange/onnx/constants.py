@@ -1,4 +1,4 @@
-"""Operators on constants alone, computed while reading: mostly how exporters spell out a shape."""
+"""Operators on constants, computed while reading; mostly arithmetic on shapes."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from rheobase.exchange.onnx.reading import FLOATS, widen
 Fold = Callable[[Call], Tensor]
 
 _MOST = 2**24
-"""Values that a few bytes of a file may stand for."""
+"""The largest number of values that a node may create."""
 
 
 def _constant(call: Call) -> Tensor:
@@ -24,7 +24,7 @@ def _constant(call: Call) -> Tensor:
         value = call.attribute(name)
         if value is not None:
             return value if isinstance(value, Tensor) else torch.tensor(value)
-    raise Refusal("it holds no number", "export the model without it")
+    raise Refusal("it has no number", "export the model without it")
 
 
 def _shape(call: Call) -> Tensor:
@@ -36,7 +36,7 @@ def _filled(call: Call) -> Tensor:
     value: Tensor = call.attribute("value", torch.zeros(1))
     shape = call.weight(0, "shape").tolist()
     if math.prod(shape) > _MOST:
-        raise Refusal(f"it would fill {math.prod(shape):,} values", "store weights in the file")
+        raise Refusal(f"it would create {math.prod(shape):,} values", "store weights in the file")
     return value.reshape(()).expand(shape)
 
 
@@ -82,7 +82,7 @@ def _slice(call: Call) -> Tensor:
 
 
 def slices(call: Call, rank: int) -> list[tuple[int, int, int, int]]:
-    """What a Slice takes: axis, start, end and step, once for each axis it names."""
+    """The axis, start, end and step of a Slice, for each of its axes."""
     starts, ends = call.numbers("starts", 1), call.numbers("ends", 2)
     axes = call.numbers("axes", 3) or range(len(starts))
     steps = call.numbers("steps", 4) or [1] * len(starts)
@@ -111,7 +111,7 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _listed(value: Any) -> list[int]:
-    return value if isinstance(value, list) else list(value) if hasattr(value, "__iter__") else [value]
+    return value if isinstance(value, list) else [value]
 
 
 FOLDS: dict[str, Fold] = {

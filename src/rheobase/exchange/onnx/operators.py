@@ -1,7 +1,7 @@
-"""What each ONNX operator on signals becomes in torch.
+"""The torch modules of each ONNX operator on signals.
 
-An operator receives its call and emits torch's own layers or the package's operations. It refuses what torch
-would compute otherwise, and what would mix the samples of a batch.
+An operator receives its call and emits layers of torch or operations of this package. It refuses what torch
+would compute differently, and what would mix the samples of a batch.
 """
 
 import operator
@@ -20,7 +20,7 @@ Operator = Callable[[Call], Any]
 
 
 class Arithmetic(nn.Module):
-    """A function of two operands, either of which may be a constant."""
+    """A function of two operands, one of which may be a constant."""
 
     def __init__(self, function: Callable[[Any, Any], Tensor], *operands: Tensor | None) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def _transposed_convolution(call: Call) -> Signal:
     groups, pads = call.attribute("group", 1), call.attribute("pads", [0] * 2 * places)
     fixed = call.attribute("auto_pad", "NOTSET") == "NOTSET" and call.attribute("output_shape") is None
     if not fixed or pads[:places] != pads[places:]:
-        raise Refusal("its padding is uneven or left open", "use equal explicit padding on both sides")
+        raise Refusal("its padding is uneven or not given", "use equal explicit padding on both sides")
     layer = kind(
         weight.shape[0], weight.shape[1] * groups, tuple(weight.shape[2:]), bias=bias is not None,
         device="meta", groups=groups, padding=tuple(pads[:places]),
@@ -95,14 +95,14 @@ def _linear(call: Call, weight: Tensor, bias: Tensor | None) -> Signal:
 
 
 def _batch_norm(call: Call) -> Signal:
-    # Before opset 14 it is only the further outputs, of new statistics, that tell.
+    # Before opset 14 training mode shows only in the additional outputs.
     if call.attribute("training_mode", 0) or any(call.node.output[1:]):
-        raise Refusal("it is in training mode, without a fixed scale", "export the model in evaluation mode")
+        raise Refusal("it is in training mode", "export the model in evaluation mode")
     scale, shift, mean, variance = (call.weight(i, "statistics") for i in range(1, 5))
     if any(values.shape != call.x.shape[1:2] for values in (scale, shift, mean, variance)):
-        raise Refusal("it has other statistics than one for each channel", "export with opset 9 or later")
+        raise Refusal("its statistics are not one per channel", "export with opset 9 or later")
     if bool((variance < 0).any()):
-        raise Refusal("a variance in it is below zero", "train the network again or take another file")
+        raise Refusal("a variance is negative", "train the network again or use another file")
     kinds = (nn.BatchNorm1d, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
     layer = _layer(kinds, len(call.x.shape) - 1)(len(scale), eps=call.attribute("epsilon", 1e-5))
     layer.running_mean, layer.running_var = mean.clone(), variance.clone()
@@ -110,7 +110,7 @@ def _batch_norm(call: Call) -> Signal:
 
 
 def _fill(layer: nn.Module, weight: Tensor, bias: Tensor | None) -> nn.Module:
-    """Give weights to a layer made without data, so that making it draws no random numbers."""
+    """Set the weights of a layer; it was built on the meta device, which draws no random numbers."""
     layer.weight = nn.Parameter(weight.clone(memory_format=torch.contiguous_format))
     if bias is not None:
         layer.bias = nn.Parameter(bias.clone(memory_format=torch.contiguous_format))
@@ -122,22 +122,22 @@ def _fill(layer: nn.Module, weight: Tensor, bias: Tensor | None) -> nn.Module:
 
 def _clip(call: Call) -> Signal:
     bounds = call.numbers("min", 1), call.numbers("max", 2)
-    # Scalars by the standard; some exporters write lists of one.
+    # Scalars by the standard; some exporters write lists with one number.
     low, high = (bound[0] if isinstance(bound, list) and len(bound) == 1 else bound for bound in bounds)
     if low != 0 or (high is not None and not high > 0):
         raise Refusal(
             f"a clip to [{'-inf' if low is None else low}, {'inf' if high is None else high}] is not a ReLU",
-            "a spiking neuron stands for Clip(0) or Clip(0, c) with c > 0",
+            "use Clip(0) or Clip(0, c) with c > 0, which spiking neurons can approximate",
         )
     unbounded = high is None or high >= torch.finfo(torch.float32).max
     return call.emit(nn.ReLU() if unbounded else nn.Hardtanh(0.0, high))
 
 
 def _maximum(call: Call) -> Signal:
-    """As exporters write a clamp without an upper bound."""
+    """Max(x, 0), which exporters write for a clamp without an upper bound."""
     bound = call.constant(1, "bound")
     if len(call.inputs) != 2 or bound is None or bound.shape not in ((), (1,)) or bound != 0:
-        raise Refusal("it is not the larger of a signal and zero", "use ReLU, or Max(x, 0)")
+        raise Refusal("it is not the maximum of a signal and zero", "use ReLU, or Max(x, 0)")
     return call.emit(nn.ReLU())
 
 
@@ -161,7 +161,7 @@ def _average_pool(call: Call) -> Signal:
         raise Refusal("it is dilated", "use average pooling without dilation")
     counted = bool(call.attribute("count_include_pad", 0))
     rounded_up = bool(call.attribute("ceil_mode", 0))
-    # Zeros of our own would let a window start in them, which one that is rounded up must not.
+    # With rounding up no window may start in the padding, as one could in zeros around the signal.
     x, padding = _pad_evenly(call, len(kernel), kernel, zeros=counted and not rounded_up)
     kind = _layer((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d), len(kernel))
     stride = tuple(call.attribute("strides", [1] * len(kernel)))
@@ -172,11 +172,9 @@ def _average_pool(call: Call) -> Signal:
 def _max_pool(call: Call) -> Signal:
     kernel = call.attribute("kernel_shape")
     if len(call.node.output) > 1 and call.node.output[1]:
-        raise Refusal("it gives indices too", "use max-pooling without indices")
+        raise Refusal("it returns indices, too", "use max-pooling without indices")
     if call.attribute("auto_pad", "NOTSET").startswith("SAME") and set(_steps(call, 1)["dilation"]) != {1}:
-        raise Refusal(
-            "readers disagree on automatic padding of dilated max-pooling", "give the pads in numbers"
-        )
+        raise Refusal("readers disagree on automatic padding of dilated max-pooling", "use explicit pads")
     x, padding = _pad_evenly(call, len(kernel), kernel, zeros=False)
     kind = _layer((nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), len(kernel))
     steps = {"stride": (1,) * len(kernel)} | _steps(call, len(kernel))
@@ -226,7 +224,7 @@ def _arithmetic(function: Callable[[Any, Any], Tensor]) -> Operator:
 
 def _layer(kinds: Sequence[Any], places: int) -> Any:
     if not 1 <= places <= len(kinds):
-        raise Refusal(f"it works on {places} dimensions of space", "use one to three")
+        raise Refusal(f"it has {places} spatial dimensions", "use one to three")
     return kinds[places - 1]
 
 
@@ -238,10 +236,7 @@ def _steps(call: Call, places: int) -> dict[str, tuple[int, ...]]:
 def _pad_evenly(
     call: Call, places: int, kernel: list[int], zeros: bool = True
 ) -> tuple[Signal, tuple[int, ...]]:
-    """The signal to work on, and the padding for torch, which is the same on both sides.
-
-    Uneven padding becomes zeros around the signal, where zeros are what is meant.
-    """
+    """The signal and its padding, equal on both sides; uneven zeros become a `Pad` of the signal."""
     before, after = _pads(call, places, kernel)
     if before == after:
         return call.x, tuple(before)

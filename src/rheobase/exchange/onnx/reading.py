@@ -1,4 +1,4 @@
-"""From a file to its nodes and weights, with everything checked that can be before building."""
+"""Read the nodes and weights of a file, and check them before building."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from onnx import checker, external_data_helper, inliner, numpy_helper
 from torch import Tensor
 
 ANY_BATCH = 1_000_003
-"""Stands for a batch size that the file leaves open: a prime, so that no other dimension is taken for it."""
+"""Stands for an open batch size: a prime, so that no other dimension is mistaken for it."""
 
 FLOATS: dict[int, torch.dtype] = {
     onnx.TensorProto.DOUBLE: torch.float64,
@@ -19,21 +19,21 @@ FLOATS: dict[int, torch.dtype] = {
     onnx.TensorProto.FLOAT16: torch.float16,
     onnx.TensorProto.BFLOAT16: torch.bfloat16,
 }
-"""The types of floating point that are read."""
+"""The supported floating-point types."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
-        nodes: The nodes the output depends on, in order.
+        nodes: The nodes that the output depends on, in order.
         constants: Weights and other constants by name.
-        input: Name of the one input.
+        input: The name of the input.
         shape: Its shape, batch first.
         dtype: Its type.
-        output: Name of the one output.
-        opset: Version of the standard operators.
+        output: The name of the output.
+        opset: The version of the standard operators.
     """
 
     nodes: list[onnx.NodeProto]
@@ -69,30 +69,30 @@ def to_tensor(stored: onnx.TensorProto) -> Tensor:
         tensor = torch.from_numpy(np.array(array if array.dtype.kind in "iufb" else array.astype(np.float32)))
     except (ValueError, TypeError, LookupError) as error:
         raise ValueError(
-            f"the constant {stored.name!r} cannot be read ({error}): the file, or that of weights beside it, "
-            "is damaged or cut short; copy or export it again"
+            f"the constant {stored.name!r} cannot be read ({error}): the file, or its external weights, "
+            "are damaged; copy or export it again"
         ) from error
     return widen(tensor)
 
 
 def widen(tensor: Tensor) -> Tensor:
-    """The tensor, in single precision where it was in half."""
+    """The tensor; half precision becomes single."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def _parse(path: Path) -> onnx.ModelProto:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}: expected an ONNX file")
-    broken = f"{path} is not an ONNX file, or was cut short"
+    broken = f"{path} is not an ONNX file, or incomplete"
     try:
         model = onnx.load(path, "protobuf", load_external_data=False)
     except DecodeError as error:
         raise ValueError(f"{broken} ({error}): copy or export it again") from error
     if not model.ir_version or not model.graph.node:
-        raise ValueError(f"{broken}: no network was found in it; copy or export it again")
+        raise ValueError(f"{broken}: it has no nodes; copy or export it again")
     texts = [text for n in model.graph.node for text in (n.name, n.op_type, n.domain, *n.input, *n.output)]
     if not all(isinstance(text, str) for text in [*texts, *(value.name for value in model.graph.input)]):
-        raise ValueError(f"{path} is damaged: a name in it is no text; copy or export it again")
+        raise ValueError(f"{path} is damaged: a name is not text; copy or export it again")
     return model
 
 
@@ -101,12 +101,12 @@ def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
         external_data_helper.load_external_data_for_model(model, str(path.parent))
     except (checker.ValidationError, OSError) as error:
         raise FileNotFoundError(
-            f"weights of {path} are kept in another file that cannot be read: {error}. "
-            "Put that file beside it, or export into one file (external_data=False)"
+            f"the external weights of {path} cannot be read: {error}. "
+            "Put their file next to it, or export into one file (external_data=False)"
         ) from error
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"weights of {path} are kept in another file, which is damaged: {error}. Copy or export it again"
+            f"the external weights of {path} are damaged: {error}. Copy or export them again"
         ) from error
 
 
@@ -114,8 +114,8 @@ def _the_one(what: str, values: list[onnx.ValueInfoProto], path: Path) -> onnx.V
     if len(values) != 1:
         names = ", ".join(value.name for value in values) or "none"
         raise ValueError(
-            f"{path} has {len(values)} {what}s ({names}), expected one: export the part of the network that "
-            f"has one {what}, or cut it out with onnx.utils.extract_model"
+            f"{path} has {len(values)} {what}s ({names}), expected one: export a part of the network with "
+            f"one {what}, or extract it with onnx.utils.extract_model"
         )
     return values[0]
 
@@ -133,13 +133,13 @@ def _shape_and_type(value: onnx.ValueInfoProto, path: Path) -> tuple[tuple[int, 
     tensor = value.type.tensor_type
     if tensor.elem_type not in FLOATS:
         found = onnx.TensorProto.DataType.Name(tensor.elem_type)
-        raise ValueError(f"the input {value.name!r} of {path} is of type {found}, expected floating point")
+        raise ValueError(f"the input {value.name!r} of {path} has type {found}, expected floating point")
     sizes = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
     if len(sizes) < 2 or min(sizes[1:]) < 1:
         shown = ", ".join(str(d.dim_param or d.dim_value or "?") for d in tensor.shape.dim)
         raise ValueError(
-            f"the input {value.name!r} of {path} has the shape ({shown}); all but the batch, which comes "
-            "first, must be fixed: export again, or fix the sizes with onnx.tools.update_model_dims"
+            f"the input {value.name!r} of {path} has the shape ({shown}); all sizes except that of the "
+            "batch must be fixed: export again, or fix them with onnx.tools.update_model_dims"
         )
     dtype = torch.promote_types(FLOATS[tensor.elem_type], torch.float32)
     return (sizes[0] or ANY_BATCH, *sizes[1:]), dtype

@@ -1,4 +1,4 @@
-"""Operators that only move values about: they keep the batch as it is, or refuse."""
+"""Operators that only move values; those that would change the batch are refused."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from rheobase.network import Concat, Pad, Permute, Reshape
 
 
 class Part(nn.Module):
-    """The part of a signal between two positions along one dimension, by indexing, as models are written."""
+    """The part of a signal between two positions along one dimension."""
 
     def __init__(self, dim: int, start: int, stop: int) -> None:
         super().__init__()
@@ -55,27 +55,25 @@ def _unsqueeze(call: Call) -> Signal:
 def _to_shape(call: Call, shape: list[int]) -> Signal:
     found = call.x.shape
     if not shape or shape[0] != found[0]:
-        raise Refusal(
-            "it mixes samples: the batch does not stay as it is", "keep dimension 0, the batch, first"
-        )
+        raise Refusal("it mixes samples: dimension 0, the batch, changes", "keep dimension 0")
     if math.prod(shape) != math.prod(found):
-        raise Refusal(f"{found} does not fit into {tuple(shape)}", "the file is damaged: export it again")
+        raise Refusal(f"{found} cannot be reshaped to {tuple(shape)}", "the file is damaged: export it again")
     return call.emit(nn.Flatten() if len(shape) == 2 else Reshape(shape[1:]))
 
 
 def _transpose(call: Call) -> Signal:
     order = call.attribute("perm", list(range(len(call.x.shape)))[::-1])
     if order[0] != 0:
-        raise Refusal("it moves the batch", "keep dimension 0, the batch, first")
+        raise Refusal("it moves dimension 0, the batch", "keep dimension 0")
     return call.emit(Permute(order))
 
 
 def _concat(call: Call) -> Signal:
     if len(call.signals) != len(call.inputs):
-        raise Refusal("it joins a signal and a constant", "join signals alone")
+        raise Refusal("it concatenates a signal and a constant", "concatenate signals only")
     axis = call.attribute("axis") % len(call.x.shape)
     if axis == 0:
-        raise Refusal("it joins along the batch", "concatenate along a later dimension")
+        raise Refusal("it concatenates along the batch", "concatenate along a later dimension")
     return call.emit(Concat(axis), *call.signals)
 
 
@@ -89,8 +87,8 @@ def _slice(call: Call) -> Signal:
             raise Refusal("it takes a part of the batch", "slice later dimensions")
         if step != 1:
             raise Refusal(
-                f"it leaves gaps, by a step of {step}",
-                "slice with step 1; for every second pixel use a convolution of 1×1 with stride 2",
+                f"its step is {step}",
+                "use step 1; for every second pixel a 1×1 convolution with stride 2",
             )
         x = call.emit(Part(axis, first, last), x)
     return x
@@ -126,7 +124,7 @@ def _resize(call: Call) -> Signal:
     scales = call.numbers("scales", 2 if call.node.op_type == "Resize" and call.opset >= 11 else 1)
     sizes = call.numbers("sizes", 3)
     factors = scales or [new / old for new, old in zip(sizes, shape, strict=True)]
-    # For whole factors both of these conventions repeat each value, as torch's nearest does.
+    # For integer factors both of these conventions repeat each value, as torch's nearest does.
     way = (
         call.attribute("coordinate_transformation_mode", "half_pixel" if call.opset >= 11 else "asymmetric"),
         call.attribute("nearest_mode", "round_prefer_floor" if call.opset >= 11 else "floor"),
@@ -136,7 +134,7 @@ def _resize(call: Call) -> Signal:
     nearest = call.attribute("mode", "nearest") == "nearest" and call.attribute("axes") is None
     if not nearest or not whole or not (halves or way == ("asymmetric", "floor")):
         raise Refusal(
-            "it does not repeat whole pixels", "use nearest, with whole factors, over the image alone"
+            "it does not repeat pixels", "use mode nearest with integer factors for height and width"
         )
     return call.emit(nn.Upsample(scale_factor=tuple(map(float, factors[2:]))))
 
@@ -148,18 +146,18 @@ def _passed(call: Call) -> Signal:
 def _dropout(call: Call) -> Signal:
     training = call.constant(2, "training_mode")
     if training is not None and training.any():
-        raise Refusal("it is in training mode, and so random", "export the model in evaluation mode")
+        raise Refusal("it is in training mode", "export the model in evaluation mode")
     return call.x
 
 
 def _cast(call: Call) -> Signal:
     if call.attribute("to") not in FLOATS:
-        raise Refusal("it turns the signal into whole numbers", "keep the signal of floating point")
+        raise Refusal("it casts the signal to integers", "keep floating point")
     return call.x
 
 
 def torch_order(before: list[int], after: list[int]) -> list[int]:
-    """Paddings as torch wants them: the last dimension first, both sides of each."""
+    """Paddings in the order of torch: both sides of the last dimension first."""
     return [amount for pair in reversed(list(zip(before, after, strict=True))) for amount in pair]
 
 

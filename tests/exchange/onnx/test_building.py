@@ -1,0 +1,39 @@
+"""Modules have the names of nodes, and one error names all unsupported nodes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from onnx import helper
+
+from onnx_examples import write
+from rheobase import inspect
+from rheobase.exchange.onnx import from_onnx
+
+
+def test_modules_have_the_names_of_nodes(tmp_path: Path) -> None:
+    names = ["/block.0/Relu", "block-0/Relu", "3", "class", "forward", "", "graph", "meta", "code"]
+    values = ["x", *(f"v{i}" for i in range(len(names) - 1)), "y"]
+    nodes = [
+        helper.make_node("Relu", [a], [b], name=n) for a, b, n in zip(values, values[1:], names, strict=False)
+    ]
+    network = from_onnx(write(tmp_path / "names.onnx", nodes))
+    found = [name for name, _ in network.named_children()]
+    changed = ["class_2", "forward_2", "Relu_5", "graph_2", "meta_2", "code_2"]
+    assert found == ["block_0_Relu", "block_0_Relu_2", "node_3", *changed]
+    assert network(torch.ones(1, 4, 6, 6)).shape == (1, 4, 6, 6)
+    assert "9 sites" in str(inspect(network, torch.ones(1, 4, 6, 6)))
+
+
+def test_all_unsupported_nodes_are_named_at_once(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["a"], name="gate"),
+        helper.make_node("Transpose", ["x"], ["b"], name="turn"),
+        helper.make_node("Add", ["a", "b"], ["c"], name="sum"),
+        helper.make_node("Mystery", ["c"], ["y"], name="own", domain="my.domain"),
+    ]
+    with pytest.raises(ValueError, match="gate") as caught:
+        from_onnx(write(tmp_path / "bad.onnx", nodes))
+    message = str(caught.value)
+    assert all(name in message for name in ("gate (Sigmoid)", "nn.ReLU", "turn (Transpose)", "own (Mystery)"))
+    assert "sum" not in message

@@ -1,0 +1,190 @@
+"""Each operator computes what onnxruntime does, or is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnx import TensorProto, helper
+from torch.nn import functional as F
+
+from onnx_examples import LINE, NORM, K, W, differ, integers, normal, one, write
+from rheobase import convert, simulate
+from rheobase.exchange.onnx import from_onnx
+
+OPERATORS: dict[str, tuple[Any, ...]] = {
+    "conv": (one("Conv", "w", "b", pads=[1, 1, 1, 1], strides=[2, 1]), W | {"b": normal(6)}),
+    "conv, uneven": (one("Conv", "w", pads=[0, 1, 2, 1], dilations=[1, 2]), W),
+    "conv, same": (one("Conv", "w", auto_pad="SAME_LOWER", strides=[2, 2]), {"w": normal(6, 4, 2, 3)}),
+    "conv, groups": (one("Conv", "w", group=4), {"w": normal(8, 1, 3, 3)}),
+    "conv 1-D": (one("Conv", "w", pads=[1, 1]), {"w": normal(6, 4, 3)}, LINE),
+    "transposed conv": (
+        one("ConvTranspose", "w", "b", strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1], group=2),
+        K | {"b": normal(6)},
+    ),
+    "gemm": (
+        one("Gemm", "w", "c", transB=1, alpha=0.5, beta=2.0), {"w": normal(5, 9), "c": normal(1, 5)}, (2, 9),
+    ),
+    "gemm, as stored": (one("Gemm", "w"), {"w": normal(9, 5)}, (2, 9)),
+    "matmul": (one("MatMul", "w"), {"w": normal(9, 5)}, LINE),
+    "batch norm": (one("BatchNormalization", *NORM, epsilon=0.01), NORM),
+    "batch norm 1-D": (one("BatchNormalization", *NORM), NORM, LINE),
+    "batch norm flat": (one("BatchNormalization", *NORM), NORM, ("batch", 4)),
+    "relu": (one("Relu"), {}),
+    "clip": (one("Clip", "low", "high"), {"low": np.float32(0), "high": np.float32(0.7)}),
+    "clip below": (one("Clip", "low"), {"low": np.float32(0)}),
+    "clip, bounds in lists": (
+        one("Clip", "low", "high"), {"low": np.zeros(1, np.float32), "high": np.ones(1, np.float32)},
+    ),
+    "clip, old": (one("Clip", min=0.0, max=6.0), {}, ("batch", 4), 10),
+    "clip, as PyTorch writes clamp(min=0)": (one("Max", "zero"), {"zero": np.float32(0)}),
+    "average": (one("AveragePool", kernel_shape=[2, 2], strides=[2, 2]), {}),
+    "average, padded": (one("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), {}),
+    "average, zeros counted": (
+        one("AveragePool", kernel_shape=[3, 3], pads=[0, 1, 1, 1], count_include_pad=1), {},
+    ),
+    "maximum": (one("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2], ceil_mode=1), {}),
+    "maximum 1-D": (one("MaxPool", kernel_shape=[2]), {}, LINE),
+    "global average": (one("GlobalAveragePool"), {}),
+    "global maximum": (one("GlobalMaxPool"), {}),
+    "mean": (one("ReduceMean", "axes", keepdims=0), {"axes": integers(-1, 2)}),
+    "mean over nothing": (one("ReduceMean", "axes", noop_with_empty_axes=1), {"axes": integers()}),
+    "mean, old": (one("ReduceMean", axes=[2, 3]), {}, ("batch", 4, 6, 6), 13),
+    "add": (one("Add", "c"), {"c": normal(4, 1, 1)}),
+    "sum of three": (one("Sum", "x", "x"), {}),
+    "add to itself": (one("Add", "x"), {}),
+    "constant minus signal": ([helper.make_node("Sub", ["c", "x"], ["y"])], {"c": normal(1)}),
+    "signal minus constant": (one("Sub", "c"), {"c": normal(1)}),
+    "square": (one("Mul", "x"), {}),
+    "divide": (one("Div", "c"), {"c": normal(1)}),
+    "flatten": (one("Flatten"), {}),
+    "reshape": (one("Reshape", "to"), {"to": integers(0, 2, -1)}),
+    "reshape, batch left open": (one("Reshape", "to"), {"to": integers(-1, 144)}),
+    "squeeze": (one("Squeeze", "axes"), {"axes": integers(-1, 2)}, ("batch", 4, 1, 1)),
+    "unsqueeze": (one("Unsqueeze", "axes"), {"axes": integers(1, -1)}),
+    "transpose": (one("Transpose", perm=[0, 2, 3, 1]), {}),
+    "concat": (one("Concat", "x", axis=-1), {}),
+    "slice": (
+        one("Slice", "from", "to", "axes"),
+        {"from": integers(1, -4), "to": integers(3, 2**62), "axes": integers(1, 3)},
+    ),
+    "pad": (one("Pad", "p"), {"p": integers(0, 0, 1, 2, 0, 0, 0, 3)}),
+    "pad, some axes": (one("Pad", "p", "", "axes"), {"p": integers(1, 2), "axes": integers(-1)}),
+    "dropout": (one("Dropout"), {}),
+    "identity": (one("Identity"), {}),
+    "softmax": (one("Softmax", axis=1), {}),
+    "log softmax": (one("LogSoftmax"), {}, ("batch", 4)),
+    "resize": (one("Resize", "", "scales"), {"scales": np.array([1, 1, 2, 3], np.float32)}),
+    "resize as PyTorch does": (
+        one("Resize", "", "", "to", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        {"to": integers(2, 4, 12, 18)}, (2, 4, 6, 6),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OPERATORS)
+def test_each_operator_computes_what_onnxruntime_does(case: str, tmp_path: Path) -> None:
+    nodes, constants, *rest = OPERATORS[case]
+    path = write(tmp_path / "one.onnx", nodes, constants, *rest)
+    shape = rest[0] if rest else ("batch", 4, 6, 6)
+    assert differ(path, torch.randn(2, *shape[1:])) < 1e-5
+
+
+@pytest.mark.parametrize("sizes", [None, integers(1, 3)])
+def test_split_parts_come_in_order(sizes: np.ndarray | None, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Split", ["x", *(["sizes"] if sizes is not None else [])], ["a", "b"], axis=1),
+        helper.make_node("Concat", ["b", "a"], ["y"], axis=1),
+    ]
+    path = write(tmp_path / "split.onnx", nodes, {} if sizes is None else {"sizes": sizes}, opset=13)
+    assert differ(path, torch.randn(2, 4, 6, 6)) < 1e-5
+
+
+def test_parts_pads_and_resizing_convert(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Split", ["a", "sizes"], ["b", "c"], axis=1),
+        helper.make_node("Concat", ["c", "b"], ["d"], axis=1),
+        helper.make_node("Slice", ["d", "one", "five", "axis"], ["e"]),
+        helper.make_node("Pad", ["e", "pads"], ["f"]),
+        helper.make_node("Resize", ["f", "", "scales"], ["g"]),
+        helper.make_node("Transpose", ["g"], ["h"], perm=[0, 2, 3, 1]),
+        helper.make_node("MatMul", ["h", "w"], ["i"]),
+        helper.make_node("Sub", ["i", "shift"], ["j"]),
+        helper.make_node("ReduceMean", ["j", "axes"], ["y"], keepdims=0),
+    ]
+    constants = {
+        "sizes": integers(1, 3), "one": integers(1), "five": integers(5), "axis": integers(2),
+        "pads": integers(0, 0, 1, 0, 0, 0, 0, 2), "scales": np.array([1, 1, 2, 2], np.float32),
+        "w": normal(4, 3), "shift": normal(1), "axes": integers(1, 2),
+    }  # fmt: skip
+    path = write(tmp_path / "parts.onnx", nodes, constants)
+    x = torch.rand(2, 4, 6, 6)
+    network = from_onnx(path)
+    assert differ(path, x, network) < 1e-5
+    snn = convert(network, "max-norm", [x])  # capture compares the captured network with the imported one
+    assert simulate(snn, x, 4).logits.shape[1:] == (2, 3)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE])
+def test_weights_cast_by_a_node_are_read_in_the_precision_of_the_input(kind: int, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["w"], ["weight"], to=kind),
+        helper.make_node("Cast", ["x"], ["signal"], to=kind),
+        helper.make_node("Conv", ["signal", "weight"], ["result"]),
+        helper.make_node("Cast", ["result"], ["y"], to=TensorProto.FLOAT),
+    ]
+    network = from_onnx(write(tmp_path / "cast.onnx", nodes, W))
+    x = torch.randn(2, 4, 6, 6)
+    torch.testing.assert_close(network(x), F.conv2d(x, torch.from_numpy(W["w"])), rtol=0.05, atol=0.1)
+
+
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "is not a ReLU": (one("Clip", "low"), {"low": np.float32(-1)}),
+    "mixes samples": (one("Reshape", "to"), {"to": integers(-1, 12)}),
+    "over the batch": (one("ReduceMean", "axes"), {"axes": integers(0)}),
+    "along the batch": (one("Concat", "x", axis=0), {}),
+    "step is 2": (
+        one("Slice", "from", "to", "axes", "step"),
+        {"from": integers(0), "to": integers(6), "axes": integers(2), "step": integers(2)},
+    ),
+    "maximum of a signal and zero": (one("Max", "c"), {"c": np.float32(1)}),
+    "BatchNormalization.*training mode": (
+        [helper.make_node("BatchNormalization", ["x", *NORM], ["y", "m2", "v2", "m3", "v3"])], NORM,
+        ("b", 4, 6, 6), 9,
+    ),
+    "computes a constant": (
+        [helper.make_node("ReduceL2", ["w"], ["norm"]), *one("Div", "norm")], {"w": normal(4)},
+    ),
+    "part of the batch": (one("Slice", "one", "two"), {"one": integers(0), "two": integers(1)}),
+    "with zeros": (one("Pad", "p", "v"), {"p": integers(0, 0, 1, 1, 0, 0, 1, 1), "v": np.float32(1)}),
+    "repeat pixels": (one("Resize", "", "s", mode="linear"), {"s": np.array([1, 1, 2, 2], np.float32)}),
+    "two signals": (one("MatMul", "x"), {}),
+    "MaxPool.*uneven": (one("MaxPool", kernel_shape=[2, 2], pads=[0, 0, 1, 1]), {}),
+    "Dropout.*training mode": (one("Dropout", "r", "t"), {"r": np.float32(0.5), "t": np.array(True)}),
+    "AveragePool.*uneven": (
+        one("AveragePool", kernel_shape=[2, 2], pads=[0, 0, 1, 1], ceil_mode=1, count_include_pad=1), {},
+    ),
+    "negative": (one("BatchNormalization", *NORM), NORM | {"v": -NORM["v"]}),
+    "one per channel": (
+        one("BatchNormalization", *NORM, spatial=0), {k: normal(4, 6, 6) for k in NORM}, ("b", 4, 6, 6), 7,
+    ),
+    "77,309,411,328 values": (
+        [helper.make_node("ConstantOfShape", ["size"], ["w"]), *one("MatMul", "w")],
+        {"size": integers(9, 2**33)}, ("batch", 9),
+    ),
+    "readers disagree": (one("MaxPool", kernel_shape=[2, 2], dilations=[2, 2], auto_pad="SAME_UPPER"), {}),
+    "weight is not a constant": (one("Conv", "x"), {}),
+    "could not be built on inputs of shapes": (one("Conv", "w"), {"w": normal(6, 5, 3, 3)}),
+    "NaN or infinite": (one("Conv", "w"), {"w": np.full((6, 4, 3, 3), np.nan, np.float32)}),
+    "batch is not the first": (one("Add", "c"), {"c": normal(1, 1, 4, 6, 6)}),
+    "nowhere": (one("Add", "nowhere"), {}),
+    "only shapes": (one("Gather", "i", axis=1), {"i": integers(1)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_torch_would_compute_differently_is_refused(reason: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=reason):
+        from_onnx(write(tmp_path / "bad.onnx", *REFUSED[reason]))
