@@ -1,0 +1,100 @@
+"""A check measures accuracy before and after rounding, and reports what it could not check."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from families import build, inputs
+from hardware_examples import converted, labelled, layer
+from rheobase import HALF, SNN, convert
+from rheobase.exchange.hardware import TARGETS, check_hardware
+from rheobase.training import datasets
+
+pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
+
+
+@pytest.fixture(scope="module")
+def snn(trained: nn.Module, digits: datasets.Dataset) -> SNN:
+    return convert(trained, "max-norm", digits.train.take(256), initial=HALF, per_channel=True)
+
+
+def test_accuracy_before_and_after_at_every_step(snn: SNN, digits: datasets.Dataset) -> None:
+    before = copy.deepcopy(snn.state_dict())
+    result = check_hardware(snn, "generic-int8", digits.test.take(200), steps=12)
+    assert result.fits
+    assert result.after is not None
+    assert len(result.before) == len(result.after) == 12
+    assert result.after[-1] >= result.before[-1] - 2
+    assert result.after != result.before
+    assert f"{result.after[-1]:.2f} %" in str(result)
+    assert all(torch.equal(before[k], v) for k, v in snn.state_dict().items())
+
+
+def test_weights_are_whole_numbers(snn: SNN, digits: datasets.Dataset) -> None:
+    result = check_hardware(snn, "generic-int8", digits.test.take(20), steps=4)
+    assert result.snn is not None
+    assert result.grid is not None
+    for name, exponent in result.grid.exponents.items():
+        weight = result.snn.module.get_submodule(name).weight * 2.0**exponent
+        assert torch.equal(weight, weight.round())
+        assert 64 <= weight.abs().max() <= 127
+    assert {n.threshold.item() for n in result.snn.neurons.values()} == {1.0}
+
+
+def test_nothing_is_quantised_unless_asked_for(snn: SNN, digits: datasets.Dataset) -> None:
+    result = check_hardware(snn, "loihi", digits.test.take(20), steps=4, quantise=False)
+    assert result.fits
+    assert result.after is result.snn is result.grid is None
+    assert "quantise=True" in result.unchecked[0]
+
+
+def test_fewer_input_bits_let_an_image_be_a_bias_on_loihi(snn: SNN, digits: datasets.Dataset) -> None:
+    wide = check_hardware(snn, "loihi", digits.test.take(50), steps=8)
+    assert [v.layer for v in wide.violations][:1] == ["0"]
+    assert "image and bias together need" in wide.violations[0].found
+    assert "input_bits" in wide.violations[0].remedy
+    narrow = check_hardware(snn, "loihi", digits.test.take(50), steps=8, input_bits=3)
+    assert len(narrow.violations) < len(wide.violations)
+    assert not any("image" in v.found for v in narrow.violations)
+
+
+def test_what_is_not_checked_is_said(snn: SNN, digits: datasets.Dataset) -> None:
+    for target in TARGETS:
+        result = check_hardware(snn, target, digits.test.take(10), steps=2)
+        assert result.unchecked
+        assert all(f"not checked: {what}" in str(result) for what in result.unchecked)
+        assert result.source in str(result)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_no_hardware_here_has_is_named(target: str) -> None:
+    snn = convert(build("MaxPooled"), "max-norm", inputs(16), initial=HALF)
+    result = check_hardware(snn, target, (inputs(8), torch.zeros(8).long()), steps=4)
+    assert not result.fits
+    assert [v.layer for v in result.violations] == ["features.2 (MaxPool)", "max_pool2d (MaxPool)"]
+    assert all("average pool" in v.remedy for v in result.violations)
+    assert result.after is None
+    assert len(result.before) == 4
+
+
+def test_what_is_no_spiking_network() -> None:
+    with pytest.raises(TypeError, match="expected a spiking network"):
+        check_hardware(build("Plain"), "loihi", (inputs(2), torch.zeros(2, dtype=torch.int64)))  # type: ignore[arg-type]
+
+
+def test_data_without_labels() -> None:
+    with pytest.raises(ValueError, match="no labels"):
+        check_hardware(converted(*layer(2, 2)), "generic-int8", torch.rand(2, 2, 16, 16), steps=2)
+
+
+def test_inputs_without_bits() -> None:
+    snn = converted(*layer(2, 2))
+    with pytest.raises(ValueError, match=r"at least 2.*got 1"):
+        check_hardware(snn, "generic-int8", labelled(snn, 2), steps=2, input_bits=1)
+
+
+def test_unknown_targets() -> None:
+    with pytest.raises(ValueError, match="generic-int8, loihi, speck"):
+        check_hardware(converted(*layer(2, 2)), "abacus", None)
