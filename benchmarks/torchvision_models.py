@@ -27,7 +27,7 @@ from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 import rheobase
-from rheobase.conversion.capture import CaptureError
+from rheobase.conversion import CaptureError
 from rheobase.conversion.coverage import Coverage
 from rheobase.network.neurons import FewSpikes
 from rheobase.network.snn import SNN

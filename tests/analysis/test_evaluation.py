@@ -152,7 +152,7 @@ def test_analog_layers_are_counted_apart() -> None:
 def test_a_transposed_convolution_multiplies_each_input_by_its_weights() -> None:
     model = nn.Sequential(nn.ConvTranspose2d(3, 4, 2, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 5))
     synapses = count_synapses(schedule(convert(model.eval(), "max-norm", inputs(16)), inputs(2)))
-    assert synapses.mac_once == 3 * 64 * 4 * 4 == inspect(model, inputs(2), show=False).lines[0].operations
+    assert synapses.mac_once == 3 * 64 * 4 * 4 == inspect(model, inputs(2)).lines[0].operations
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from families import Applied
 from rheobase import inspect, prepare
-from rheobase.conversion.capture import CaptureError, capture
+from rheobase.conversion import CaptureError, capture
 
 
 class Attention(nn.Module):
@@ -52,14 +52,14 @@ def x() -> Tensor:
 
 
 def test_a_tensor_among_other_values_is_not_a_constant(x: Tensor) -> None:
-    refused = inspect(Attention().eval(), x, show=False).refused
+    refused = inspect(Attention().eval(), x).refused
     assert [line.name for line in refused] == ["attention"]
     with pytest.raises(CaptureError, match="multiplies two signals as matrices"):
         capture(Attention().eval(), x)
 
 
 def test_what_follows_a_refusal_is_judged_by_its_own_shape(x: Tensor) -> None:
-    refused = inspect(ClassToken().eval(), x, show=False).refused
+    refused = inspect(ClassToken().eval(), x).refused
     assert [line.name for line in refused] == ["cat", "add"]
     assert "a constant (Tensor) as if it were a signal" in refused[0].becomes
     assert "differs within a channel" in refused[1].becomes
@@ -122,7 +122,7 @@ def test_what_would_be_lost_is_refused() -> None:
     ],
 )
 def test_refusals_say_what_to_do(function, reason: str, remedy: str) -> None:
-    (line,) = inspect(Applied(function, 8).eval(), torch.rand(2, 8, 12), show=False).refused
+    (line,) = inspect(Applied(function, 8).eval(), torch.rand(2, 8, 12)).refused
     assert reason in line.becomes
     assert remedy in line.remedy
 
@@ -162,8 +162,8 @@ def test_the_last_call_and_an_unknown_argument() -> None:
         def forward(self, x: Tensor) -> dict[str, Tensor]:
             return {"logits": F.relu(x)}
 
-    assert inspect(Named(), torch.rand(2, 12), show=False).refused[0].call == "return dict"
-    last = inspect(nn.Sequential(nn.Linear(12, 4), nn.ReLU(), nn.Sigmoid()), torch.rand(2, 12), show=False)
+    assert inspect(Named(), torch.rand(2, 12)).refused[0].call == "return dict"
+    last = inspect(nn.Sequential(nn.Linear(12, 4), nn.ReLU(), nn.Sigmoid()), torch.rand(2, 12))
     assert last.refused[0].remedy.startswith("leave it out of the model")
 
     class Sized(nn.Module):
@@ -174,7 +174,7 @@ def test_the_last_call_and_an_unknown_argument() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return F.relu(self.up(x, output_size=(x.shape[0], 4, 2 * x.shape[2] + 2)))
 
-    (line,) = inspect(Sized(), torch.rand(2, 3, 5), show=False).refused
+    (line,) = inspect(Sized(), torch.rand(2, 3, 5)).refused
     assert line.name == "up"
     assert "output_size" in line.becomes
 
@@ -190,7 +190,7 @@ def test_a_functional_dropout_is_prepared_as_its_own_kind(kind: str) -> None:
 
 
 def test_a_constant_for_each_sample_is_refused(x: Tensor) -> None:
-    (line,) = inspect(PerSample().eval(), x, show=False).refused
+    (line,) = inspect(PerSample().eval(), x).refused
     assert "differs between samples" in line.becomes
 
 
@@ -199,6 +199,6 @@ def test_computed_constants_are_lines_of_the_table(x: Tensor) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.fc(F.relu(x + self.token.expand(1, x.shape[1], -1)))
 
-    coverage = inspect(Expanded().eval(), x, show=False)
+    coverage = inspect(Expanded().eval(), x)
     assert [line.becomes for line in coverage.lines] == ["constant", "shift", "site", "weights"]
     assert coverage.convertible

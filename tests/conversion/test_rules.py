@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from families import inputs
 from rheobase import convert
-from rheobase.conversion.capture import CaptureError, capture
+from rheobase.conversion import CaptureError, capture
 
 
 class NormAct(nn.BatchNorm2d):

@@ -148,7 +148,7 @@ def test_other_methods_refuse_a_network_with_its_training(normed, digits) -> Non
     with pytest.raises(ValueError, match=refusal):
         prepare(normed, "opi")
     (image, _), *_ = digits.test.take(1).batches(1)
-    assert any("convert by rnl" in line.remedy for line in inspect(normed, image, show=False).lines)
+    assert any("convert by rnl" in line.remedy for line in inspect(normed, image).lines)
 
 
 def test_a_short_run_counts_spikes_by_the_closed_form(normed, digits) -> None:

@@ -111,7 +111,7 @@ def test_an_evaluation_is_recorded_with_what_the_network_tells(trained, few):
     snn = convert(trained, "max-norm", few[0], initial=HALF)
     rule = Margin(0.5)
     result = evaluate(snn, few, 4, exit_rule=rule, progress=False)
-    coverage = inspect(trained, few[0][:1], show=False)
+    coverage = inspect(trained, few[0][:1])
     record = record_evaluation(snn, result, title="t", exit=rule, settings={"k": 1}, coverage=coverage)
     assert (record.method, record.initial, record.exit) == ("max-norm", "half", str(rule))
     assert record.settings["k"] == "1"

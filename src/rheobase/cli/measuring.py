@@ -215,7 +215,7 @@ def _describe(ann: "nn.Module | None", split: "Split", samples: int) -> dict[str
     return {
         "ann_accuracy": accuracy(ann, seen),
         "ann_joules": ann_joules(count_operations(ann, x).flop),
-        "coverage": inspect(ann, x, show=False),
+        "coverage": inspect(ann, x),
     }
 
 

@@ -40,6 +40,7 @@ def inspect(
     network, x = models.build(model, classes, size), torch.randn(2, *size)
     with explained_shape(shape):
         coverage = rheobase.inspect(network, x)
+    print(coverage)
     if not coverage.convertible:
         raise typer.Exit(1)
 

@@ -4,10 +4,12 @@ Capture traces a copy of the model, lowering turns each call into operations by 
 the method for a neuron at every site.
 """
 
-from rheobase.conversion.capture import CaptureError, capture, lower
-from rheobase.conversion.conversion import DEFAULT_METHOD, convert, prepare
+from rheobase.conversion.capture import capture, lower
+from rheobase.conversion.conversion import DEFAULT_METHOD, convert
 from rheobase.conversion.coverage import Coverage, inspect
 from rheobase.conversion.lowering import Refusal, refuse_unknown
+from rheobase.conversion.tracing import CaptureError
+from rheobase.conversion.trainable import prepare
 from rheobase.conversion.unwrap import copy_model
 
 __all__ = [

@@ -32,9 +32,9 @@ class Line:
     line: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Coverage:
-    """Every call of a model, and whether the model can be converted as it is."""
+    """Every call of a model, and whether the model can be converted as it is; prints as a table."""
 
     lines: tuple[Line, ...]
 
@@ -69,20 +69,23 @@ class Coverage:
         ]
         return "\n".join([rows[0], "-" * len(rows[0]), *rows[1:], "", self._verdict()])
 
+    __repr__ = __str__
+
     def _verdict(self) -> str:
         neurons = sum(line.neurons for line in self.lines)
         operations = sum(line.operations for line in self.lines)
         if self.refused:
-            count = len(self.refused)
-            which = "1 call refuses" if count == 1 else f"{count} calls refuse"
-            return f"{which}: the model cannot be converted until this is changed."
+            calls = (
+                "1 unsupported call" if len(self.refused) == 1 else f"{len(self.refused)} unsupported calls"
+            )
+            return f"{calls}; change this before converting."
         if not self.sites:
-            return "No activation was found: there is nothing to turn into neurons."
+            return "The model has no activation, so nothing can become neurons."
         sites = "1 site" if len(self.sites) == 1 else f"{len(self.sites)} sites"
         return f"{sites}, {neurons:,} neurons, {operations:,} multiplications: converts."
 
 
-def inspect(model: nn.Module, example: Tensor, *, show: bool = True) -> Coverage:
+def inspect(model: nn.Module, example: Tensor) -> Coverage:
     """Say what every call of a model becomes when it is converted, and what refuses.
 
     The model is not changed, and a refusal is a line of the result, not an error.
@@ -90,7 +93,6 @@ def inspect(model: nn.Module, example: Tensor, *, show: bool = True) -> Coverage
     Args:
         model: The network.
         example: One batch of inputs.
-        show: Whether to print the table.
 
     Raises:
         TypeError: If there is no example: shapes are known from it.
@@ -113,10 +115,7 @@ def inspect(model: nn.Module, example: Tensor, *, show: bool = True) -> Coverage
             if isinstance(operation, SYNAPTIC):
                 operations += count_multiplications(operation, inputs, outputs)
         lines.append(Line(row.name, row.call, row.becomes, neurons, operations, row.remedy, row.line))
-    coverage = Coverage(tuple(lines))
-    if show:
-        print(coverage)
-    return coverage
+    return Coverage(tuple(lines))
 
 
 def _amount(value: int) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.conversion.unwrap import has_hooks, is_torchs, layer_type
-from rheobase.network import Activation, Scale, traits_of
+from rheobase.network import Activation, Scale, free_name, traits_of
 
 Rule = Callable[..., Any]
 """Takes a call and its arguments, gives the node or value that the call became."""
@@ -128,11 +128,7 @@ class Lowering:
 
     def add(self, name: str, module: nn.Module, inputs: Sequence[fx.Node]) -> fx.Node:
         """Put an operation under a free name and call it."""
-        name = _plain(name)
-        free, number = name, 1
-        while not self._is_free(free):
-            number += 1
-            free = f"{name}_{number}"
+        free = free_name(_plain(name), self._is_taken)
         parent, _, leaf = free.rpartition(".")
         holder = self.root
         for part in parent.split(".") if parent else ():
@@ -142,12 +138,12 @@ class Lowering:
         holder.add_module(leaf, module)
         return self.graph.call_module(free, tuple(inputs))
 
-    def _is_free(self, path: str) -> bool:
-        """Whether no operation has this name, none is to lie below it, and it is no attribute of modules."""
+    def _is_taken(self, path: str) -> bool:
+        """Whether an operation has this name or will be below it, or modules have an attribute of it."""
         holder: Any = self.root
         for part in path.split("."):
             holder = getattr(holder, part, None)
-        return holder is None and path not in self._folders
+        return holder is not None or path in self._folders
 
     def share(self, node: fx.Node, owner: fx.Node) -> None:
         """Note that a call of the model gave the memory of an earlier value, not a new one."""

@@ -8,7 +8,7 @@ from rheobase.io.environment import find_commit, package_versions
 from rheobase.io.files import replace_file, replacing, require_writable
 from rheobase.io.names import find_name
 from rheobase.io.processes import Ranks, joined, present_ranks
-from rheobase.io.progress import display, interruptible, live_table
+from rheobase.io.progress import display, interruptible, live_table, showing
 from rheobase.io.schema import (
     Digits,
     build_document,
@@ -55,6 +55,7 @@ __all__ = [
     "require_writable",
     "restore",
     "save_weights",
+    "showing",
     "write_document",
     "write_tensors",
 ]

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,6 +24,19 @@ class Display:
     say: Callable[[str], None]
 
 
+_SHOWN = ContextVar("shown", default=True)
+
+
+@contextmanager
+def showing(shown: bool) -> Iterator[None]:
+    """Show the progress of what runs inside, or nothing of it."""
+    token = _SHOWN.set(_SHOWN.get() and shown)
+    try:
+        yield
+    finally:
+        _SHOWN.reset(token)
+
+
 @contextmanager
 def display(title: str, total: int | None, done: int = 0, *, shown: bool = True) -> Iterator[Display]:
     """Show a task's progress on standard error.
@@ -33,7 +47,7 @@ def display(title: str, total: int | None, done: int = 0, *, shown: bool = True)
         done: How many of them lie behind already.
         shown: False to show nothing at all.
     """
-    if not shown:
+    if not (shown and _SHOWN.get()):
         yield Display(advance=lambda: None, say=lambda line: None)
         return
     if not _on_terminal():
@@ -61,6 +75,7 @@ def live_table(title: str, columns: Sequence[str], total: int, *, shown: bool = 
         total: How many rows there will be at most.
         shown: False to show nothing at all.
     """
+    shown = shown and _SHOWN.get()
     if not shown or not _on_terminal():
         yield lambda line, cells, style: _print(line) if shown else None
         return

@@ -21,6 +21,7 @@ from rheobase.network import (
     Scale,
     Site,
     along_channels,
+    find_node,
     traits_of,
 )
 
@@ -88,7 +89,7 @@ class Diehl(Method):
 
 def _largest_weight(network: Network, site: Site) -> Tensor:
     """The largest weight in all branches that end at a site."""
-    node = next(n for n in network.module.graph.nodes if n.target == site.name)
+    node = find_node(network.module.graph, site.name)
     waiting, weights = list(node.all_input_nodes), []
     names = {s.name for s in network.sites}
     while waiting:

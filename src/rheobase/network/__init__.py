@@ -11,6 +11,15 @@ from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalS
 from rheobase.network.file import load, save
 from rheobase.network.file.description import INPUT, build_network, describe
 from rheobase.network.folding import fold_amplitudes, fold_scales
+from rheobase.network.graph_edit import (
+    find_node,
+    find_result,
+    free_name,
+    insert_call,
+    operation_of,
+    replace_node,
+    run_values,
+)
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch, mean_over_steps
 from rheobase.network.operations import (
     POOLING,
@@ -106,13 +115,20 @@ __all__ = [
     "evaluating",
     "expect_snn",
     "find_like",
+    "find_node",
+    "find_result",
     "fold_amplitudes",
     "fold_scales",
+    "free_name",
+    "insert_call",
     "load",
     "mean_over_steps",
+    "operation_of",
     "parse_coding",
     "parse_start",
+    "replace_node",
     "require_classes",
+    "run_values",
     "save",
     "traits_of",
 ]

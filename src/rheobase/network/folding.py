@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.network.graph_edit import insert_call, operation_of
 from rheobase.network.neurons import Neuron
 from rheobase.network.operations import SYNAPTIC, TRANSPOSED, Concat, Reshape, Scale, Slice
 from rheobase.network.traits import traits_of
@@ -11,7 +12,7 @@ from rheobase.network.traits import traits_of
 def fold_scales(module: fx.GraphModule) -> None:
     """Fold each scale and shift into the weights before it, else into those after it, where that is exact."""
     for node in list(module.graph.nodes):
-        scale = module.get_submodule(str(node.target)) if node.op == "call_module" else None
+        scale = operation_of(module, node)
         if not isinstance(scale, Scale):
             continue
         before = node.args[0]
@@ -33,7 +34,7 @@ def fold_scales(module: fx.GraphModule) -> None:
 
 
 def _called(module: fx.GraphModule, node: fx.Node) -> nn.Module | None:
-    called = module.get_submodule(str(node.target)) if node.op == "call_module" else None
+    called = operation_of(module, node)
     return called if isinstance(called, SYNAPTIC) else None
 
 
@@ -43,9 +44,9 @@ def _dims(module: fx.GraphModule, node: fx.Node) -> int:
         return len(node.meta["shape"])
     if "dims" in node.meta:
         return int(node.meta["dims"])
-    if node.op != "call_module":
+    operation = operation_of(module, node)
+    if operation is None:
         return 0
-    operation = module.get_submodule(str(node.target))
     return traits_of(operation).dims(operation, _dims(module, node.all_input_nodes[0]))
 
 
@@ -139,8 +140,8 @@ def fold_amplitudes(module: fx.GraphModule) -> None:
             pending[node] = torch.ones(())
         elif node.op == "output":
             _settle(module, node, pending)
-        elif node.op == "call_module":
-            pending[node] = _carry(module, node, module.get_submodule(str(node.target)), pending)
+        elif operation := operation_of(module, node):
+            pending[node] = _carry(module, node, operation, pending)
     module.recompile()
 
 
@@ -191,19 +192,9 @@ def _settle(module: fx.GraphModule, node: fx.Node, pending: dict[fx.Node, Tensor
     """Put an explicit scale on every input of a node where an amplitude is still pending."""
     for source in list(node.all_input_nodes):
         if not _is_one(pending[source]):
-            with module.graph.inserting_before(node):
-                scale = _call_scale(module, source, pending[source])
+            scale = insert_call(module, node, f"{source.target}_amplitude", Scale(pending[source]), source)
             node.replace_input_with(source, scale)
             pending[scale] = torch.ones_like(pending[source].flatten()[0])
-
-
-def _call_scale(module: fx.GraphModule, source: fx.Node, values: Tensor) -> fx.Node:
-    name, number = f"{source.target}_amplitude", 1
-    while name in {str(n.target) for n in module.graph.nodes}:
-        number += 1
-        name = f"{source.target}_amplitude_{number}"
-    module.add_submodule(name, Scale(values))
-    return module.graph.call_module(name, (source,))
 
 
 def _is_one(values: Tensor) -> bool:
@@ -224,15 +215,15 @@ def _flattens_into_linear(
     """Whether channels and positions are flattened in order, and only linear layers read the result."""
     if not isinstance(operation, Reshape) or len(operation.shape) != 1:
         return False
-    readers = [module.get_submodule(str(u.target)) if u.op == "call_module" else None for u in node.users]
+    readers = [operation_of(module, user) for user in node.users]
     return all(isinstance(r, nn.Linear) and r.in_features % values.numel() == 0 for r in readers)
 
 
 def _channels(module: fx.GraphModule, node: fx.Node) -> int | None:
     """How many channels a node's output has, where the operations tell."""
-    if node.op != "call_module":
+    operation = operation_of(module, node)
+    if operation is None:
         return None
-    operation = module.get_submodule(str(node.target))
     if isinstance(operation, SYNAPTIC):
         shape = node.meta.get("shape", ())
         return shape[1] if len(shape) > 2 else _out_channels(operation)

@@ -28,10 +28,13 @@ class Neuron(nn.Module, ABC):
         amplitude: What one spike is worth downstream, shaped like the threshold or one number. Conversion
             folds it into the weights that read the spikes and leaves 1 here.
         initial: How the membrane starts.
+        strict: Whether it fires only above its threshold (True) or also at it (False). None where the neuron
+            has no such choice.
     """
 
     threshold: Tensor
     amplitude: Tensor
+    strict: bool | None = None
 
     def __init__(
         self, threshold: Tensor, amplitude: Tensor | None = None, initial: Initial | None = None
@@ -113,7 +116,7 @@ class IntegrateFire(Neuron):
     ) -> None:
         super().__init__(threshold, amplitude, initial)
         self.reset: Literal["subtract", "zero"] = reset
-        self.strict = strict
+        self.strict: bool = strict
 
     def forward(self, z: Tensor) -> Tensor:
         threshold = along_channels(self.threshold, z.dim())
@@ -215,7 +218,7 @@ class FewSpikes(Neuron):
         super().__init__(threshold, threshold * table.shape[1], initial)
         self.register_buffer("digits", table.to(threshold))
         self.function = function
-        self.strict = strict
+        self.strict: bool = strict
 
     @property
     def window(self) -> int:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.network.codings import Coding
+from rheobase.network.graph_edit import find_node
 from rheobase.network.neurons import Neuron
 
 
@@ -97,8 +98,7 @@ class SNN(nn.Module):
 
     def source(self, site: str) -> str:
         """The name of the node whose signal is the current of a site."""
-        node = next(n for n in self.module.graph.nodes if n.target == site)
-        return str(node.all_input_nodes[0].target)
+        return str(find_node(self.module.graph, site).all_input_nodes[0].target)
 
     @property
     def neurons(self) -> dict[str, Neuron]:

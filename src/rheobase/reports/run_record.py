@@ -220,7 +220,7 @@ def record_diagnosis(
         ann_accuracy=found.ann,
         ann_joules=price(count_operations(ann, x).flop),
         settings=settings,
-        coverage=inspect(ann, x, show=False),
+        coverage=inspect(ann, x),
         activations=histogram_activations(ann, snn, given),
         diagnosis=found,
         traces=trace(snn, first[:pictures], steps, labels[:pictures], classes=classes) if pictures else (),

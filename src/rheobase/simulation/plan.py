@@ -7,12 +7,11 @@ first neurons. Still nodes are computed once for the whole run, all others once 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.network import SNN, Accumulating, IntegrateFire, Neuron
+from rheobase.network import SNN, Accumulating, IntegrateFire, Neuron, run_values
 
 _FEW_STEPS = 8
 
@@ -139,8 +138,8 @@ def schedule(snn: SNN, x: Tensor, read: str | None = None) -> Schedule:
     """
     graph = snn.module.graph
     try:
-        with torch.no_grad():
-            shapes = _shapes(snn.module, torch.zeros_like(x[:1], dtype=snn.dtype))
+        values = run_values(snn.module, torch.zeros_like(x[:1], dtype=snn.dtype))
+        shapes = {node: tuple(value.shape[1:]) for node, value in values.items()}
     except RuntimeError as error:
         expected = f" It was converted for inputs of {snn.input_shape}." if snn.input_shape else ""
         raise ValueError(
@@ -227,23 +226,6 @@ def _ancestors(node: fx.Node) -> set[fx.Node]:
                 found.add(source)
                 waiting.append(source)
     return found
-
-
-class _Shapes(fx.Interpreter):
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.shapes: dict[fx.Node, tuple[int, ...]] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        self.shapes[n] = tuple(value.shape[1:]) if isinstance(value, Tensor) else ()
-        return value
-
-
-def _shapes(module: fx.GraphModule, x: Tensor) -> dict[fx.Node, tuple[int, ...]]:
-    interpreter = _Shapes(module)
-    interpreter.run(x)
-    return interpreter.shapes
 
 
 def _bytes(plan: Schedule, count_size: int) -> tuple[int, int, int]:

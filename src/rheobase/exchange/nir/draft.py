@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.conversion import Refusal
-from rheobase.network import SNN, Neuron, expect_snn
+from rheobase.network import SNN, Neuron, expect_snn, insert_call, operation_of, replace_node
 from rheobase.simulation import schedule
 
 Weighted = nn.Conv1d | nn.Conv2d | nn.Linear
@@ -73,7 +73,7 @@ class Draft:
 
     def operation(self, node: fx.Node) -> nn.Module | None:
         """The operation that a node calls; None for the input and the output."""
-        return self.snn.module.get_submodule(str(node.target)) if node.op == "call_module" else None
+        return operation_of(self.snn.module, node)
 
     def input_shape(self, node: fx.Node) -> tuple[int, ...]:
         """The shape of the first signal that a node reads."""
@@ -85,13 +85,7 @@ class Draft:
 
     def insert(self, before: fx.Node, name: str, operation: nn.Module, *inputs: fx.Node) -> fx.Node:
         """Insert a new node before another."""
-        free, number = name, 1
-        while free in {str(n.target) for n in self.calls}:
-            number += 1
-            free = f"{name}_{number}"
-        self.snn.module.add_submodule(free, operation.eval().requires_grad_(False))
-        with self.graph.inserting_before(before):
-            node = self.graph.call_module(free, inputs)
+        node = insert_call(self.snn.module, before, name, operation.eval().requires_grad_(False), *inputs)
         with torch.no_grad():
             shape = operation(*(torch.zeros(1, *self.shapes[i]) for i in inputs)).shape[1:]
         self.shapes[node] = tuple(shape)
@@ -99,8 +93,7 @@ class Draft:
 
     def replace(self, node: fx.Node, new: fx.Node) -> None:
         """Remove a node; its readers read another one instead."""
-        node.replace_all_uses_with(new, lambda user: user is not new)
-        self.graph.erase_node(node)
+        replace_node(node, new)
         del self.shapes[node]
 
     def finish(self) -> SNN:

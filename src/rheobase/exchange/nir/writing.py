@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from rheobase.exchange.nir.draft import Draft, NirError, Weighted, start_of
 from rheobase.exchange.nir.grid import Grid
 from rheobase.exchange.nir.pooling import pair
-from rheobase.network import Add, IntegrateFire, Reshape, describe
+from rheobase.network import Add, IntegrateFire, Reshape, describe, free_name
 
 COMPARE = {False: ">=", True: ">"}
 
@@ -66,10 +66,7 @@ def _names(draft: Draft) -> dict[fx.Node, str]:
             continue
         word = re.sub(r"\W", "_", str(node.target), flags=re.ASCII)
         word = word if word.isidentifier() and not keyword.iskeyword(word) else f"n{word}"
-        free, number = word, 1
-        while free in taken:
-            number += 1
-            free = f"{word}_{number}"
+        free = free_name(word, taken.__contains__)
         taken.add(free)
         names[node] = free
     return names

@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 
 from rheobase.conversion import Refusal
 from rheobase.exchange.onnx.reading import Source, to_tensor
-from rheobase.network import RESERVED
+from rheobase.network import RESERVED, free_name
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,7 @@ class Builder:
                 raise Refusal(
                     "its weights are NaN or infinite", "train the network again or use another file"
                 )
-        free, number = _identifier(name), 1
-        while hasattr(self.root, free) or free in RESERVED or keyword.iskeyword(free):
-            number += 1
-            free = f"{_identifier(name)}_{number}"
+        free = free_name(_identifier(name), self._is_taken)
         with torch.no_grad():
             empty = module(*(signal.empty for signal in signals))
         if not empty.dim() or empty.shape[0]:
@@ -58,6 +55,9 @@ class Builder:
         self.root.add_module(free, module)
         place = self.graph.call_module(free, tuple(signal.node for signal in signals))
         return Signal(place, empty, (self.source.shape[0], *empty.shape[1:]))
+
+    def _is_taken(self, name: str) -> bool:
+        return hasattr(self.root, name) or name in RESERVED or keyword.iskeyword(name)
 
     def finish(self) -> fx.GraphModule:
         """The complete module."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.network import SNN, SYNAPTIC, Add, Scale
+from rheobase.network import SNN, SYNAPTIC, Add, Scale, find_node, insert_call
 
 
 def shift_current(snn: SNN, site: str, values: Tensor) -> None:
@@ -14,7 +14,7 @@ def shift_current(snn: SNN, site: str, values: Tensor) -> None:
     a separate shift is inserted before the neurons. The provenance records the constant.
     """
     snn.provenance.record_shift(site, values)
-    node = _node(snn.module, site)
+    node = find_node(snn.module.graph, site)
     weights = find_weights(snn, site)
     operation = None if weights is None else snn.module.get_submodule(str(weights.target))
     if operation is None or (isinstance(operation, nn.Linear) and len(node.meta.get("shape", (0, 0))) != 2):
@@ -36,7 +36,7 @@ def shift_by_half(snn: SNN, steps: int) -> None:
 
 def find_weights(snn: SNN, site: str) -> fx.Node | None:
     """The weights whose output is a site's current, or a summand of it, and nothing else; or None."""
-    return _find(snn.module, _node(snn.module, site).all_input_nodes[0])
+    return _find(snn.module, find_node(snn.module.graph, site).all_input_nodes[0])
 
 
 def _find(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
@@ -61,11 +61,6 @@ def _depth(node: fx.Node) -> int:
     return depths[node]
 
 
-def _node(module: fx.GraphModule, name: str) -> fx.Node:
-    found: fx.Node = next(n for n in module.graph.nodes if n.target == name)
-    return found
-
-
 def _shift_before(module: fx.GraphModule, node: fx.Node, values: Tensor) -> None:
     source = node.all_input_nodes[0]
     before = module.get_submodule(str(source.target)) if source.op == "call_module" else None
@@ -73,13 +68,8 @@ def _shift_before(module: fx.GraphModule, node: fx.Node, values: Tensor) -> None
         shift = before.shift + values
         module.set_submodule(str(source.target), Scale(before.scale.expand_as(shift), shift))
         return
-    name, number = f"{node.target}_shift", 1
-    while name in {str(n.target) for n in module.graph.nodes}:
-        number += 1
-        name = f"{node.target}_shift_{number}"
-    module.add_submodule(name, Scale(torch.ones_like(values), values))
-    with module.graph.inserting_before(node):
-        added = module.graph.call_module(name, (source,))
+    scale = Scale(torch.ones_like(values), values)
+    added = insert_call(module, node, f"{node.target}_shift", scale, source)
     added.meta.update(source.meta)
     node.replace_input_with(source, added)
     module.recompile()

@@ -1,0 +1,113 @@
+"""Trace a model with `torch.fx`, and remember the line of the user's code that made each call."""
+
+import inspect
+import keyword
+import operator
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from rheobase.conversion.unwrap import is_torchs, layer_type
+from rheobase.network import RESERVED, Activation
+
+_NOT_THE_USERS = (*(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)), "<")
+
+
+class CaptureError(ValueError):
+    """The model cannot be converted as it is; the message says where and what to change."""
+
+
+def trace(model: nn.Module) -> fx.GraphModule:
+    """Trace a model symbolically; torch's own layers and this package's activations are single calls.
+
+    Raises:
+        CaptureError: If the model's control flow depends on data, or a part has a name that `torch.fx` cannot
+            use. The message names the line or the part.
+    """
+    try:
+        graph = _Tracer().trace(model)
+    except Exception as error:  # tracing runs the user's code: anything can be raised there
+        raise CaptureError(
+            f"the model could not be traced: {error}\n  at {_user_line(error)}\n"
+            "  -> the control flow must not depend on the values or shapes of tensors (if, for, int(...) on "
+            "a tensor); decide it by a constructor argument, or wrap the part that can be traced"
+        ) from error
+    _check_names(graph)
+    return fx.GraphModule(model, graph)
+
+
+def _recorded(function: Callable[..., Any]) -> Callable[[fx.Proxy, Any], fx.Proxy]:
+    return lambda x, other: x.tracer.create_proxy("call_function", function, (x, other), {})
+
+
+class _Proxy(fx.Proxy):
+    """A value during tracing; torch's own turns x += y into x = x + y, which leaves x unchanged."""
+
+    __iadd__ = _recorded(operator.iadd)
+    __isub__ = _recorded(operator.isub)
+    __imul__ = _recorded(operator.imul)
+    __itruediv__ = _recorded(operator.itruediv)
+
+
+class _Tracer(fx.Tracer):
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+    def create_args_for_root(self, *_: Any, **__: Any) -> tuple[Any, list[Any]]:
+        """One input; all others keep their defaults."""
+        root: nn.Module = self.root
+        name = next(iter(inspect.signature(root.forward).parameters), "x")
+        return root.forward, [self.create_proxy("placeholder", name, (), {})]
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        inherits = is_torchs(layer_type(m)) and not isinstance(m, nn.Sequential)
+        return inherits or isinstance(m, Activation) or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if m not in (self.submodule_paths or ()):  # made inside forward, such as nn.ReLU()(x)
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        node = super().create_node(*args, **kwargs)
+        node.meta["line"] = _model_line()
+        return node
+
+
+def _model_line() -> str:
+    """The line of the user's model that is being traced; empty where torch's own containers make the call."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not trace.__code__:
+        path = frame.f_code.co_filename
+        if not path.startswith(_NOT_THE_USERS):
+            return f"{path}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _user_line(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
+    last = (users or frames)[-1 if users else 0]
+    return f"{last.filename}:{last.lineno}: {last.line}"
+
+
+def _check_names(graph: fx.Graph) -> None:
+    for path in (str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr")):
+        first, *others = path.split(".")
+        taken = [part for part in (first, *others) if keyword.iskeyword(part)] or RESERVED & {first}
+        for name in taken:
+            owner = "Python" if keyword.iskeyword(name) else "torch.fx"
+            raise CaptureError(
+                f"the model's part {path!r} could not be traced: {name!r} is a name reserved by {owner}\n"
+                f"  -> rename it, for example to {name}_, in the model and in its saved weights"
+            )

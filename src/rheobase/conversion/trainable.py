@@ -1,0 +1,92 @@
+"""`prepare`: a copy of a model that is ready to be trained for a method."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import fx, nn
+
+from rheobase import methods
+from rheobase.conversion.capture import lower, raise_refusals, require_sites
+from rheobase.conversion.lowering import NeedsExample, first_argument
+from rheobase.methods import Method
+from rheobase.network import Site, find_like, free_name, replace_node
+
+
+def prepare(model: nn.Module, method: str | Method = "opi", **settings: Any) -> fx.GraphModule:
+    """A copy of a model, ready to be trained for a method.
+
+    Each activation call gets the method's own activation, and max-pooling becomes average pooling, because a
+    maximum over spikes is right only after many steps. Everything else stays, including the names of all
+    parameters. The model is not changed.
+
+    Args:
+        model: The network, trained or not.
+        method: A method, or its name with its `settings`.
+        **settings: Settings of the named method.
+
+    Raises:
+        CaptureError: If something in the model could not be converted after the training.
+        ValueError: If there is nothing to train, or a max-pooling has no average form.
+    """
+    chosen = methods.get(method, **settings)
+    like = find_like(model)
+    prepared = replace_sites(model, lambda site: chosen.activation(site).to(like), _average, chosen.handles)
+    if not any(True for _ in prepared.parameters()):
+        raise ValueError("the model has no parameters to train")
+    return prepared
+
+
+def replace_sites(
+    model: nn.Module,
+    activation: Callable[[Site], nn.Module],
+    pool: Callable[[nn.Module], nn.Module],
+    handles: Sequence[str] = (),
+) -> fx.GraphModule:
+    """A trainable copy of a model with another activation at each site and another module for each max-pool.
+
+    Parameter names and shared weights stay as they are.
+
+    Raises:
+        CaptureError: If something in the model could not be converted later.
+    """
+    _, lowering = lower(model, handles=handles)
+    traced = lowering.traced
+    raise_refusals([row for row in lowering.rows if row.remedy != NeedsExample("").remedy])
+    require_sites(lowering.sites)
+    for node, (placed, bound, inplace) in lowering.sites.items():
+        name = str(placed.target)
+        source = first_argument(node)
+        new = _exchange(traced, node, name, activation(Site(name, lowering.root.get_submodule(name), bound)))
+        if inplace:
+            order = list(traced.graph.nodes)
+            place = order.index(new)
+            for shared in {source, *lowering.sharing(source)} & set(order[:place]):
+                shared.replace_all_uses_with(new, set(order[place + 1 :]).__contains__)
+    for node, module in {**lowering.max_pools, **lowering.dropouts}.items():
+        name = str(node.target) if node.op == "call_module" else node.name
+        _exchange(traced, node, name, pool(module) if node in lowering.max_pools else module)
+    traced.delete_all_unused_submodules()
+    traced.recompile()
+    return traced.train(model.training)
+
+
+def _exchange(traced: fx.GraphModule, old: fx.Node, name: str, module: nn.Module) -> fx.Node:
+    """Call a module, under a free name, instead of what a node calls."""
+    others = {str(n.target) for n in traced.graph.nodes if n.op == "call_module" and n is not old}
+    held = {path for path, _ in traced.named_modules(remove_duplicate=False)} - {str(old.target)}
+    free = free_name(name, (others | held).__contains__)
+    traced.add_submodule(free, module)
+    with traced.graph.inserting_before(old):
+        new = traced.graph.call_module(free, (first_argument(old),))
+    replace_node(old, new)
+    return new
+
+
+def _average(pool: nn.Module) -> nn.Module:
+    """The average pooling that takes a max-pooling's place before training."""
+    kind = type(pool).__name__.replace("Max", "Avg")
+    if kind.startswith("Adaptive"):
+        return getattr(nn, kind)(pool.output_size)  # type: ignore[no-any-return]
+    if pool.dilation not in (1, (1,), (1, 1), (1, 1, 1)):
+        raise ValueError(f"a dilated max-pooling ({pool}) has no average form: use dilation=1")
+    return getattr(nn, kind)(pool.kernel_size, pool.stride, pool.padding, pool.ceil_mode)  # type: ignore[no-any-return]

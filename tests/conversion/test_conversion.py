@@ -1,0 +1,91 @@
+"""Conversion: neurons, their settings, and what is refused."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from families import Applied, build, inputs
+from rheobase import convert, evaluate, simulate
+from rheobase.io import progress
+
+
+def test_a_shared_module_gives_two_sites_with_two_thresholds() -> None:
+    snn = convert(build("SharedReLU"), "max-norm", inputs())
+    assert len(set(snn.sites)) == 3
+    assert len({n.threshold.item() for n in snn.neurons.values()}) == 3
+
+
+class Named(nn.Module):
+    """A function in the place of a folder of layers, and calls that are named like parts of every module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = nn.Sequential(nn.Linear(12, 8), nn.ReLU())
+        self.first, self.last = nn.Linear(12, 12), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.relu(F.relu(self.first(x))))
+
+
+TWICE = {
+    "names": Named,
+    "r + r": lambda: Applied(lambda r: r + r),
+    "r * r": lambda: Applied(lambda r: r * r),
+    "r - r/2 + r": lambda: Applied(lambda r: r - 0.5 * r + r),
+    "r beside r": lambda: Applied(lambda r: torch.cat([r, r], 1), 16),
+    "r, -r, r": lambda: Applied(lambda r: torch.cat([r, -r, r], 1), 24),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*never activated:UserWarning")
+@pytest.mark.parametrize("name", TWICE)
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_name_or_a_signal_used_twice(name: str, per_channel: bool) -> None:
+    torch.manual_seed(0)
+    model, x = TWICE[name]().eval(), torch.randn(64, 12)
+    snn = convert(model, "max-norm", x, initial="half", per_channel=per_channel)
+    late = simulate(snn, x, 1024, at=[1024]).logits[0]
+    assert (late - model(x)).abs().max() < 0.02
+    assert evaluate(snn, (x, torch.zeros(64, dtype=torch.int64)), 4, progress=False).sop[-1] > 0
+
+
+def test_neurons_fire_above_or_at_their_threshold() -> None:
+    for fire_above in (False, True):
+        snn = convert(build("Plain"), "max-norm", inputs(), fire_above=fire_above)
+        assert {neuron.strict for neuron in snn.neurons.values()} == {fire_above}
+
+
+@pytest.mark.parametrize("fire_above", [False, True])
+def test_a_neuron_without_that_choice_refuses_it(fire_above: bool) -> None:
+    data = inputs().clamp(-1, 1)
+    with pytest.raises(ValueError, match=f"fire_above={fire_above}.*'tsc'.*Switch"):
+        convert(build("Plain"), "tsc", data, window=8, hidden="switch", fire_above=fire_above)
+
+
+def test_the_default_takes_any_trained_network() -> None:
+    snn = convert(build("Plain"), calibration=inputs())
+    assert (snn.provenance.method, snn.provenance.initial) == ("robust-norm", "half")
+
+
+def test_data_are_asked_for() -> None:
+    with pytest.raises(ValueError, match=r"'robust-norm'.*calibration="):
+        convert(build("Plain"))
+
+
+def test_progress_can_be_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    monkeypatch.setattr(progress, "_on_terminal", lambda: shown.append(1))
+    for wanted in (False, True):
+        convert(build("Plain"), "max-norm", inputs(), initial="searched:2", progress=wanted)
+        assert bool(shown) == wanted
+
+
+@pytest.mark.filterwarnings("error")
+def test_channels_that_never_activate_are_reported() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2)).eval()
+    with torch.no_grad():
+        model[0].bias.copy_(torch.tensor([9.0, -9.0]))
+    with pytest.warns(UserWarning, match="'1': 50% of its channels"):
+        snn = convert(model, "max-norm", torch.rand(16, 3), per_channel=True)
+    assert snn.dead == {"1": 0.5}

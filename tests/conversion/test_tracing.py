@@ -1,0 +1,142 @@
+"""Tracing keeps what the model computes, however forward is written."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from families import Applied
+from rheobase import convert, inspect, load, prepare, simulate
+from rheobase.conversion import CaptureError, capture
+from rheobase.network import save
+
+
+class Patterns(nn.Module):
+    """Ways of writing forward that tracing must not change."""
+
+    def __init__(self, pattern: Callable[..., Tensor], **parts: nn.Module) -> None:
+        super().__init__()
+        self.first, self.last, self.pattern = nn.Linear(12, 8), nn.Linear(8, 4), pattern
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, double: bool = False, **others: Any) -> Tensor:
+        h = self.pattern(self, self.first(x))
+        h = h if mask is None else h * mask
+        return self.last(2 * h if double else h)
+
+
+def write_over(model: Patterns, h: Tensor) -> Tensor:
+    kept = h.clone()
+    h.add_(0.5).relu_().mul_(0.5)
+    kept.relu_().add_(h)
+    return model.same(h).add_(kept).clamp_(min=0) + h
+
+
+def under_two_names(model: Patterns, h: Tensor) -> Tensor:
+    other = h
+    other += 1
+    other -= 0.5
+    other *= 3
+    other /= 2
+    return F.relu(h) + other
+
+
+def made_on_the_way(model: Patterns, h: Tensor) -> Tensor:
+    return nn.Flatten()(nn.ReLU()(h.unsqueeze(1))) + h
+
+
+def by_name(model: Patterns, h: Tensor) -> Tensor:
+    h = F.max_pool1d(input=F.relu(input=h.unsqueeze(1)), kernel_size=1).flatten(1)
+    return torch.add(input=F.dropout(input=h, training=model.training), other=model.act(input=h))
+
+
+def in_parts(model: Patterns, h: Tensor) -> Tensor:
+    a, b = torch.chunk(F.relu(h), chunks=2, dim=1)
+    c, d = torch.split(torch.cat([b, a], 1), split_size_or_sections=[2, 6], dim=-1)
+    e, f = d.split(split_size=3, dim=1)
+    return torch.cat([f, e, c], 1)
+
+
+PATTERNS = {f.__name__: f for f in (write_over, under_two_names, made_on_the_way, by_name, in_parts)}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_patterns_of_writing_are_kept(name: str) -> None:
+    torch.manual_seed(0)
+    model, x = Patterns(PATTERNS[name], act=nn.ReLU(), same=nn.Identity()).eval(), torch.randn(64, 12)
+    expected = model(x)
+    assert torch.allclose(capture(model, x).module(x), expected, atol=1e-5)
+    snn = convert(model, "max-norm", x, initial="half")
+    assert (simulate(snn, x, 1024, at=[1024]).logits[0] - expected).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("name", ["write_over", "under_two_names", "by_name"])
+def test_prepare_keeps_patterns_of_writing(name: str) -> None:
+    torch.manual_seed(0)
+    model, x = Patterns(PATTERNS[name], act=nn.ReLU(), same=nn.Identity()).eval(), torch.randn(64, 12)
+    torch.testing.assert_close(prepare(model, "max-norm")(x), model(x))
+
+
+def test_the_data_stay_as_they_are_where_the_model_writes_over_its_input() -> None:
+    class Normalising(Patterns):
+        def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+            x.sub_(0.5).div_(0.25)
+            return self.last(F.relu(self.first(x)))
+
+    torch.manual_seed(0)
+    model, x = Normalising(write_over).eval(), torch.rand(64, 12)
+    given, expected = x.clone(), model(x.clone())
+    inspect(model, x)
+    snn = convert(model, "max-norm", x)
+    assert torch.equal(x, given)
+    assert torch.allclose(snn.limit(x), expected, atol=1e-5)
+
+
+def test_the_network_is_checked_against_the_model_itself() -> None:
+    """Tracing takes one path of `isinstance` and overlooks a hook."""
+
+    def of_a_tensor(model: Patterns, h: Tensor) -> Tensor:
+        return F.relu(h) * (2 if isinstance(h, Tensor) else 1)
+
+    with pytest.raises(CaptureError, match="output differs by"):
+        capture(Patterns(of_a_tensor), torch.rand(2, 12))
+
+    class Paired(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return (F.relu(x), x) if isinstance(x, Tensor) else F.relu(x)
+
+    with pytest.raises(CaptureError, match="instead of tuple"):
+        capture(Paired(), torch.rand(2, 12))
+    hooked = Applied(F.relu)
+    hooked.register_forward_hook(lambda module, given, result: 2 * result)
+    for example in (torch.rand(2, 12), None):
+        with pytest.raises(CaptureError, match=r"(?s)forward hook.*\.remove\(\)"):
+            capture(hooked, example)
+
+
+def test_a_forward_of_the_models_own_is_the_one_that_counts() -> None:
+    model, x = Applied(F.relu).eval(), torch.rand(8, 12)
+    model.forward = MethodType(lambda self, x: 3 * self.last(self.first(x).relu()), model)  # type: ignore[method-assign]
+    assert torch.allclose(convert(model, "max-norm", x).limit(x), model(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["class", "code", "graph", "meta"])
+def test_names_that_tracing_cannot_hold_are_refused(name: str) -> None:
+    model = Patterns(lambda model, h: F.relu(model.get_submodule(name)(h)), **{name: nn.Linear(8, 8)})
+    for verb in (lambda: inspect(model, torch.rand(2, 12)), lambda: prepare(model)):
+        with pytest.raises(CaptureError, match=f"(?s)'{name}' is .*reserved.* {name}_"):
+            verb()
+
+
+def test_names_that_files_cannot_hold_are_made_plain(tmp_path: Path) -> None:
+    model = Patterns(lambda model, h: model.get_submodule("a b")(h), **{"a b": nn.ReLU()})
+    snn = convert(model, "max-norm", torch.rand(8, 12))
+    assert snn.sites == ["a_b"]
+    save(snn, tmp_path / "network.safetensors")
+    assert load(tmp_path / "network.safetensors").sites == ["a_b"]
