@@ -205,3 +205,8 @@ def check_page(path):
     for table in tables:
         columns = len(table.findall("thead/tr/th"))
         assert all(len(row) == columns for row in table.findall("tbody/tr"))
+
+
+def titles(path, tag="h2"):
+    """The texts of all elements of one kind."""
+    return [element.text for element in parse(path).iter(tag)]

@@ -4,10 +4,18 @@ import re
 from collections.abc import Callable, Sequence
 
 from rheobase import methods, papers
+from rheobase.analysis import PAPER as ENERGY
 from rheobase.analysis import Comparison
 from rheobase.papers.report import tables
 from rheobase.papers.report.groups import Group, group
-from rheobase.reports import Demonstration, accuracy_figure, escape_markdown, gains_table, number, to_markdown
+from rheobase.reports import (
+    RunRecord,
+    accuracy_figure,
+    escape_markdown,
+    gains_table,
+    number,
+    to_markdown,
+)
 from tools import performance
 from tools.markdown import table
 from tools.measured import ROOT, results
@@ -38,24 +46,31 @@ def _score(groups: Sequence[Group], label: str = "") -> str:
     return f"{score.wins} of {total} table cells are above the paper's value, {score.losses} below."
 
 
+def _demo() -> list[RunRecord]:
+    return [RunRecord.read(RECORDS / f"demo-{start}.json") for start in ("zero", "half")]
+
+
 def demo() -> str:
     """The demonstration: accuracy from two starts, and what it costs."""
-    found, steps = Demonstration.read(RECORDS / "demo.json"), (1, 2, 4, 8, 16, 32)
-    lines = [
-        (f"start {name}", *(number(e.at(t).accuracy, 1) for t in steps), f"{e.sop[-1]:,.0f}")
-        for name, e in found.results.items()
-    ]
+    records, steps = _demo(), (1, 2, 4, 8, 16, 32)
+    lines = []
+    for r in records:
+        end = r.evaluation.at(steps[-1])
+        accuracies = (number(r.evaluation.at(t).accuracy, 1) for t in steps)
+        lines.append((f"start {r.initial}", *accuracies, f"{end.sop:,.0f}"))
+    header = ("Accuracy, %", *(f"T={t}" for t in steps), "SOP at T=32")
+    operations = round((records[0].ann_joules or 0.0) / ENERGY.mac)
     return (
-        f"{table(('Accuracy, %', *(f'T={t}' for t in steps), 'SOP at T=32'), lines)}\n\nThe ANN has "
-        f"{number(found.ann_accuracy)} % accuracy on the test images and needs {found.ann_operations:,} "
-        "operations per image. A synaptic operation (SOP) is the addition that a spike causes at a synapse."
+        f"{table(header, lines)}\n\nThe ANN has {number(records[0].ann_accuracy)} % accuracy on the test "
+        f"images and needs {operations:,} operations per image. A synaptic operation (SOP) is the addition "
+        "that a spike causes at a synapse."
     )
 
 
 def draw_demo() -> str:
     """The README's figure, an SVG file."""
-    found = Demonstration.read(RECORDS / "demo.json")
-    return accuracy_figure({f"start {name}": e for name, e in found.results.items()}, found.ann_accuracy)
+    records = _demo()
+    return accuracy_figure({f"start {r.initial}": r.evaluation for r in records}, records[0].ann_accuracy)
 
 
 def list_methods() -> str:

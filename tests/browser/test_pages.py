@@ -12,12 +12,12 @@ from chromium import Browser, find_browser
 from page_records import HOSTILE, make_comparison, make_run
 from rheobase.papers.records import load_all
 from rheobase.papers.report import write_report
-from rheobase.reports.comparison_page import comparison_page
-from rheobase.reports.demonstration import Demonstration, accuracy_page
-from rheobase.reports.joined import joined_page
-from rheobase.reports.run_page import diagnosis_page, evaluation_page
+from rheobase.reports.comparison_page import comparison_page, joined_page, page_of
+from rheobase.reports.diagnosis_page import diagnosis_page
+from rheobase.reports.run_page import evaluation_page
 
 ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "tools" / "records"
 LONG = "features.of.a.network.with.very.long.names"
 
 KINDS = {
@@ -32,7 +32,9 @@ KINDS = {
         [make_run(name=LONG), make_run(diagnosed=False), make_comparison()], folder / "a.html"
     ),
     "comparison": lambda folder: comparison_page(make_comparison(), folder / "a.html"),
-    "demonstration": lambda folder: draw_demonstration(folder / "a.html"),
+    "demonstration": lambda folder: page_of(
+        sorted((ROOT / "tools/records").glob("demo-*.json")), folder / "a"
+    ),
     "reproduction": lambda folder: write_report(load_all(ROOT / "results"), folder)[0],
 }
 
@@ -54,11 +56,6 @@ def make_precise():
     run = make_run(diagnosed=False, exit="a rule")
     accuracy = [99.95 + 0.05 * t / 15 for t in range(16)]
     return replace(run, ann_accuracy=100.0, evaluation=replace(run.evaluation, accuracy=accuracy))
-
-
-def draw_demonstration(out):
-    found = Demonstration.read(ROOT / "tools" / "records" / "demo.json")
-    return accuracy_page("digits", found.results, found.ann_accuracy, out)
 
 
 @pytest.fixture(scope="module")

@@ -58,6 +58,7 @@ class Comparison:
         seconds: Duration of the comparison.
         versions: Versions of the packages it ran on.
         command: The command line, if any.
+        version: Version of the file format.
     """
 
     title: str
@@ -66,8 +67,9 @@ class Comparison:
     steps: tuple[int, ...]
     rows: tuple[Row, ...]
     seconds: float
-    versions: dict[str, str]
+    versions: dict[str, str] = field(default_factory=dict)
     command: str = ""
+    version: int = 1
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -10,9 +11,8 @@ from torch import nn
 from rheobase.analysis import accuracy, ann_joules, count_operations, evaluate
 from rheobase.cli.console import show
 from rheobase.conversion import convert, prepare
-from rheobase.io import package_versions
 from rheobase.network import HALF, ZERO
-from rheobase.reports import Demonstration, accuracy_page
+from rheobase.reports import RunRecord, joined_page, record_evaluation
 from rheobase.training import datasets, find_recipe, models, train
 
 METHOD = "opi"
@@ -20,7 +20,7 @@ STEPS = 32
 IMAGES = 500
 
 
-def run(out: Path, dataset: str, root: Path | None) -> Demonstration:
+def run(out: Path, dataset: str, root: Path | None) -> list[RunRecord]:
     """Convert a network trained on a dataset with a zero and a half start, run both and show them."""
     console = Console(highlight=False)
     began = perf_counter()
@@ -34,18 +34,16 @@ def run(out: Path, dataset: str, root: Path | None) -> Demonstration:
     results = {name: evaluate(snn, test, STEPS) for name, snn in networks.items()}
     console.print()
     show(results, ann)
-    operations = count_operations(trained, test.normalise(test.images[:1]))
-    console.print(
-        f"It takes {operations.flop:,} operations and {ann_joules(operations.flop) * 1e6:.3g} µJ an image.\n"
-    )
-    page = accuracy_page(
-        f"rheobase on {data.name}",
-        {f"start {name}": result for name, result in results.items()},
-        ann,
-        out / "index.html",
-    )
-    found = Demonstration(data.name, ann, operations.flop, results, package_versions())
-    found.write(out / "result.json")
+    operations = count_operations(trained, test.normalise(test.images[:1])).flop
+    joules = ann_joules(operations)
+    console.print(f"The ANN needs {operations:,} operations and {joules * 1e6:.3g} µJ per image.\n")
+    about: dict[str, Any] = {"dataset": data.name, "ann_accuracy": ann, "ann_joules": joules}
+    found = []
+    for name, snn in networks.items():
+        title = f"rheobase on {data.name}, start {name}"
+        found.append(record_evaluation(snn, results[name], title=title, **about))
+        found[-1].write(out / f"{name}.json")
+    page = joined_page(found, out / "index.html", f"rheobase on {data.name}")
     console.print(f"A page with the curves: {page}\n{perf_counter() - began:.0f} s in all.")
     return found
 

@@ -116,7 +116,7 @@ def evaluate(
     if page is not None or record is not None:
         left = None if early is None else rule
         run = record_evaluation(
-            snn, kept, title=title, dataset=dataset.name, command=command_line(), exit=left, **beside
+            snn, kept, title=title, dataset=dataset.name, command=command_line(), exit_rule=left, **beside
         )
         written = write_run(run, page, record)
     show(

@@ -1,12 +1,11 @@
-"""Pages about a run, a diagnosis or a comparison: HTML that needs nothing but itself."""
+"""Self-contained HTML pages about a run, a diagnosis or a comparison, and the records they are drawn from."""
 
-from rheobase.reports.comparison_page import comparison_page, gains_table
+from rheobase.reports.comparison_page import comparison_page, gains_table, joined_page, page_of
 from rheobase.reports.curves import Axis, Curve, draw_curves, draw_gains, draw_heat_map
-from rheobase.reports.demonstration import Demonstration, accuracy_figure, accuracy_page
+from rheobase.reports.diagnosis_page import diagnosis_page
 from rheobase.reports.drawing import Panel
-from rheobase.reports.joined import joined_page, page_of
 from rheobase.reports.pages import Section, escape_markdown, to_markdown, write_page
-from rheobase.reports.run_page import diagnosis_page, evaluation_page
+from rheobase.reports.run_page import accuracy_figure, evaluation_page
 from rheobase.reports.run_record import RunRecord, record_diagnosis, record_evaluation
 from rheobase.reports.tables import DASH, Line, Table, number, significant
 
@@ -14,14 +13,12 @@ __all__ = [
     "DASH",
     "Axis",
     "Curve",
-    "Demonstration",
     "Line",
     "Panel",
     "RunRecord",
     "Section",
     "Table",
     "accuracy_figure",
-    "accuracy_page",
     "comparison_page",
     "diagnosis_page",
     "draw_curves",

@@ -1,14 +1,14 @@
-"""What a page says about a diagnosis, section by section."""
+"""The page about a diagnosis: where accuracy is lost, what helps, and what was measured."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rheobase.analysis import NEURONS, PARTS, Diagnosis, SiteDiagnosis, Trace
 from rheobase.reports.curves import Axis, Curve, draw_curves, draw_heat_map
 from rheobase.reports.drawing import end_of
-from rheobase.reports.evaluations import choose_steps
 from rheobase.reports.pages import Picture, Section
+from rheobase.reports.run_page import FOLDED_FROM, choose_steps, run_sections, write_run_page
 from rheobase.reports.run_record import RunRecord
-from rheobase.reports.run_sections import FOLDED_FROM
 from rheobase.reports.site_figures import ROWS, draw_marks, draw_stacks, largest
 from rheobase.reports.tables import Line, Table, number
 from rheobase.reports.trace_figures import draw_membranes, draw_raster, embed
@@ -17,41 +17,73 @@ _COLOURED = 4
 _LONGEST_KEY = 22
 
 
-def findings_section(found: Diagnosis) -> Section:
-    """What costs accuracy, in words."""
+def diagnosis_page(record: RunRecord, out: Path | str) -> Path:
+    """Write one page about a diagnosis.
+
+    Args:
+        record: The record of the run, with its diagnosis.
+        out: The file to write.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        ValueError: The record holds no diagnosis.
+    """
+    found = record.diagnosis
+    if found is None:
+        raise ValueError(
+            f"the record “{record.title}” holds no diagnosis: make one with record_diagnosis, or use "
+            "evaluation_page"
+        )
+    sections = [
+        _findings(found),
+        _remedies(found),
+        _errors(found),
+        _delays(found),
+        *(_trace(i, sample) for i, sample in enumerate(record.traces)),
+        _starts(record),
+        *run_sections(record),
+    ]
+    lead = (
+        f"Converted by {record.method}, start {record.initial}. {found.measure.capitalize()} after "
+        f"{found.steps} steps on {found.samples:,} inputs: {number(found.snn)} %; ANN: {number(found.ann)} %."
+    )
+    return write_run_page(record, out, lead, sections)
+
+
+def _findings(found: Diagnosis) -> Section:
     if not found.findings:
         return Section("Findings", ("Nothing stands out.",))
-    text = "Worst first, each with what gained most against it."
+    text = "Worst first, each with the remedy that gained most."
     return Section("Findings", (text,), points=tuple(map(str, found.findings)))
 
 
-def remedies_section(found: Diagnosis) -> Section | None:
-    """What was tried, and what it gained."""
+def _remedies(found: Diagnosis) -> Section | None:
     if not found.remedies and not found.untried:
         return None
     lines = [
         Line(r.what, (str(r.steps), number(r.before), number(r.after), f"{r.gain:+.2f}".replace("-", "−")))
         for r in found.remedies
     ]
-    header = ("What was tried", "Steps", "Before, %", "After, %", "Gain, points")
-    note = "Each alone, on the data of the diagnosis: measure a choice made here on other data."
-    stopped = "Stopped by hand; these were not tried any more:" if found.untried else ""
+    header = ("Remedy", "Steps", "Before, %", "After, %", "Gain, points")
+    note = "Each alone, on the data of the diagnosis: evaluate the chosen one on other data."
+    stopped = "Interrupted; these were not tried:" if found.untried else ""
     return Section(
         "Remedies",
         (stopped,) if stopped else (),
-        tables=(Table("Percent right", header, tuple(lines), (note,)),) if lines else (),
+        tables=(Table("Accuracy", header, tuple(lines), (note,)),) if lines else (),
         points=tuple(found.untried),
     )
 
 
-def errors_section(found: Diagnosis) -> Section:
-    """The conversion error of each site by its parts."""
+def _errors(found: Diagnosis) -> Section:
     sites = found.sites
     text = (
         f"The squared difference between a site's mean output over {found.steps} steps and its activation, "
-        "in percent of the squared activation. Clipping is what lies above the threshold; quantisation what "
-        "is lost by counting whole spikes; the rest comes of changed and uneven currents: inherited from "
-        "earlier sites, or made here. A part to the left of zero undoes another."
+        "in percent of the squared activation. Clipping: activations above the threshold. Quantisation: a "
+        "neuron fires an integer number of spikes. The rest comes from changed and uneven currents: "
+        "inherited from earlier sites, or made here. A negative part compensates another."
     )
     stacks = {name: {_words(part): share_of(site, part) for part in PARTS} for name, site in sites.items()}
     panels = [draw_stacks("errors", "Error of each site by its parts", stacks, "% of the squared activation")]
@@ -69,8 +101,7 @@ def errors_section(found: Diagnosis) -> Section:
     )
 
 
-def delays_section(found: Diagnosis) -> Section:
-    """How many neurons still wait for their first spike."""
+def _delays(found: Diagnosis) -> Section:
     last = {name: site.waiting[-1] for name, site in found.sites.items()}
     marked = largest(last, _COLOURED)
     curves = []
@@ -82,30 +113,29 @@ def delays_section(found: Diagnosis) -> Section:
     curves.sort(key=lambda curve: curve.colour is not None)
     axis = Axis(y="not fired yet, %", from_zero=True)
     text = (
-        "Of the neurons with a positive activation, how many have not fired yet: until they do, what lies "
-        "behind them answers without them."
+        "The share of the neurons with a positive activation that have not fired yet. Until they fire, later "
+        "layers do not see them."
     )
     return Section(
         "Delays", (text,), (draw_curves("delays", "Waiting for a first spike", curves, axis=axis),)
     )
 
 
-def starts_section(record: RunRecord) -> Section | None:
-    """Accuracy by start and step."""
+def _starts(record: RunRecord) -> Section | None:
     if not record.starts:
         return None
     steps = len(next(iter(record.starts.values())))
     columns = {start: dict(enumerate(found, 1)) for start, found in record.starts.items()}
     moments = choose_steps(steps)
     lines = [Line(f"{s:g}", tuple(number(columns[s][t]) for t in moments)) for s in sorted(columns)]
-    table = Table("Percent right", ("Start", *(f"T={t}" for t in moments)), tuple(lines))
-    text = "Every membrane starts at the same share of its threshold; measured on the data of the diagnosis."
+    table = Table("Accuracy, %", ("Start", *(f"T={t}" for t in moments)), tuple(lines))
+    text = "All membranes start at the same share of their threshold; on the data of the diagnosis."
     panel = draw_heat_map("starts", "Accuracy by start and step", columns, steps)
     return Section("Starts", (text,), (panel,), (table,))
 
 
-def trace_section(number: int, found: Trace) -> Section:
-    """One sample: its image, and what single neurons do on it."""
+def _trace(i: int, found: Trace) -> Section:
+    """One sample: its image, and what single neurons do."""
     answers = [answer for answer in found.answers if answer]
     settled = next(
         t for t in range(len(found.answers), 0, -1) if t == 1 or found.answers[t - 2] != answers[-1]
@@ -114,21 +144,21 @@ def trace_section(number: int, found: Trace) -> Section:
     texts = [
         f"{label}The answer after {len(found.answers)} steps is {answers[-1]}, the same since step {settled}."
     ]
-    if not number:
+    if i == 0:
         texts.append(
-            f"Spikes of up to {NEURONS} neurons of a site, evenly from the busiest down to the quietest that "
-            "fired. Membranes of the middle one of these (thick) and the quietest; a dotted line is the "
-            "threshold, a point a spike."
+            f"Spikes of up to {NEURONS} neurons of a site, evenly chosen from the most to the least active. "
+            "Membranes of the median (thick) and the least active of these. Dotted line: threshold. Point: "
+            "spike."
         )
-    panels = [draw_raster(f"raster{number}", "Spikes", found)]
+    panels = [draw_raster(f"raster{i}", "Spikes", found)]
     if any(site.membranes for site in found.sites.values()):
-        panels.append(draw_membranes(f"membranes{number}", "Membranes", found))
+        panels.append(draw_membranes(f"membranes{i}", "Membranes", found))
     picture = Picture(embed(found.picture), f"Sample {found.sample}") if found.picture else None
     return Section(f"Sample {found.sample}", tuple(texts), tuple(panels), picture=picture)
 
 
 def share_of(site: SiteDiagnosis, part: str) -> float:
-    """A part's share of the squared error, in percent of the squared activation."""
+    """A part of the squared error, in percent of the squared activation."""
     share: float = getattr(site, part).share
     return 100 * share * site.relative() ** 2
 
@@ -156,9 +186,8 @@ def _error_table(sites: Sequence[SiteDiagnosis]) -> Table:
     notes = (
         "Error and bias in percent of the activation's root mean square; parts in percent of the squared "
         "error; correlation is that of mean outputs with activations.",
-        "In percent: not fired yet, of active neurons on single images; silent, of neurons that should fire "
-        "on some image and fire on none; saturated, with a spike at every step; dead, channels that cannot "
-        "fire.",
+        "In percent. Not fired yet: of active neurons on single images. Silent: neurons that should fire on "
+        "some image and fire on none. Saturated: a spike at every step. Dead: channels that cannot fire.",
     )
     return Table("Every site", header, tuple(lines), notes)
 

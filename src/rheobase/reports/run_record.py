@@ -1,9 +1,8 @@
-"""Runs: what was measured of one converted network, as plain data that pages are drawn from."""
+"""Records of runs: what was measured of one converted network, as plain data that pages are drawn from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -21,10 +20,11 @@ from rheobase.analysis import (
 )
 from rheobase.analysis import ann_joules as price
 from rheobase.conversion import Coverage, inspect
-from rheobase.io import batches, ensure_percent, package_versions, read_document, write_document
+from rheobase.io import Data, batches, ensure_percent, package_versions, read_document, write_document
 from rheobase.network import SNN
 from rheobase.simulation import Exit
 
+VERSION = 1
 _PICTURES = 3  # more would make a page too large
 
 
@@ -33,47 +33,50 @@ class RunRecord:
     """One converted network over one dataset.
 
     Attributes:
-        title: What was measured.
-        dataset: On which data.
+        title: The title of the run.
         method: The conversion method.
-        initial: How membranes started.
-        coding: How inputs became current.
-        exit: The rule by which images left early; empty where there was none.
-        command: What was run.
-        settings: Of the method, and whatever else is to be told, in words.
-        versions: Of Python and the packages.
-        ann_accuracy: Percent right before conversion, where that is known.
-        ann_joules: Energy of one image before conversion, where that is known.
+        initial: The initial potential.
+        coding: The input coding.
         evaluation: Accuracy, spikes, operations and energy after every step.
-        coverage: What each call of the model became, where that is known.
-        thresholds: At each site, of each channel or of all; those of dead channels are left out.
-        activations: At each site, how large activations are; may be empty.
-        diagnosis: Where accuracy is lost, if that was asked.
-        traces: Single neurons on a few samples; may be empty.
-        starts: Percent right after each step by the share of the threshold at which membranes start; may be
-            empty.
+        dataset: The data.
+        exit: The exit rule; empty if there was none.
+        command: The command line, if any.
+        settings: The method's settings and others, as text.
+        versions: Versions of Python and the packages.
+        ann_accuracy: Accuracy of the ANN in percent, if known.
+        ann_joules: Energy per image of the ANN, if known.
+        coverage: What each call of the model became, if known.
+        thresholds: At each site, one per channel or one for all, without those of dead channels.
+        activations: Histograms of the activations at each site.
+        diagnosis: Where accuracy is lost, if that was asked for.
+        traces: Single neurons on a few samples.
+        starts: Accuracy after each step, by the share of the threshold at which membranes start.
+        version: Version of the file format.
     """
 
     title: str
-    dataset: str
     method: str
     initial: str
     coding: str
-    exit: str
-    command: str
-    settings: dict[str, str]
-    versions: dict[str, str]
-    ann_accuracy: float | None
-    ann_joules: float | None
     evaluation: Evaluation
-    coverage: Coverage | None
-    thresholds: dict[str, list[float]]
-    activations: dict[str, Histogram]
-    diagnosis: Diagnosis | None
-    traces: list[Trace]
-    starts: dict[float, list[float]]
+    dataset: str = ""
+    exit: str = ""
+    command: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    ann_accuracy: float | None = None
+    ann_joules: float | None = None
+    coverage: Coverage | None = None
+    thresholds: dict[str, list[float]] = field(default_factory=dict)
+    activations: dict[str, Histogram] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
+    traces: list[Trace] = field(default_factory=list)
+    starts: dict[float, list[float]] = field(default_factory=dict)
+    version: int = VERSION
 
     def __post_init__(self) -> None:
+        if self.version != VERSION:
+            raise ValueError(f"the record has version {self.version}; this package reads version {VERSION}")
         found = self.evaluation
         for name, least in (("steps", found.steps), ("samples", found.samples)):
             if least < 1:
@@ -87,7 +90,7 @@ class RunRecord:
                     f"evaluation.{name} must have a number for each of {found.steps} steps, got {len(values)}"
                 )
         if bad := [site for site in found.spikes if found.neurons.get(site, 0) < 1]:
-            raise ValueError(f"evaluation.neurons must say how many {bad[0]!r} has")
+            raise ValueError(f"evaluation.neurons must give the number of neurons of {bad[0]!r}")
         for step, value in enumerate(found.accuracy, start=1):
             if value is not None:
                 ensure_percent(f"evaluation.accuracy after step {step}", value)
@@ -102,10 +105,10 @@ class RunRecord:
 
     @classmethod
     def read(cls, path: Path | str) -> "RunRecord":
-        """Read what `write` wrote.
+        """Read what `write` wrote, with this version or an earlier one.
 
         Raises:
-            ValueError: A field is missing, one too many, or of the wrong type.
+            ValueError: A required field is missing, or one is unknown or has the wrong type.
         """
         return read_document(cls, path)
 
@@ -119,59 +122,50 @@ def record_evaluation(
     command: str = "",
     ann_accuracy: float | None = None,
     ann_joules: float | None = None,
-    exit: Exit | None = None,
+    exit_rule: Exit | None = None,
     settings: Mapping[str, object] | None = None,
     coverage: Coverage | None = None,
     activations: Mapping[str, Histogram] | None = None,
-    diagnosis: Diagnosis | None = None,
-    traces: Sequence[Trace] = (),
-    starts: Mapping[float, list[float]] | None = None,
 ) -> RunRecord:
-    """Everything a page shows of a converted network; the rest is as in `RunRecord`.
+    """The record of an evaluation; method, start, coding and thresholds are taken from the network.
 
     Args:
-        snn: The network, which tells its method, start, coding and thresholds.
-        evaluation: What `evaluate` gave for it.
-        title: What was measured.
-        dataset: On which data.
-        command: What was run.
-        ann_accuracy: Percent right before conversion.
-        ann_joules: Energy of one image before conversion.
-        exit: The rule that `evaluate` was given.
-        settings: What to tell beside the settings of the method.
-        coverage: What `inspect` gave for the model.
-        activations: What `histogram_activations` gave.
-        diagnosis: What `diagnose` gave.
-        traces: What `trace` gave.
-        starts: What `sweep_starts` gave.
+        snn: The network.
+        evaluation: What `evaluate` returned for it.
+        title: The title of the run.
+        dataset: The data.
+        command: The command line, if any.
+        ann_accuracy: Accuracy of the ANN in percent.
+        ann_joules: Energy per image of the ANN.
+        exit_rule: The rule given to `evaluate`.
+        settings: Further settings to show.
+        coverage: What `inspect` returned for the model.
+        activations: What `histogram_activations` returned.
     """
-    told = {**snn.provenance.settings, **snn.provenance.found, **(settings or {})}
+    shown = {**snn.provenance.settings, **snn.provenance.found, **(settings or {})}
     return RunRecord(
         title=title,
-        dataset=dataset,
         method=snn.provenance.method,
         initial=snn.provenance.initial,
         coding=str(snn.coding),
-        exit="" if exit is None else str(exit),
+        evaluation=evaluation,
+        dataset=dataset,
+        exit="" if exit_rule is None else str(exit_rule),
         command=command,
-        settings={name: str(value) for name, value in told.items()},
+        settings={name: str(value) for name, value in shown.items()},
         versions=package_versions(),
         ann_accuracy=ann_accuracy,
         ann_joules=ann_joules,
-        evaluation=evaluation,
         coverage=coverage,
         thresholds={site: n.threshold[~n.dead].flatten().tolist() for site, n in snn.neurons.items()},
         activations=dict(activations or {}),
-        diagnosis=diagnosis,
-        traces=list(traces),
-        starts=dict(starts or {}),
     )
 
 
 def record_diagnosis(
-    ann: nn.Module,
+    model: nn.Module,
     snn: SNN,
-    data: Any,
+    data: Data,
     steps: int,
     *,
     title: str,
@@ -185,22 +179,22 @@ def record_diagnosis(
     batch_size: int | None = None,
     progress: bool = True,
 ) -> RunRecord:
-    """Diagnose a conversion, and collect what its page shows beside the diagnosis.
+    """Diagnose a conversion, and collect what its page shows in addition.
 
     Args:
-        ann: The model that was converted.
-        snn: The network that `convert` gave.
-        data: Training or calibration inputs with labels, some hundred. Never test data.
+        model: The ANN.
+        snn: What `convert` made of it.
+        data: Training or calibration inputs with labels, a few hundred. Never test data.
         steps: T.
-        title: What is diagnosed.
-        dataset: On which data.
-        command: What was run.
+        title: The title of the run.
+        dataset: The name of the data.
+        command: The command line, if any.
         classes: The names of the classes.
-        settings: What to tell beside the settings of the method.
-        pictures: On how many of the first inputs single neurons are followed, at most 3.
-        remedies: Whether to try what may help.
+        settings: Further settings to show.
+        pictures: The number of inputs on which single neurons are shown, at most 3.
+        remedies: Whether to try remedies.
         starts: Whether to try other constant starts.
-        batch_size: Inputs at a time, where the data does not come in batches.
+        batch_size: Inputs per batch, if the data does not come in batches.
         progress: Whether to show progress bars.
     """
     if not 0 <= pictures <= _PICTURES:
@@ -209,20 +203,20 @@ def record_diagnosis(
     first, labels = given[0]
     if labels is None:
         raise ValueError("data to diagnose on has no labels: pass (inputs, labels), or call diagnose itself")
-    found = diagnose(ann, snn, given, steps, remedies=remedies, progress=progress)
+    found = diagnose(model, snn, given, steps, remedies=remedies, progress=progress)
     x = first[:1].to(snn.device)
-    return record_evaluation(
+    record = record_evaluation(
         snn,
         evaluate(snn, given, steps, progress=progress),
         title=title,
         dataset=dataset,
         command=command,
         ann_accuracy=found.ann,
-        ann_joules=price(count_operations(ann, x).flop),
+        ann_joules=price(count_operations(model, x).flop),
         settings=settings,
-        coverage=inspect(ann, x),
-        activations=histogram_activations(ann, snn, given),
-        diagnosis=found,
-        traces=trace(snn, first[:pictures], steps, labels[:pictures], classes=classes) if pictures else (),
-        starts=sweep_starts(snn, given, steps, progress=progress) if starts and not found.untried else None,
+        coverage=inspect(model, x),
+        activations=histogram_activations(model, snn, given),
     )
+    followed = trace(snn, first[:pictures], steps, labels[:pictures], classes=classes) if pictures else []
+    swept = sweep_starts(snn, given, steps, progress=progress) if starts and not found.untried else {}
+    return replace(record, diagnosis=found, traces=followed, starts=swept)

@@ -1,0 +1,111 @@
+"""What pages show of a diagnosis besides its numbers: traces, histograms, a sweep of starts."""
+
+import pytest
+import torch
+
+from families import FAMILIES, build, inputs
+from rheobase import HALF, ZERO, Constant, convert, evaluate, simulate
+from rheobase.analysis.diagnosis.histograms import histogram_activations
+from rheobase.analysis.diagnosis.observation import capture_original
+from rheobase.analysis.diagnosis.start_sweep import sweep_starts
+from rheobase.analysis.diagnosis.traces import NEURONS, trace
+from rheobase.methods.shared.side_by_side import activations
+
+pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
+
+
+@pytest.fixture(scope="module")
+def few(digits):
+    """Some labelled training inputs."""
+    split = digits.train.take(48)
+    return split.normalise(split.images), split.labels
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_traces_are_the_spikes_of_a_simulation(family):
+    snn = convert(build(family), "max-norm", [inputs()], initial=HALF)
+    x, steps = inputs()[:3], 7
+    seen = {}
+
+    def probe(site, signal_TB, before):
+        seen.setdefault(site, torch.zeros(steps, *signal_TB.shape[1:]))[before : before + len(signal_TB)] = (
+            signal_TB
+        )
+
+    run = simulate(snn, x, steps, probe=probe)
+    found = trace(snn, x, steps)
+    assert [t.answers for t in found] == [
+        [str(a) for a in run.logits.argmax(-1)[:, b].tolist()] for b in range(3)
+    ]
+    for b, sample in enumerate(found):
+        for site, shown in sample.sites.items():
+            fired_TN = seen[site][:, b].flatten(1) != 0
+            assert (shown.size, shown.fired) == (fired_TN.shape[1], int(fired_TN.any(0).sum()))
+            assert len(shown.neurons) == min(NEURONS, shown.fired)
+            for n, steps_fired in zip(shown.neurons, shown.spikes, strict=True):
+                assert steps_fired == [t + 1 for t in range(steps) if fired_TN[t, n]]
+
+
+def test_a_membrane_is_its_start_and_its_current_less_its_spikes():
+    """At the first site, whose current is the same at every step."""
+    torch.manual_seed(0)
+    x = torch.rand(2, 6) + 0.1
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)).eval()
+    snn = convert(model, "max-norm", [x], initial=Constant(0.25))
+    site, theta = snn.sites[0], snn.neuron(snn.sites[0]).threshold
+    current = simulate(snn, x, 9, at=[9], read=snn.source(site)).logits[0] / theta
+    for b, sample in enumerate(trace(snn, x, 9)):
+        shown = sample.sites[site]
+        assert shown.membranes
+        for row, levels in shown.membranes.items():
+            z = current[b, shown.neurons[row]].item()
+            for t, level in enumerate(levels):
+                assert level == pytest.approx(0.25 + t * z - sum(s <= t for s in shown.spikes[row]), abs=1e-3)
+
+
+def test_neurons_that_see_all_steps_at_once_have_spikes_and_no_membranes(trained, few):
+    snn = convert(trained, "few-spikes", few[0])
+    steps = snn.neuron(snn.sites[0]).window
+    (found,) = trace(snn, few[0][:1], steps)
+    assert found.answers[:-1] == [""] * (steps - 1)
+    assert all(site.spikes and not site.membranes for site in found.sites.values())
+    assert sweep_starts(snn, few, steps, progress=False) == {}
+
+
+def test_pictures_are_small_and_only_of_images(trained, few):
+    snn = convert(trained, "max-norm", few[0])
+    (found,) = trace(snn, few[0][:1], 2)
+    values = [v for row in found.picture for pixel in row for v in pixel]
+    assert (min(values), max(values)) == (0, 255)
+    flat = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)).eval()
+    x = torch.rand(2, 4)
+    assert trace(convert(flat, "max-norm", [x]), x, 2)[0].picture == []
+    wide = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(2)
+    )
+    images = torch.rand(1, 3, 200, 100)
+    wide(images)
+    picture = trace(convert(wide.eval(), "max-norm", [images]), images, 2)[0].picture
+    assert (len(picture), len(picture[0]), len(picture[0][0])) == (48, 24, 3)
+
+
+def test_histograms_count_every_activation(trained, few):
+    snn = convert(trained, "max-norm", few[0])
+    network = capture_original(trained, snn, few[0])
+    found = histogram_activations(trained, snn, few)
+    for site, a in activations(network, few[0], snn.sites).items():
+        histogram = found[site]
+        assert histogram.top == a.max().item()
+        assert (sum(histogram.counts), histogram.zeros) == (int((a > 0).sum()), int((a <= 0).sum()))
+        assert histogram.counts[-1] == int((a >= histogram.top * 39 / 40).sum())
+        # max-norm puts the threshold at the largest activation of the calibration data, which these are.
+        assert histogram.thresholds == [pytest.approx(histogram.top)]
+
+
+def test_a_sweep_of_starts_is_a_row_of_evaluations(trained, few):
+    snn = convert(trained, "max-norm", few[0], initial=ZERO)
+    swept = sweep_starts(snn, few, 6, fractions=(0.0, 0.5), progress=False)
+    for fraction, accuracy in swept.items():
+        other = convert(trained, "max-norm", few[0], initial=Constant(fraction))
+        assert accuracy == evaluate(other, few, 6, progress=False).accuracy
+    assert str(snn.neuron(snn.sites[0]).initial) == "zero"
