@@ -19,9 +19,9 @@ import rheobase
 from rheobase.analysis.benchmark import step_loop
 from rheobase.network.operations import SYNAPTIC, Scale
 from rheobase.network.snn import SNN
+from rheobase.simulation import Run, Simulator
 from rheobase.simulation.cuda_graphs import record
 from rheobase.simulation.profiles import PROFILES
-from rheobase.simulation.simulator import Run, Simulator
 from rheobase.training import models
 
 Prepare = Callable[[], Callable[[], object]]
@@ -173,7 +173,7 @@ def ours(snn: SNN, device: torch.device, profile: str, memory: int | None) -> Co
             steps,
             at=[steps],
             profile=profile,
-            count=False,
+            count_spikes=False,
             memory=memory,
         )
 

@@ -27,8 +27,8 @@ WEIGHTS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.i
 def describe(layer: Layer, arguments: dict[str, Any]) -> Problem:
     """Return the arguments as a kernel gets them."""
     given: dict[str, Any] = {"residual": None, "residual_scale": None, **arguments}
-    pairs = {"stride": (layer.stride,) * 2, "padding": (layer.kernel // 2,) * 2, "dilation": (1, 1)}
-    return Problem(**given | pairs, groups=1, totals=None, strict=False, reset="subtract")
+    pairs = {"stride": (layer.stride,) * 2, "padding": (layer.kernel // 2,) * 2}
+    return Problem(**given | pairs, totals=None, strict=False, reset="subtract")
 
 
 def list_ways(layer: Layer, steps: int, batch: int) -> dict[str, tuple[Problem, Callable[[], None]]]:

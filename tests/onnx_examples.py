@@ -62,4 +62,3 @@ def differ(path: Path, x: Tensor, network: nn.Module | None = None) -> float:
 
 NORM = {"s": normal(4), "b": normal(4), "m": normal(4), "v": np.abs(normal(4)) + 0.5}
 W, K, LINE = {"w": normal(6, 4, 3, 3)}, {"w": normal(4, 3, 3, 3)}, ("batch", 4, 9)
-

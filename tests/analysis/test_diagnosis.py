@@ -1,6 +1,7 @@
 """Diagnosis: the parts of an error are what they are called, and sum to the whole."""
 
 import copy
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from rheobase.network.snn import SNN
 from rheobase.reports import run_record
 from rheobase.reports.diagnosis_page import remedies_section
 from rheobase.reports.run_record import RunRecord
-from rheobase.simulation import simulator
-from rheobase.simulation.plan import schedule
+from rheobase.simulation import Probe, device
+from rheobase.simulation.plan import plan_calls
 from rheobase.training import datasets
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -130,7 +131,7 @@ def directly(model: nn.Module, snn: SNN, site: str, x: Tensor, T: int) -> tuple[
     theta = snn.neuron(site).threshold
     theta = theta.view(-1, *[1] * (a.dim() - 2)) if theta.dim() else theta
     counts = torch.zeros_like(a)
-    simulate(snn, x, T, watch=[site], probe=lambda n, s, _: counts.add_(s.sum(0)))
+    simulate(snn, x, T, probe=Probe([site], lambda n, s, _: counts.add_(s.sum(0))))
     alive = theta != torch.finfo(theta.dtype).max
     return a, torch.where(alive, counts * theta.double() / T, 0)
 
@@ -244,8 +245,12 @@ def test_a_batch_that_is_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     snn = convert(model, "max-norm", x, initial=Uniform(0.0, 1.0), coding=Poisson(scale=5.0))
     whole = diagnose(model, snn, x, 5, remedies=False)
     assert simulate(snn, x, 5).chunk[0] == 7
-    plan = schedule(snn, x)
-    monkeypatch.setitem(simulator.DEFAULT_MEMORY, "cpu", 3 * (plan.fixed_bytes + 5 * plan.moving_bytes))
+    plan = plan_calls(snn, x)
+    monkeypatch.setitem(
+        device.DEVICES,
+        "cpu",
+        replace(device.DEVICES["cpu"], memory=3 * (plan.fixed_bytes + 5 * plan.moving_bytes)),
+    )
     assert simulate(snn, x, 5).chunk[0] < 7
     assert diagnose(model, snn, x, 5, remedies=False).sites == whole.sites
 

@@ -10,6 +10,7 @@ from rheobase.analysis.diagnosis.observation import capture_original
 from rheobase.analysis.diagnosis.start_sweep import sweep_starts
 from rheobase.analysis.diagnosis.traces import NEURONS, trace
 from rheobase.methods.shared.side_by_side import activations
+from rheobase.simulation import Probe, Simulator
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 
@@ -32,7 +33,7 @@ def test_traces_are_the_spikes_of_a_simulation(family):
             signal_TB
         )
 
-    run = simulate(snn, x, steps, probe=probe)
+    run = simulate(snn, x, steps, probe=Probe(None, probe))
     found = trace(snn, x, steps)
     assert [t.answers for t in found] == [
         [str(a) for a in run.logits.argmax(-1)[:, b].tolist()] for b in range(3)
@@ -53,7 +54,7 @@ def test_a_membrane_is_its_start_and_its_current_less_its_spikes():
     model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)).eval()
     snn = convert(model, "max-norm", [x], initial=Constant(0.25))
     site, theta = snn.sites[0], snn.neuron(snn.sites[0]).threshold
-    current = simulate(snn, x, 9, at=[9], read=snn.source(site)).logits[0] / theta
+    current = Simulator(snn, x, 9, at=[9], read=snn.source(site)).run(x).logits[0] / theta
     for b, sample in enumerate(trace(snn, x, 9)):
         shown = sample.sites[site]
         assert shown.membranes

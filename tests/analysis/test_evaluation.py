@@ -11,7 +11,8 @@ from rheobase.network.codings import Poisson
 from rheobase.network.neurons import Neuron
 from rheobase.network.operations import SYNAPTIC
 from rheobase.network.snn import SNN
-from rheobase.simulation.plan import schedule
+from rheobase.simulation import Probe
+from rheobase.simulation.plan import plan_calls
 from rheobase.simulation.synapses import count_synapses
 from rheobase.training import datasets, models
 
@@ -21,7 +22,7 @@ RELU_POOL = ["Plain", "SharedReLU", "Functional", "Depthwise", "Inception", "Tra
 def by_hand(snn: SNN, x: Tensor, site: str) -> Tensor:
     """Fan-out of every neuron of a site: set one neuron alone to one, count the synapses that see it."""
     node = next(n for n in snn.module.graph.nodes if n.target == site)
-    shape = next(s.shape for s in schedule(snn, x).steps if s.node is node)
+    shape = next(s.shape for s in plan_calls(snn, x).steps if s.node is node)
     counts = torch.zeros(shape.numel() if isinstance(shape, torch.Size) else torch.Size(shape).numel())
     for i in range(len(counts)):
         lone = torch.zeros(len(counts))
@@ -73,7 +74,7 @@ def _width(snn: SNN, node) -> int:
 def test_fan_out_is_what_a_single_spike_reaches(name: str) -> None:
     x = inputs(2)
     snn = convert(build(name), "max-norm", inputs(16))
-    synapses = count_synapses(schedule(snn, x))
+    synapses = count_synapses(plan_calls(snn, x))
     for site in snn.sites:
         assert torch.equal(synapses.fan_out[site].float(), by_hand(snn, x, site)), site
 
@@ -87,14 +88,14 @@ def test_random_inputs_cost_what_their_spikes_reach_and_analog_ones_what_they_mu
     assert (first.kernel_size, first.padding, first.stride) == ((3, 3), (1, 1), (1, 1))
     sent = Poisson().encode(x, 0, 5, 0) != 0
     expected = (sent * ones * first.out_channels).flatten(1).sum(1).cumsum(0) / 6
-    synapses = count_synapses(schedule(random, x))
+    synapses = count_synapses(plan_calls(random, x))
     among_neurons = torch.zeros(5, dtype=torch.float64)
 
     def probe(site: str, spikes: Tensor, before: int) -> None:
         for t, s in enumerate(spikes):
             among_neurons[before + t] += (s.double() * synapses.fan_out[site]).sum() / 6
 
-    simulate(random, x, 5, probe=probe)
+    simulate(random, x, 5, probe=Probe(None, probe))
     found = evaluate(random, (x, y), 5, progress=False)
     assert found.sop == pytest.approx((expected + among_neurons.cumsum(0)).tolist(), rel=1e-6)
     assert found.mac == [0] * 5
@@ -106,14 +107,14 @@ def test_random_inputs_cost_what_their_spikes_reach_and_analog_ones_what_they_mu
 def test_operations_are_spikes_times_fan_out() -> None:
     x, y = inputs(6), torch.zeros(6, dtype=torch.int64)
     snn = convert(build("SharedReLU"), "max-norm", x, initial=HALF)
-    fan_out = count_synapses(schedule(snn, x)).fan_out
+    fan_out = count_synapses(plan_calls(snn, x)).fan_out
     expected = torch.zeros(7, dtype=torch.float64)
 
     def probe(site: str, spikes: Tensor, before: int) -> None:
         for t, s in enumerate(spikes):
             expected[before + t] += (s.double() * fan_out[site]).sum()
 
-    simulate(snn, x, 7, probe=probe)
+    simulate(snn, x, 7, probe=Probe(None, probe))
     result = evaluate(snn, (x, y), 7, progress=False)
     assert result.sop == pytest.approx((expected.cumsum(0) / 6).tolist(), rel=1e-12)
     assert result.joules == pytest.approx([77e-15 * s for s in result.sop])
@@ -131,7 +132,7 @@ def test_pooled_units_are_counted_where_asked() -> None:
     by_spikes = evaluate(snn, (x, y), 8, progress=False).sop[-1]
     by_units = evaluate(snn, (x, y), 8, pooled_units=True, progress=False).sop[-1]
     collected = {"1": [], "2": [], "4": []}
-    simulate(snn, x, 8, watch=list(collected), probe=lambda n, s, _: collected[n].append(s.clone()))
+    simulate(snn, x, 8, probe=Probe(list(collected), lambda n, s, _: collected[n].append(s.clone())))
     first, pooled, second = (torch.cat(c).flatten(0, 1) for c in collected.values())
     ones = torch.ones(5, 2, 3, 3)
     reached = nn.functional.conv2d((pooled != 0).float(), ones).sum().item()
@@ -143,15 +144,15 @@ def test_pooled_units_are_counted_where_asked() -> None:
 
 def test_analog_layers_are_counted_apart() -> None:
     x = inputs(2)
-    plain = count_synapses(schedule(convert(build("Plain"), "max-norm", inputs(16)), x))
+    plain = count_synapses(plan_calls(convert(build("Plain"), "max-norm", inputs(16)), x))
     assert (plain.mac_once, plain.mac_per_step) == (6 * 64 * 27, 0)
-    bottleneck = count_synapses(schedule(convert(build("Depthwise"), "max-norm", inputs(16)), x))
+    bottleneck = count_synapses(plan_calls(convert(build("Depthwise"), "max-norm", inputs(16)), x))
     assert bottleneck.mac_per_step == 8 * 9 * 18  # the convolution behind the linear bottleneck
 
 
 def test_a_transposed_convolution_multiplies_each_input_by_its_weights() -> None:
     model = nn.Sequential(nn.ConvTranspose2d(3, 4, 2, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 5))
-    synapses = count_synapses(schedule(convert(model.eval(), "max-norm", inputs(16)), inputs(2)))
+    synapses = count_synapses(plan_calls(convert(model.eval(), "max-norm", inputs(16)), inputs(2)))
     assert synapses.mac_once == 3 * 64 * 4 * 4 == inspect(model, inputs(2)).lines[0].operations
 
 
@@ -233,7 +234,7 @@ def test_published_operation_counts_hold_for_the_networks() -> None:
     model = models.build("vgg16").eval()
     x = torch.randn(2, 3, 32, 32)
     snn = convert(model, "max-norm", x)
-    synapses = count_synapses(schedule(snn, x))
+    synapses = count_synapses(plan_calls(snn, x))
     assert len(snn.sites) == 15
     assert sum(f.numel() for f in synapses.fan_out.values()) == 284_672
     assert synapses.mac_once == 64 * 1024 * 27
@@ -263,7 +264,7 @@ def test_a_spike_reaches_all_that_a_sum_spreads_it_to(kind: str, reached: int) -
     """
     x = inputs(4)
     snn = convert(Sums(kind).eval(), "max-norm", inputs(32))
-    fan_out = count_synapses(schedule(snn, x)).fan_out
+    fan_out = count_synapses(plan_calls(snn, x)).fan_out
     first, second = (fan_out[site] for site in snn.sites[:2])
     assert first.max() == 8
     assert second.max() == reached

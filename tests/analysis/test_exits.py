@@ -27,7 +27,7 @@ def test_an_evaluation_tells_latency_and_cost() -> None:
     full, early = (
         evaluate(snn, (x, y), T, exit_rule=e, convention=CMOS_45NM, progress=False) for e in (None, rule)
     )
-    left = simulate(snn, x, T, exit=rule).left
+    left = simulate(snn, x, T, exit_rule=rule).left
     assert early.exits == torch.bincount(left - 1, minlength=T).tolist()
     assert sum(early.exits) == 24
     for t in range(1, T + 1):

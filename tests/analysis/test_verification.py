@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,8 @@ from rheobase.network import (
     neurons,
     save,
 )
-from rheobase.simulation import simulator
-from rheobase.simulation.plan import schedule
+from rheobase.simulation import device
+from rheobase.simulation.plan import plan_calls
 from rheobase.training import datasets
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -206,8 +207,12 @@ def test_another_network_fails() -> None:
 def test_a_batch_that_is_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = build("IdentitySkip"), inputs(6)
     snn = convert(model, "max-norm", x, initial=Uniform())
-    plan = schedule(snn, x)
-    monkeypatch.setitem(simulator.DEFAULT_MEMORY, "cpu", 2 * (plan.fixed_bytes + 8 * plan.moving_bytes))
+    plan = plan_calls(snn, x)
+    monkeypatch.setitem(
+        device.DEVICES,
+        "cpu",
+        replace(device.DEVICES["cpu"], memory=2 * (plan.fixed_bytes + 8 * plan.moving_bytes)),
+    )
     assert simulate(snn, x, 8).chunk[0] < 6
     assert verify(model, snn, x, steps=8, long=256).passed
 

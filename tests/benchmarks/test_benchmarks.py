@@ -16,7 +16,7 @@ import simulation
 import training
 from rheobase import convert
 from rheobase.analysis import benchmark
-from rheobase.simulation.fused_layer import Layer
+from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.training.state import Epoch
 
 CPU = torch.device("cpu")
@@ -71,13 +71,13 @@ def test_after_the_deadline_nothing_begins(tmp_path: Path) -> None:
 def test_wrong_spikes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     check = contenders.Check(contenders.convert(contenders.network("resnet20")), CPU)
     assert check.find_mistake("int8", 2, steps=3) is None
-    original = Layer.advance
+    original = FusedLayer.advance
 
     def late(self, spikes_TB, added, membrane, out_TB, totals_TB=None) -> None:
         membrane[-1, -1] -= 1
         original(self, spikes_TB, added, membrane, out_TB, totals_TB)
 
-    monkeypatch.setattr(Layer, "advance", late)
+    monkeypatch.setattr(FusedLayer, "advance", late)
     assert "spikes, expected" in check.find_mistake("int8", 2, steps=3)
 
 

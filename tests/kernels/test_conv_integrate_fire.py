@@ -20,8 +20,7 @@ HAS_GPU = torch.cuda.is_available()
 if not HAS_GPU:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire
-from rheobase.kernels.conv_integrate_fire import choose_backend
+from rheobase.kernels import collect_routines, conv_integrate_fire, integrate_fire, linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire import triton as triton_kernel
 from rheobase.kernels.conv_integrate_fire.dense import spread_weight
 from rheobase.kernels.conv_integrate_fire.packing import count_wide, pack
@@ -251,29 +250,26 @@ def test_tiles_suit_the_layer():
             assert tile.depth == (32 if dtype == torch.int8 else 16)
 
 
-def test_auto_falls_back_and_says_so(monkeypatch):
-    monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", lambda device: None)
-    scalar, full = torch.ones(()), torch.ones(4, 2, 2)
-    assert choose_backend("cuda", scalar) == "triton"
-    assert choose_backend("cpu", scalar) == "cpu"
-    assert choose_backend("cuda", full) == "reference"
-    assert choose_backend("cuda", scalar, groups=2) == "reference"
-    assert choose_backend("cuda", scalar, dilation=2) == "reference"
-    for options, message in (({"groups": 2}, "2 groups"), ({"dilation": 2}, "dilation")):
-        with pytest.raises(ValueError, match=message):
-            choose_backend("cuda", scalar, backend="triton", **options)
-    with pytest.raises(ValueError, match="not one value per channel"):
-        choose_backend("cuda", full, backend="triton")
-    with pytest.raises(ValueError, match="backend 'cpu' cannot run"):
-        choose_backend("cuda", scalar, backend="cpu")
-
-
-def test_grouped_convolution_runs_by_the_reference():
+def test_triton_needs_one_threshold_per_channel():
     spikes = torch.ones(2, 1, 4, 3, 3, dtype=torch.uint8, device=DEVICE)
-    membrane = torch.zeros(1, 2, 3, 3, device=DEVICE)
-    weight, threshold = torch.ones(2, 2, 1, 1, device=DEVICE), torch.full((2, 3, 3), 3.0, device=DEVICE)
-    fired = conv_integrate_fire(spikes, weight, None, membrane, threshold, groups=2)
+    membrane, weight = torch.zeros(1, 2, 3, 3, device=DEVICE), torch.ones(2, 4, 1, 1, device=DEVICE)
+    threshold = torch.full((2, 3, 3), 6.0, device=DEVICE)
+    fired = conv_integrate_fire(spikes, weight, None, membrane, threshold, backend="reference")
     assert fired.flatten(1).sum(1).tolist() == [0, 18]
+    with pytest.raises(ValueError, match=r"\(2, 3, 3\).*reference"):
+        conv_integrate_fire(spikes, weight, None, membrane, threshold, backend="triton")
+
+
+@pytest.mark.parametrize(
+    ("backend", "routine"), [("reference", "reference convolution and scan"), ("triton", "triton fused")]
+)
+def test_the_routine_is_reported(backend, routine):
+    spikes = torch.ones(2, 1, 4, 3, 3, dtype=torch.uint8, device=DEVICE)
+    membrane, weight = torch.zeros(1, 2, 3, 3, device=DEVICE), torch.ones(2, 4, 1, 1, device=DEVICE)
+    with collect_routines() as names:
+        for _ in range(2):
+            conv_integrate_fire(spikes, weight, None, membrane, membrane.new_ones(()), backend=backend)
+    assert names == [routine]
 
 
 @pytest.mark.parametrize("backend", ["reference", "triton"])

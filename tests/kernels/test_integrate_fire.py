@@ -25,9 +25,8 @@ MAXIMUM = torch.finfo(torch.float32).max
 
 
 def run(backend: str, current: Tensor, membrane: Tensor, threshold: Tensor, **options) -> tuple[Tensor, ...]:
-    """Run one backend on its own membrane and poisoned outputs; return spikes, membrane and counts."""
+    """Run one backend on its own membrane and poisoned outputs; return spikes and membrane."""
     membrane = membrane.to(DEVICE, copy=True)
-    counts = torch.full_like(membrane, 3, dtype=options.pop("counts_dtype", torch.float32))
     dtype = options.pop("dtype", torch.float32)
     poison = 255 if dtype == torch.uint8 else float("nan")
     steps = options["steps"]
@@ -35,10 +34,10 @@ def run(backend: str, current: Tensor, membrane: Tensor, threshold: Tensor, **op
     if membrane.dim() == 4 and membrane.is_contiguous(memory_format=torch.channels_last):
         out = out.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, (steps, -1))
     spikes = integrate_fire(
-        current.to(DEVICE), membrane, threshold.to(DEVICE), out=out, counts=counts, backend=backend, **options
+        current.to(DEVICE), membrane, threshold.to(DEVICE), out=out, backend=backend, **options
     )
     assert spikes is out
-    return spikes, membrane, counts
+    return spikes, membrane
 
 
 def assert_same(backend: str, *arguments: Tensor, **options) -> None:
@@ -90,13 +89,10 @@ def problems(draw):
     strict=st.booleans(),
     reset=st.sampled_from(["subtract", "zero"]),
     dtype=st.sampled_from(SPIKE_DTYPES),
-    counts_dtype=st.sampled_from([torch.float32, torch.int32]),
 )
-def test_equals_reference(backend, problem, strict, reset, dtype, counts_dtype):
+def test_equals_reference(backend, problem, strict, reset, dtype):
     *arguments, steps = problem
-    assert_same(
-        backend, *arguments, steps=steps, strict=strict, reset=reset, dtype=dtype, counts_dtype=counts_dtype
-    )
+    assert_same(backend, *arguments, steps=steps, strict=strict, reset=reset, dtype=dtype)
 
 
 @pytest.mark.parametrize("backend", FAST)
@@ -172,19 +168,16 @@ def test_chunks_chain(backend, problem, data):
     whole = run(backend, current, membrane, threshold, steps=steps)
     cut = data.draw(st.integers(0, steps))
     lengths = [length for length in (cut, steps - cut) if length]
-    parts, position, counts = [], 0, torch.zeros_like(membrane, device=DEVICE)
+    parts, position = [], 0
     state = membrane.to(DEVICE, copy=True)
     for length in lengths:
         chunk = current if current.dim() == membrane.dim() else current[position : position + length]
         position += length
         parts.append(
-            integrate_fire(
-                chunk.to(DEVICE), state, threshold.to(DEVICE), steps=length, counts=counts, backend=backend
-            )
+            integrate_fire(chunk.to(DEVICE), state, threshold.to(DEVICE), steps=length, backend=backend)
         )
     assert torch.equal(torch.cat(parts), whole[0])
     assert torch.equal(state, whole[1])
-    assert torch.equal(counts + 3, whole[2])
 
 
 @pytest.mark.parametrize("backend", ["reference", *FAST])
@@ -197,12 +190,10 @@ def test_closed_form_count(backend):
     start = torch.arange(64, dtype=torch.float64).view(1, 1, 64) / 64
     for steps in (1, 4, 32):
         membrane = start.expand(1, 65, 64).to(DEVICE, copy=True)
-        counts = torch.zeros(1, 65, 64, dtype=torch.int32, device=DEVICE)
         threshold = torch.ones((), dtype=torch.float64, device=DEVICE)
         current = z.expand(1, 65, 64).to(DEVICE)
-        spikes = integrate_fire(current, membrane, threshold, steps=steps, counts=counts, backend=backend)
+        spikes = integrate_fire(current, membrane, threshold, steps=steps, backend=backend)
         expected = (steps * z + start).floor().clamp(0, steps).to(DEVICE)
-        assert torch.equal(counts.double(), expected)
         assert torch.equal(spikes.double().sum(0), expected)
         assert torch.equal(membrane, (start + steps * z).to(DEVICE) - expected)
 
@@ -219,7 +210,7 @@ def test_a_tie_fires_unless_strict(backend):
 def test_silent_neurons_stay_finite(backend, silent):
     threshold = torch.tensor([silent, 1.0], dtype=torch.float64)
     for reset in ("subtract", "zero"):
-        spikes, membrane, _ = run(
+        spikes, membrane = run(
             backend, torch.ones(3, 1, 2), torch.zeros(1, 2), threshold, steps=3, reset=reset
         )
         assert spikes.sum(0).tolist() == [[0, 3]]
@@ -301,8 +292,6 @@ def test_a_card_on_which_triton_fails_gets_the_reference(monkeypatch):
         ({"threshold": torch.ones(4).int()}, TypeError, "threshold is torch.int32"),
         ({"out": torch.ones(2, 2, 4)}, ValueError, r"out has shape \(2, 2, 4\)"),
         ({"out": torch.ones(3, 2, 4).bool()}, TypeError, "out is torch.bool"),
-        ({"counts": torch.ones(2, 3)}, ValueError, r"counts has shape \(2, 3\)"),
-        ({"counts": torch.ones(2, 4).long()}, TypeError, "counts is torch.int64"),
         ({"current": torch.ones(2, 4, device="meta")}, ValueError, "current is on meta"),
     ],
 )
@@ -324,14 +313,13 @@ def test_refusals_change_nothing(backend, change, error, message):
 
 
 @pytest.mark.parametrize("backend", FAST)
-@pytest.mark.parametrize("name", ["membrane", "out", "counts"])
+@pytest.mark.parametrize("name", ["membrane", "out"])
 def test_strided_outputs_are_refused(backend, name):
     tensors = {
         "current": torch.ones(2, 4, device=DEVICE),
         "membrane": torch.zeros(2, 4, device=DEVICE),
         "threshold": torch.ones(4, device=DEVICE),
         "out": torch.zeros(3, 2, 4, device=DEVICE),
-        "counts": torch.zeros(2, 4, device=DEVICE),
     }
     wide = torch.zeros(*tensors[name].shape[:-1], 8, device=DEVICE)
     tensors[name] = wide[..., ::2]

@@ -48,10 +48,9 @@ def test_equals_reference(data):
 
 def test_runs_for_what_it_supports():
     current, membrane, spikes = torch.zeros(2, 32), torch.zeros(32), torch.zeros(2, 32)
-    assert llvm.supports(current, membrane, spikes, None)
-    assert not llvm.supports(current, membrane, spikes, torch.zeros(32))
-    assert not llvm.supports(current.double(), membrane.double(), spikes, None)
-    assert not llvm.supports(current[:, :9], membrane[:9], spikes[:, :9], None)
+    assert llvm.supports(current, membrane, spikes)
+    assert not llvm.supports(current.double(), membrane.double(), spikes)
+    assert not llvm.supports(current[:, :9], membrane[:9], spikes[:, :9])
 
 
 def test_spikes_may_overwrite_their_currents():

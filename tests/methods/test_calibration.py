@@ -16,6 +16,7 @@ from rheobase.methods.shared import settling
 from rheobase.methods.shared.mmse import SHARES
 from rheobase.methods.shared.side_by_side import ExactSum, activations, copy_folded, currents, shortfall
 from rheobase.network.starts import Corrected, Searched
+from rheobase.simulation import Simulator
 from rheobase.training import datasets, models
 
 
@@ -91,7 +92,7 @@ def test_all_layers_in_one_run_or_each_in_its_own(
     settings = {"steps": 6, "pipeline": pipeline, "rounds": rounds}
     at_once = convert(model, "calibration", x, **settings)
     assert runs == []
-    monkeypatch.setattr(settling, "_room", lambda device: 2**12)
+    monkeypatch.setattr(settling, "memory_for_all_steps", lambda device: 2**12)
     in_turn = convert(model, "calibration", x, **settings)
     assert runs == [site for site in in_turn.sites for _ in range(rounds)]
     for name, values in in_turn.state_dict().items():
@@ -198,7 +199,7 @@ def test_fitted_weights_mend_weights_that_were_disturbed(digits: datasets.Datase
 
 def _error(conversion: Conversion, site: str, steps: int) -> float:
     x = next(conversion.calibration())
-    run = simulate(conversion.snn, x, steps, at=[steps], read=site)
+    run = Simulator(conversion.snn, x, steps, at=[steps], read=site).run(x)
     return (run.logits[0] - activations(conversion.ann, x, [site])[site]).square().mean().item()
 
 
@@ -249,6 +250,8 @@ def test_currents_are_those_of_a_run(trained, digits) -> None:
         for excerpt in seen:
             moving = excerpt.current.dim() == excerpt.inputs.dim() + 1
             mean = excerpt.current.mean(0) if moving else excerpt.current
-            expected = simulate(snn, excerpt.inputs, 5, at=[5], read=snn.source(site)).logits[0]
+            expected = (
+                Simulator(snn, excerpt.inputs, 5, at=[5], read=snn.source(site)).run(excerpt.inputs).logits[0]
+            )
             torch.testing.assert_close(mean, expected)
         assert snn.neuron(site).initial == HALF

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 import families
 from rheobase import HALF, convert, simulate
 from rheobase.network.codings import ConstantCurrent, Poisson
+from rheobase.simulation import Probe
 
 
 def dense(*widths: int, bias: bool = False) -> nn.Sequential:
@@ -76,7 +77,7 @@ class TestModel:
             seen.append(source)
             assert current.max() <= snn.neuron(sites[source]).threshold * 1.0001
 
-        simulate(snn, x, 12, probe=see, watch=list(sites))
+        simulate(snn, x, 12, probe=Probe(list(sites), see))
         assert set(seen) == set(sites)
 
     def test_the_bound_is_reached(self) -> None:

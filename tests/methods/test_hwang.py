@@ -13,6 +13,7 @@ from rheobase.methods.contract import Conversion
 from rheobase.methods.hwang import Hwang
 from rheobase.methods.shared.side_by_side import activations
 from rheobase.network.starts import Searched, parse_start
+from rheobase.simulation import Simulator
 from rheobase.training import datasets
 
 
@@ -45,7 +46,7 @@ def test_each_site_gets_the_brute_force_optimum(trained, digits, objective: str)
         errors = []
         for fraction in grid:
             snn.neuron(site).initial = Constant(fraction)
-            error = simulate(snn, x, steps, at=[steps], read=site).logits[0] - a
+            error = Simulator(snn, x, steps, at=[steps], read=site).run(x).logits[0] - a
             errors.append((error.abs() if objective == "absolute" else error.square()).mean().item())
         best = grid[errors.index(min(errors))]
         assert found.neuron(site).initial == Constant(best)
@@ -127,11 +128,11 @@ def test_a_delayed_read_out_is_the_mean_over_the_steps_after_it(trained, digits)
     expected = (sums[5:] - sums[4]) / torch.arange(1, 8).view(-1, 1, 1)
     torch.testing.assert_close(late.logits.double(), expected, atol=1e-5, rtol=1e-5)
     for chunk in (1, 4, 5):
-        assert torch.equal(late.logits, simulate(snn, x, 12, delay=5, chunk=chunk).logits)
+        assert torch.equal(late.logits, Simulator(snn, x, 12, delay=5, chunk=chunk).run(x).logits)
     with pytest.raises(ValueError, match="must lie in 6…12, got"):
         simulate(snn, x, 12, delay=5, at=[5])
     for delay in (-1, 12, 1.5):
-        with pytest.raises(ValueError, match="the delay must leave steps to read out"):
+        with pytest.raises(ValueError, match=r"delay.*0…11"):
             simulate(snn, x, 12, delay=delay)  # type: ignore[arg-type]
 
 

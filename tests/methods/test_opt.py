@@ -5,9 +5,10 @@ import torch
 from torch import Tensor, nn
 
 import families
-from rheobase import HALF, convert, evaluate, prepare, simulate
+from rheobase import HALF, convert, evaluate, prepare
 from rheobase.methods.shared.shifting import shift_current
 from rheobase.network.activations import Rectifier
+from rheobase.simulation import Simulator
 from rheobase.training import datasets
 
 
@@ -23,8 +24,10 @@ def relay() -> nn.Sequential:
 @pytest.mark.parametrize("steps", [1, 2, 4, 8, 16])
 def test_after_its_steps_it_counts_like_a_half_start(steps: int) -> None:
     calibration, x = torch.tensor([[1.0]]), torch.arange(-64, 192)[:, None] / 128
-    opt = simulate(convert(relay(), "opt", calibration, steps=steps), x, steps, read="1").logits
-    half = simulate(convert(relay(), "max-norm", calibration, initial=HALF), x, steps, read="1").logits
+    opt = Simulator(convert(relay(), "opt", calibration, steps=steps), x, steps, read="1").run(x).logits
+    half = (
+        Simulator(convert(relay(), "max-norm", calibration, initial=HALF), x, steps, read="1").run(x).logits
+    )
     assert torch.equal(opt[-1], half[-1])
     assert torch.equal(opt[-1], (steps * x + 0.5).floor().clamp(0, steps) / steps)
     assert (opt <= half).all()
@@ -105,7 +108,9 @@ def test_dead_channels_stay_silent() -> None:
     nn.init.constant_(model[0].bias, -5)
     with pytest.warns(UserWarning, match="never activated"):
         snn = convert(model, "opt", torch.tensor([[1.0]]), steps=4)
-    assert simulate(snn, torch.tensor([[1.0]]), 8, read="1").logits.abs().max() == 0
+    assert (
+        Simulator(snn, torch.tensor([[1.0]]), 8, read="1").run(torch.tensor([[1.0]])).logits.abs().max() == 0
+    )
     assert all(p.isfinite().all() for p in snn.parameters())
 
 

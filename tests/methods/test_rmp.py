@@ -11,7 +11,7 @@ from rheobase import ZERO, convert, methods, simulate
 from rheobase.methods.shared import settling
 from rheobase.network.codings import ConstantCurrent, Poisson
 from rheobase.network.neurons import IntegrateFire
-from rheobase.simulation.simulator import Run, Simulator
+from rheobase.simulation import Probe, Run, Simulator
 
 
 def largest_currents(snn, x: torch.Tensor, steps: int) -> dict[str, float]:
@@ -22,7 +22,7 @@ def largest_currents(snn, x: torch.Tensor, steps: int) -> dict[str, float]:
     def see(name: str, current: torch.Tensor, _: int) -> None:
         largest[sources[name]] = max(largest.get(sources[name], 0.0), current.max().item())
 
-    simulate(snn, x, steps, probe=see, watch=list(sources))
+    simulate(snn, x, steps, probe=Probe(list(sources), see))
     return largest
 
 
@@ -125,30 +125,17 @@ def test_a_site_that_gets_no_current_stays_silent() -> None:
 def test_all_layers_in_one_run_or_each_in_its_own(method: str, settings: dict, monkeypatch) -> None:
     model, x = families.build("IdentitySkip"), families.inputs(6).clamp(-1, 1)
     at_once = convert(model, method, x, **settings)
-    monkeypatch.setattr(settling, "_room", lambda device: 2**16)
+    monkeypatch.setattr(settling, "memory_for_all_steps", lambda device: 2**16)
     in_turn = convert(model, method, x, **settings)
     for site in at_once.sites:
         assert torch.equal(at_once.neuron(site).threshold, in_turn.neuron(site).threshold)
         assert type(at_once.neuron(site)) is type(in_turn.neuron(site)) is not settling.StandIn
 
 
-def test_a_container_with_less_memory_than_its_machine_counts(tmp_path, monkeypatch) -> None:
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(settling, "_CONTAINER", limit)
-    whole = settling._quarter_of_memory()
-    for text, expected in (("max\n", whole), (f"{2**28}\n", 2**26)):
-        limit.write_text(text)
-        assert settling._quarter_of_memory() == expected
-    monkeypatch.delattr("os.sysconf")
-    assert settling._quarter_of_memory() == 2**26
-    limit.unlink()
-    assert settling._quarter_of_memory() == 2 * 2**30
-
-
 def test_more_data_than_fit_are_never_held_together(monkeypatch) -> None:
     """A loader may give the images of a whole dataset, one batch after the other."""
     model, x = families.build("IdentitySkip"), families.inputs(40).clamp(-1, 1)
-    monkeypatch.setattr(settling, "_room", lambda device: 2**23)
+    monkeypatch.setattr(settling, "memory_for_all_steps", lambda device: 2**23)
     held: list[int] = []
     original = settling.gather
 

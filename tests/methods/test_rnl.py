@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from conftest import fit
-from rheobase import HALF, ZERO, convert, evaluate, inspect, prepare, simulate
+from rheobase import HALF, ZERO, convert, evaluate, inspect, prepare
 from rheobase.methods import rnl
 from rheobase.network.activations import RateNorm
+from rheobase.simulation import Simulator
 from rheobase.training import datasets, models
 from rheobase.training.recipe import Recipe
 from rheobase.training.trainer import train
@@ -156,7 +157,7 @@ def test_a_short_run_counts_spikes_by_the_closed_form(normed, digits) -> None:
     x = digits.test.normalise(digits.test.images[:8])
     snn = convert(normed, "rnl", example=x)
     site, steps = snn.sites[0], 16
-    z = simulate(snn, x, steps, at=[steps], read=snn.source(site)).logits[0].double()
+    z = Simulator(snn, x, steps, at=[steps], read=snn.source(site)).run(x).logits[0].double()
     count = (steps * z / snn.neuron(site).threshold.double()).floor().clamp(0, steps)
-    got = simulate(snn, x, steps, at=[steps], read=site).logits[0] * steps
+    got = Simulator(snn, x, steps, at=[steps], read=site).run(x).logits[0] * steps
     assert (got.round() == count).double().mean() > 0.999

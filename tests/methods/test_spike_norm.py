@@ -9,6 +9,7 @@ from torch import Tensor, nn
 import families
 from rheobase import convert, simulate
 from rheobase.network.codings import ConstantCurrent, Poisson
+from rheobase.simulation import Probe
 
 
 def linear(weight: list[list[float]], bias: list[float] | None = None) -> nn.Linear:
@@ -86,7 +87,9 @@ def test_one_threshold_for_the_sum_of_a_residual_block() -> None:
     model, x = families.build("IdentitySkip"), families.inputs(8)
     snn = convert(model, "spike-norm", x, coding=ConstantCurrent(), steps=20)
     last, largest = snn.sites[-1], []
-    simulate(snn, x, 20, probe=lambda _, current, __: largest.append(current.max()), watch=[snn.source(last)])
+    simulate(
+        snn, x, 20, probe=Probe([snn.source(last)], lambda _, current, __: largest.append(current.max()))
+    )
     neuron = snn.neuron(last)
     assert neuron.threshold.dim() == 0
     assert torch.stack(largest).max().item() == pytest.approx(neuron.threshold.item(), rel=1e-5)

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import families
-from rheobase import convert, simulate
+from rheobase import convert
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
+from rheobase.simulation import Simulator
 
 RANDOM_AND_TIMED = [Poisson(), Poisson(seed=3, scale=2.5), TemporalSwitch(8), TemporalSwitch(5, scale=2.0)]
 
@@ -33,8 +34,8 @@ def test_a_simulation_takes_any_coding_in_any_chunks() -> None:
     x = inputs(6, 3, 8, 8)
     for code in (Poisson(scale=2), TemporalSwitch(12)):
         snn = convert(families.build("Plain"), "max-norm", x, coding=code)
-        whole = simulate(snn, x, 12, first_sample=3)
-        parts = [simulate(snn, x[i : i + 2], 12, chunk=5, first_sample=3 + i) for i in (0, 2, 4)]
+        whole = Simulator(snn, x, 12).run(x, 3)
+        parts = [Simulator(snn, x[i : i + 2], 12, chunk=5).run(x[i : i + 2], 3 + i) for i in (0, 2, 4)]
         assert torch.equal(torch.cat([p.logits for p in parts], 1), whole.logits)
 
 

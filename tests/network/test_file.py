@@ -32,6 +32,7 @@ from rheobase.network.settings import FormatError
 from rheobase.network.snn import SNN
 from rheobase.network.starts import STARTS, Corrected, Initial, Potential
 from rheobase.network.traits import TRAITS
+from rheobase.simulation import Probe
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 def spikes(snn: SNN, x: Tensor, steps: int) -> dict[str, Tensor]:
     """Every spike of a run, by site."""
     seen: dict[str, list[Tensor]] = {site: [] for site in snn.sites}
-    simulate(snn, x, steps, probe=lambda site, signal, before: seen[site].append(signal.clone()))
+    simulate(snn, x, steps, probe=Probe(None, lambda site, signal, before: seen[site].append(signal.clone())))
     return {site: torch.cat(parts) for site, parts in seen.items()}
 
 
@@ -154,12 +155,12 @@ class TestRoundTrip:
         save(snn, path)
         write_tensors(tmp_path / "x.safetensors", {"x": x, **spikes(snn, x, 7)}, {})
         program = (
-            "import sys, torch; from rheobase import simulate\n"
+            "import sys, torch; from rheobase.simulation import Probe, Simulator\n"
             "from rheobase.io import read_tensors; from rheobase.network.file import load\n"
             "torch.set_num_threads(1)\n"
             "snn, (kept, _) = load(sys.argv[1]), read_tensors(sys.argv[2])\n"
             "seen = lambda site, s, before: print(site, torch.equal(s, kept[site][before:before + len(s)]))\n"
-            "simulate(snn, kept['x'], 7, chunk=3, probe=seen)\n"
+            "Simulator(snn, kept['x'], 7, chunk=3, probe=Probe(None, seen)).run(kept['x'])\n"
         )
         command = [sys.executable, "-c", program, str(path), str(tmp_path / "x.safetensors")]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rheobase import HALF, ZERO, convert, methods, papers, prepare, simulate
+from rheobase import HALF, ZERO, convert, methods, papers, prepare
 from rheobase.analysis.energy import count_operations
 from rheobase.io.tensors import read_tensors, write_tensors
 from rheobase.methods import Tuning
@@ -19,7 +19,7 @@ from rheobase.papers.candidates import CANDIDATES, Candidate, choose, distinct
 from rheobase.papers.experiments import PARTS
 from rheobase.papers.paper import Cell, Paper, Row
 from rheobase.papers.reproduction import reproduce, select, train_cell
-from rheobase.simulation import simulator
+from rheobase.simulation import Probe, Simulator, device
 from rheobase.training import datasets, models
 from rheobase.training.recipe import RECIPES
 from rheobase.training.trainer import CollapseError
@@ -228,7 +228,7 @@ def test_a_record_tells_what_a_method_chose_for_itself(study, monkeypatch):
 
 def test_delays_are_those_of_the_spikes_themselves(study, monkeypatch):
     monkeypatch.setattr(type(study), "batch_size", 100)
-    monkeypatch.setitem(simulator.DEFAULT_MEMORY, "cpu", 2**20)
+    monkeypatch.setitem(device.DEVICES, "cpu", replace(device.DEVICES["cpu"], memory=2**20))
     found = {record.initial: record.extra for record in experiments.measure_delays(study)}
     x = study.test.normalise(study.test.images)
     for initial in (ZERO, HALF):
@@ -247,7 +247,14 @@ def test_delays_are_those_of_the_spikes_themselves(study, monkeypatch):
 def watch(snn, x, steps):
     """Every spike of every site, (T, B, ...)."""
     parts = {site: [] for site in snn.sites}
-    simulate(snn, x, steps, chunk=steps, memory=2**30, probe=lambda site, s, _: parts[site].append(s.clone()))
+    Simulator(
+        snn,
+        x,
+        steps,
+        chunk=steps,
+        memory=2**30,
+        probe=Probe(None, lambda site, s, _: parts[site].append(s.clone())),
+    ).run(x)
     return {site: torch.cat(found, 1) for site, found in parts.items()}
 
 

@@ -11,10 +11,10 @@ from families import FAMILIES, build, inputs
 from rheobase import HALF, Uniform, convert, evaluate, simulate
 from rheobase.network.codings import Poisson
 from rheobase.network.snn import SNN
+from rheobase.simulation import Simulator
 from rheobase.simulation.batch_invariant import weigh
 from rheobase.simulation.exits import Confidence, Exit, Margin, Patience
-from rheobase.simulation.plan import schedule
-from rheobase.simulation.synapses import count_synapses
+from rheobase.simulation.plan import plan_calls
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 
@@ -60,10 +60,9 @@ def test_rules_on_a_made_up_run() -> None:
 @pytest.mark.parametrize("rule", NEVER, ids=str)
 def test_a_rule_that_never_fires_changes_no_bit(name: str, rule: Exit) -> None:
     x, snn = inputs(7), network(name)
-    synapses = count_synapses(schedule(snn, x))
-    plain = simulate(snn, x, T, synapses=synapses)
+    plain = Simulator(snn, x, T, count_operations=True).run(x)
     for chunk in (None, 4):
-        run = simulate(snn, x, T, synapses=synapses, exit=rule, chunk=chunk)
+        run = Simulator(snn, x, T, count_operations=True, exit_rule=rule, chunk=chunk).run(x)
         assert torch.equal(run.logits, plain.logits)
         assert torch.equal(run.sop, plain.sop)
         assert all(torch.equal(run.spikes[s], plain.spikes[s]) for s in snn.sites)
@@ -82,10 +81,12 @@ def test_every_sample_is_as_if_alone_and_cut_off(name: str, coding) -> None:
     snn = network(name, coding, Uniform())
     left = [3, 9, 1, 3, 7, 2, 9, 8]
     rule, full = Appointed(1.0, appointments=tuple(left)), simulate(snn, x, T)
-    synapses = count_synapses(schedule(snn, x))
-    alone = [simulate(snn, x[b : b + 1], n, first_sample=b, synapses=synapses) for b, n in enumerate(left)]
+    alone = [
+        Simulator(snn, x[b : b + 1], n, count_operations=True).run(x[b : b + 1], b)
+        for b, n in enumerate(left)
+    ]
     for chunk in (1, 2, 4, T):
-        run = simulate(snn, x, T, exit=rule, chunk=chunk, synapses=synapses)
+        run = Simulator(snn, x, T, exit_rule=rule, chunk=chunk, count_operations=True).run(x)
         assert run.left.tolist() == left
         for b, n in enumerate(left):
             assert torch.equal(run.logits[:n, b], full.logits[:n, b])
@@ -104,14 +105,14 @@ def test_every_sample_is_as_if_alone_and_cut_off(name: str, coding) -> None:
 @pytest.mark.parametrize("rule", [Margin(0.3), Confidence(0.3), Patience(3)], ids=str)
 def test_batches_and_order_change_nothing(rule: Exit) -> None:
     x, snn = inputs(20), network("MaxPooled")
-    whole = simulate(snn, x, T, exit=rule)
+    whole = simulate(snn, x, T, exit_rule=rule)
     assert len(whole.left.unique()) > 1
     order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
-    shuffled = simulate(snn, x[order], T, exit=rule)
+    shuffled = simulate(snn, x[order], T, exit_rule=rule)
     assert torch.equal(shuffled.left, whole.left[order])
     assert torch.equal(shuffled.logits, whole.logits[:, order])
-    plan = schedule(snn, x)
-    tight = simulate(snn, x, T, exit=rule, memory=3 * (plan.fixed_bytes + plan.moving_bytes))
+    plan = plan_calls(snn, x)
+    tight = simulate(snn, x, T, exit_rule=rule, memory=3 * (plan.fixed_bytes + plan.moving_bytes))
     assert tight.chunk[0] < 20
     assert torch.equal(tight.logits, whole.logits)
     assert torch.equal(tight.left, whole.left)
@@ -122,7 +123,7 @@ def test_batches_and_order_change_nothing(rule: Exit) -> None:
 
 def test_a_delay_counts_from_where_outputs_do() -> None:
     x, snn = inputs(6), network("Plain")
-    run = simulate(snn, x, T, delay=3, exit=Margin(-1.0))
+    run = simulate(snn, x, T, delay=3, exit_rule=Margin(-1.0))
     assert run.left.tolist() == [4] * 6
     assert torch.equal(run.logits, simulate(snn, x, 4, delay=3).logits.expand(T - 3, -1, -1))
 
@@ -138,24 +139,24 @@ def test_the_batch_really_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rheobase.simulation.engine.weigh", counting)
     rule = Margin(some_level(snn, x))
     rows.clear()
-    run = simulate(snn, x, T, exit=rule, chunk=1)
+    run = Simulator(snn, x, T, exit_rule=rule, chunk=1).run(x)
     first, *later = rows
     assert first == 16  # under a constant input the first layer is computed once
     assert sum(later) == 3 * int(run.left.sum())
     assert run.left.sum() < 16 * T
     rows.clear()
-    assert simulate(snn, x, T, exit=Margin(-1.0), chunk=1).left.tolist() == [1] * 16
+    assert Simulator(snn, x, T, exit_rule=Margin(-1.0), chunk=1).run(x).left.tolist() == [1] * 16
     assert len(rows) == 4  # when everyone has left, nothing runs
 
 
 def test_bad_requests() -> None:
     with pytest.raises(ValueError, match="got nan"):
         Margin(math.nan)
-    with pytest.raises(ValueError, match="after step 1 at the earliest"):
+    with pytest.raises(ValueError, match=r"after.*0"):
         Confidence(0.9, after=0)
     few = convert(build("Plain"), "few-spikes", inputs(16), steps=4)
     with pytest.raises(ValueError, match="no sample can leave early"):
-        simulate(few, inputs(2), 4, exit=Margin(1.0))
+        simulate(few, inputs(2), 4, exit_rule=Margin(1.0))
     single = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).eval()
     with pytest.raises(ValueError, match="at least two outputs"):
-        simulate(convert(single, "max-norm", torch.rand(8, 3)), torch.rand(2, 3), 4, exit=Margin(1.0))
+        simulate(convert(single, "max-norm", torch.rand(8, 3)), torch.rand(2, 3), 4, exit_rule=Margin(1.0))

@@ -14,9 +14,9 @@ from rheobase import HALF, Margin, convert, evaluate, prepare, simulate
 from rheobase.analysis.evaluation import accuracy
 from rheobase.methods.shared import settling
 from rheobase.network.snn import SNN
-from rheobase.simulation.fused_layer import Layer
+from rheobase.simulation import Probe, Run, Simulator
+from rheobase.simulation.device import DEVICES
 from rheobase.simulation.profiles import PROFILES
-from rheobase.simulation.simulator import Run, Simulator
 from rheobase.training import datasets, models
 from rheobase.training.recipe import find_recipe
 from rheobase.training.state import Epoch
@@ -71,8 +71,13 @@ def test_large_batches_give_the_spikes_of_the_cpu(name: str, profile: str) -> No
     """A few images many times, so that kernels are cut as in use and a CPU can tell what is right."""
     snn, x, times = network(name, grid=True), images(8), 64
     here = simulate(snn, x, 6, profile=profile)
-    there = simulate(snn.to(GPU), x.repeat(times, 1, 1, 1).to(GPU), 6, chunk=4, profile=profile)
-    assert (there.backend, there.profile, there.notes) == ("triton", profile, ())
+    there = Simulator(snn.to(GPU), x.repeat(times, 1, 1, 1).to(GPU), 6, chunk=4, profile=profile).run(
+        x.repeat(times, 1, 1, 1).to(GPU)
+    )
+    assert (there.profile, there.notes) == (profile, ())
+    first, *others = snn.sites
+    assert there.kernels[first] == "triton scan"
+    assert all(there.kernels[site].startswith("triton fused") for site in others)
     for site in snn.sites:
         assert here.spikes[site].sum() > 0
         assert torch.equal(there.spikes[site].cpu(), times * here.spikes[site]), site
@@ -85,14 +90,16 @@ def test_every_neuron_fires_when_it_does_on_the_cpu(profile: str) -> None:
     seen: list[dict[str, list[Tensor]]] = []
     for device in ("cpu", GPU):
         spikes: dict[str, list[Tensor]] = {site: [] for site in snn.sites}
-        simulate(
+        Simulator(
             snn.to(device),
             x.to(device),
             5,
             chunk=3,
             profile=profile,
-            probe=lambda site, signal, _, spikes=spikes: spikes[site].append(signal.bool().cpu()),
-        )
+            probe=Probe(
+                None, lambda site, signal, _, spikes=spikes: spikes[site].append(signal.bool().cpu())
+            ),
+        ).run(x.to(device))
         seen.append(spikes)
     here, there = seen
     for site in snn.sites:
@@ -105,7 +112,7 @@ def test_batches_and_chunks_change_nothing(name: str) -> None:
     snn, x = network(name).to(GPU), images(165).to(GPU)
     whole = simulate(snn, x, 8)
     for size, chunk in ((33, 3), (128, 5)):
-        parts = [simulate(snn, part, 8, chunk=chunk) for part in torch.split(x, size)]
+        parts = [Simulator(snn, part, 8, chunk=chunk).run(part) for part in torch.split(x, size)]
         assert torch.equal(torch.cat([part.logits for part in parts], 1), whole.logits)
         for site in snn.sites:
             assert torch.equal(sum(part.spikes[site] for part in parts), whole.spikes[site]), site
@@ -142,8 +149,8 @@ def test_memory_keeps_to_the_cap_and_does_not_grow_with_steps() -> None:
     for cap in (2**29, None):
         peaks = []
         for steps in (32, 512):
-            options = {"at": [steps], "profile": "fast", "count": False, "memory": cap}
-            simulator = Simulator(snn, x, steps, graph=False, **options)
+            simulator = Simulator(snn, x, steps, at=[steps], profile="fast", memory=cap, count_spikes=False)
+            simulator.graph = False
             simulator.run(x)
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
@@ -168,7 +175,7 @@ def test_too_little_memory_is_no_error(little_memory: None) -> None:
     snn, x = network("resnet20").to(GPU), images(512).to(GPU)
     simulator = Simulator(snn, x, 16, at=[16])
     runs = [simulator.run(x) for _ in range(3)]
-    assert any(note.startswith("out of memory: the cap is") for note in simulator.notes)
+    assert any(note.startswith("out of memory") for note in simulator.notes)
     torch.cuda.set_per_process_memory_fraction(1.0)
     plenty = simulate(snn, x, 16, at=[16])
     assert plenty.notes == ()
@@ -181,9 +188,9 @@ def test_samples_leave_as_on_the_cpu() -> None:
     first, second = simulate(snn, x, 12).logits.topk(2, dim=-1).values.unbind(-1)
     margins = (first - second)[3:].flatten().sort().values
     rule = Margin(margins[len(margins) // 2 : len(margins) // 2 + 2].mean().item(), after=2)
-    here = simulate(snn, x, 12, exit=rule)
+    here = simulate(snn, x, 12, exit_rule=rule)
     assert len(here.left.unique()) > 2
-    there = simulate(snn.to(GPU), x.to(GPU), 12, exit=rule)
+    there = simulate(snn.to(GPU), x.to(GPU), 12, exit_rule=rule)
     assert torch.equal(there.left.cpu(), here.left)
     for site in snn.sites:
         assert torch.equal(there.spikes[site].cpu(), here.spikes[site]), site
@@ -205,23 +212,38 @@ def test_without_triton_it_is_slower_and_says_so(monkeypatch: pytest.MonkeyPatch
     here = simulate(snn, x, 4)
     monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", lambda device: "the driver is too old")
     there = simulate(snn.to(GPU), x.to(GPU), 4)
-    assert there.backend == "reference"
-    assert there.notes == ("there is no fused kernel here, which is slower: the driver is too old",)
+    assert set(there.kernels.values()) == {"reference scan"}
+    (note,) = there.notes
+    assert note.endswith("the driver is too old")
     for site in snn.sites:
         # The library sums in another order, or by Winograd's way.
         assert torch.allclose(there.spikes[site].cpu().float(), here.spikes[site].float(), rtol=1e-2), site
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_steps_weighed_side_by_side_give_the_same_spikes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("few", "routine"), [(0, "triton fused"), (1 << 30, "triton fused + triton scan")])
+def test_currents_first_give_the_same_spikes(
+    name: str, few: int, routine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     snn, x = network(name), images(2)
     here = simulate(snn, x, 6, profile="int8")
-    monkeypatch.setattr(Layer, "_advance_fused", Layer._advance_side_by_side)
+    monkeypatch.setitem(DEVICES, "cuda", replace(DEVICES["cuda"], few_neurons=few))
     there = simulate(snn.to(GPU), x.to(GPU), 6, profile="int8")
+    assert {there.kernels[site] for site in snn.sites[1:]} == {routine}
     for site in snn.sites:
         assert torch.equal(there.spikes[site].cpu(), here.spikes[site]), site
-    # The read-out is in single precision, whose sums come in another order there.
+    # The read-out is in single precision, where the order of sums differs between devices.
     torch.testing.assert_close(there.logits.cpu(), here.logits)
+
+
+def test_fast_computes_the_currents_of_few_neurons_first() -> None:
+    snn = network("vgg16").to(GPU)
+    few, many = (simulate(snn, images(count).to(GPU), 4, profile="fast").kernels for count in (1, 512))
+    assert {few[site] for site in snn.sites[1:]} <= {
+        "torch conv2d + triton scan",
+        "torch linear + triton scan",
+    }
+    assert many[snn.sites[1]] == "triton fused"
 
 
 @pytest.mark.parametrize("profile", ["exact", "int8"])
@@ -245,7 +267,7 @@ def test_calibrating_layer_by_layer_is_calibrating_at_once(
     torch.manual_seed(0)
     model, x = models.build("resnet20", 10).eval().to(GPU), images(64).to(GPU)
     at_once = convert(model, "calibration", x, steps=4, pipeline=pipeline)
-    monkeypatch.setitem(settling._ROOM, "cuda", 2**20)
+    monkeypatch.setattr(settling, "memory_for_all_steps", lambda device: 2**20)
     in_turn = convert(model, "calibration", x, steps=4, pipeline=pipeline)
     one, other = (simulate(snn, x, 4, at=[4]).logits for snn in (at_once, in_turn))
     plain = simulate(convert(model, "calibration", x, steps=4, pipeline="none"), x, 4, at=[4]).logits

@@ -10,6 +10,7 @@ from families import FAMILIES, build, inputs
 from oracle import Oracle, grid_inputs, on_grid
 from rheobase import HALF, SNN, ZERO, Constant, convert, simulate
 from rheobase.network import IntegrateFire
+from rheobase.simulation import Probe
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 
@@ -26,7 +27,11 @@ def network(name: str, *, seed: int = 0, start: Constant = HALF, **options) -> t
 def spikes_of(snn: SNN, x: Tensor, profile: str) -> tuple[dict[str, Tensor], Tensor]:
     seen: dict[str, list[Tensor]] = {site: [] for site in snn.sites}
     run = simulate(
-        snn, x, STEPS, profile=profile, probe=lambda site, signal, before: seen[site].append(signal.clone())
+        snn,
+        x,
+        STEPS,
+        profile=profile,
+        probe=Probe(None, lambda site, signal, before: seen[site].append(signal.clone())),
     )
     return {site: torch.cat(parts) != 0 for site, parts in seen.items()}, run.logits
 

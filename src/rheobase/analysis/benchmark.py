@@ -137,7 +137,7 @@ def bench(
     model = copy.deepcopy(model).to(device).eval()
 
     def simulated(profile: str) -> Callable[[], object]:
-        simulator = Simulator(snn, x, steps, at=[steps], profile=profile, count=False)
+        simulator = Simulator(snn, x, steps, at=[steps], profile=profile, count_spikes=False)
         return lambda: simulator.run(x)
 
     ways: dict[str, Callable[[], Callable[[], object]]] = {

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.io import Data, batches, count_batches, display, present_ranks
 from rheobase.network import SNN, classes_of, evaluating, expect_snn, require_classes
-from rheobase.simulation import Exit, Simulator, Synapses, count_synapses, schedule
+from rheobase.simulation import Exit, Simulator
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Evaluation:
         convention: Name of the energy convention.
         neurons: Number of neurons of each site.
         seconds: Duration of the evaluation.
-        backend: The kernel that ran.
+        backend: The routines that computed the sites, each named once.
         profile: The arithmetic.
         exits: Number of images that left after each step; those that stayed to the end count at the last.
     """
@@ -163,20 +163,27 @@ def evaluate(
     # Integers are exact in double precision.
     counts = torch.zeros(3 + len(snn.sites), steps, dtype=torch.float64, device="cpu")
     right, exits, sop, *spikes = counts
-    synapses: Synapses | None = None
     simulator: Simulator | None = None
-    samples = 0
+    samples, routines = 0, dict[str, None]()
     with display("evaluating", count_batches(data, batch_size), shown=progress and ranks.first) as bar:
         for number, (x, y) in enumerate(batches(data, batch_size, what="evaluation data")):
             if y is None:
                 raise ValueError("evaluation data has no labels: pass (inputs, labels)")
             x = x.to(snn.device)
-            synapses = synapses or count_synapses(schedule(snn, x), pooled_units)
             simulator = simulator or Simulator(
-                snn, x, steps, delay=delay, memory=memory, synapses=synapses, profile=profile
+                snn,
+                x,
+                steps,
+                delay=delay,
+                profile=profile,
+                exit_rule=exit_rule,
+                memory=memory,
+                count_operations=True,
+                pooled_units=pooled_units,
             )
             if number % ranks.count == ranks.rank:
-                run = simulator.run(x, samples, exit=exit_rule)
+                run = simulator.run(x, samples)
+                routines |= dict.fromkeys(run.kernels.values())
                 check_labels(y, run.logits)
                 exits += torch.bincount(run.left.cpu() - 1, minlength=steps)
                 right[run.at[0] - 1 :] += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
@@ -186,6 +193,7 @@ def evaluate(
             samples += x.shape[0]
             bar.advance()
     assert simulator is not None
+    synapses = simulator.synapses
     assert synapses is not None
     counts.copy_(ranks.sum(counts.to(snn.device)))
     leaving = [int(n) for n in exits.tolist()]
@@ -206,7 +214,7 @@ def evaluate(
         convention=convention.name,
         neurons={site: synapses.fan_out[site].numel() for site in snn.sites},
         seconds=perf_counter() - began,
-        backend=simulator.backend,
+        backend=", ".join(routines),
         profile=simulator.profile.name,
         exits=leaving,
     )

@@ -15,7 +15,7 @@ from torch import Tensor
 from rheobase.analysis.evaluation import Evaluation, check_labels
 from rheobase.io import Data, batches
 from rheobase.network import SNN, classes_of, expect_snn
-from rheobase.simulation import Exit, simulate
+from rheobase.simulation import Exit, Simulator
 
 _LEVELS = 256
 
@@ -135,7 +135,7 @@ def _run(snn: SNN, data: Data, kind: type[Exit], steps: int, batch_size: int | N
     rule = kind(torch.inf)
     scores, right, first = [], [], 0
     for x, y in batches(data, batch_size, what="calibration data"):
-        logits = simulate(snn, x.to(snn.device), steps, first_sample=first, profile=profile).logits
+        logits = Simulator(snn, x.to(snn.device), steps, profile=profile).run(x.to(snn.device), first).logits
         if len(logits) != steps:
             raise ValueError("this network's neurons answer at the last step only: no sample can leave early")
         if y is not None:

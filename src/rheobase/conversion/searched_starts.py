@@ -5,7 +5,7 @@ import torch
 from rheobase.io import display
 from rheobase.methods import Conversion, ExactSum, activations, currents, mean_output, unit_of
 from rheobase.network import ZERO, Constant, Searched, classes_of
-from rheobase.simulation import simulate
+from rheobase.simulation import Simulator
 
 
 def search_starts(search: Searched, conversion: Conversion) -> None:
@@ -52,7 +52,7 @@ def _count_disagreements(search: Searched, conversion: Conversion, site: str) ->
         neuron.initial = neuron.initial.restart(Constant(fraction))
         count = first = 0
         for x in conversion.calibration():
-            run = simulate(conversion.snn, x, search.steps, at=[search.steps], first_sample=first)
+            run = Simulator(conversion.snn, x, search.steps, at=[search.steps]).run(x, first)
             with torch.no_grad():
                 expected = classes_of(conversion.ann.module(x))
             count += int((classes_of(run.logits[0]) != expected).sum())

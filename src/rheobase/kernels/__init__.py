@@ -1,22 +1,25 @@
 """The inner loops of simulation: one folder per kernel.
 
-A folder's `reference.py` is the definition, written as plainly as possible. The files beside it are the same
-function made fast, and equal it spike for spike.
+`reference.py` of a folder defines the kernel as plainly as possible. The other files are faster versions of
+the same function, and equal it spike for spike.
 """
 
 from rheobase.kernels.backends import choose_backend, explain_no_triton
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
 from rheobase.kernels.integrate_fire import integrate_fire
+from rheobase.kernels.routines import collect_routines, report_routine
 from rheobase.kernels.sum_pool import sum_pool
 from rheobase.kernels.tally import tally
 
 __all__ = [
     "choose_backend",
+    "collect_routines",
     "conv_integrate_fire",
     "explain_no_triton",
     "integrate_fire",
     "linear_integrate_fire",
+    "report_routine",
     "sum_pool",
     "tally",
 ]

@@ -21,17 +21,17 @@ def explain_no_triton(device: torch.device) -> str | None:
 
 @cache
 def explain_no_launch(device: torch.device) -> str | None:
-    """Say why Triton kernels fail on a GPU, as with an old driver, or return None: a small one is tried."""
+    """Try a small Triton kernel on a GPU: say why it fails, as with an old driver, or return None."""
     try:
         from rheobase.kernels.integrate_fire import triton
 
         current, spikes = (torch.full((1, 16), value, device=device) for value in (1.0, 0.0))
         membrane, threshold = torch.zeros(16, device=device), torch.ones(1, device=device)
-        triton.run(current, membrane, threshold, 1, spikes, None, strict=False, reset="subtract")
+        triton.run(current, membrane, threshold, 1, spikes, strict=False, reset="subtract")
         right = bool(spikes.all()) and not bool(membrane.any())
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # whatever the compiler, the driver or the card object to
+    except Exception as error:  # any failure of the compiler, the driver or the card
         lines = str(error).splitlines() or [""]
         return f"Triton fails on {device}: {type(error).__name__}: {lines[0]}"
     return None if right else f"Triton gives wrong results on {device}"

@@ -1,6 +1,6 @@
-"""Programs for the processor at hand, written as LLVM instructions and compiled when first needed.
+"""Programs for the CPU, written as LLVM instructions and compiled when first needed.
 
-This needs the package llvmlite, which brings its own compiler. Kernels that use it have a second way without.
+This needs the package llvmlite, which includes a compiler. Kernels that use it have a fallback without it.
 """
 
 import ctypes
@@ -16,12 +16,12 @@ import torch
 
 BIT, BYTE, HALF, WORD, LONG = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 FLOAT, POINTER = ir.FloatType(), ir.PointerType()
-# So many neurons at a time: one register of 512 bits, or a few smaller ones.
+# Neurons at a time: one register of 512 bits, or a few smaller ones.
 LANES = 16
 
 
 class Program:
-    """A function `run` that takes pointers, then whole numbers, being written."""
+    """Builds a function `run` that takes pointers, then integers."""
 
     def __init__(self, pointers: Sequence[str], numbers: Sequence[str]) -> None:
         self.module = ir.Module()
@@ -32,7 +32,7 @@ class Program:
 
     @contextmanager
     def loop(self, count: ir.Value | int) -> Iterator[ir.Value]:
-        """Write what follows to be done for 0 … count − 1."""
+        """Repeat the instructions written inside of the context for 0 … count − 1."""
         b = self.b
         before = b.block
         head, body, end = (self.function.append_basic_block() for _ in range(3))
@@ -48,7 +48,7 @@ class Program:
         b.position_at_end(end)
 
     def at(self, name: str, *terms: tuple[ir.Value, int] | int) -> ir.Value:
-        """The address so many bytes behind a pointer; a pair is an index and the bytes of one."""
+        """The address at an offset in bytes from a pointer; a pair is an index and the bytes of one item."""
         offset = long(0)
         for term in terms:
             more = long(term) if isinstance(term, int) else self.b.mul(term[0], long(term[1]))
@@ -56,11 +56,11 @@ class Program:
         return self.b.gep(self.given[name], [offset], source_etype=BYTE)
 
     def load(self, place: ir.Value, kind: ir.Type) -> ir.Value:
-        """What lies at an address."""
+        """The value at an address."""
         return self.b.load(place, align=1, typ=kind)
 
     def call(self, name: str, *arguments: ir.Value) -> None:
-        """Call an instruction of the processor, or of LLVM, by its name."""
+        """Call an instruction of the CPU or of LLVM by its name."""
         kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
         self.b.call(self.module.globals.get(name) or ir.Function(self.module, kind, name), arguments)
 
@@ -71,7 +71,7 @@ class Program:
     def fire(
         self, potential: ir.Value, threshold: ir.Value, *, strict: bool, subtract: bool
     ) -> tuple[ir.Value, ir.Value]:
-        """Compare neurons' potentials with their thresholds: who fires, and the potentials after that."""
+        """Compare potentials with thresholds: which neurons fire, and the potentials after the reset."""
         b, integer = self.b, potential.type.element == WORD
         compare, minus = (b.icmp_signed, b.sub) if integer else (b.fcmp_ordered, b.fsub)
         fired = compare(">" if strict else ">=", potential, threshold)
@@ -79,7 +79,7 @@ class Program:
         return fired, b.select(fired, after, potential)
 
     def finish(self) -> Callable[..., Any]:
-        """Compile it; the result takes addresses and numbers, and lets other Python threads run meanwhile."""
+        """Compile it; the result takes addresses and integers, and releases the GIL while it runs."""
         self.b.ret_void()
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -90,7 +90,7 @@ class Program:
             llvm.get_host_cpu_name(), features, opt=2, jit=True
         )
         options = llvm.create_pipeline_tuning_options(2)
-        # Unrolled loops are no faster and take twice the time to compile.
+        # Unrolled loops are no faster and take twice as long to compile.
         options.loop_vectorization, options.loop_unrolling = True, False
         passes = llvm.create_pass_builder(machine, options)
         passes.getModulePassManager().run(module, passes)
@@ -103,15 +103,15 @@ class Program:
 
 
 def long(value: int) -> ir.Constant:
-    """A whole number to count and address with."""
+    """An integer for counts and addresses."""
     return ir.Constant(LONG, value)
 
 
 def share(work: Callable[[int, int], None], count: int) -> None:
     """Call work(first, last) for parts of 0 … count, one part for each of PyTorch's threads.
 
-    These are PyTorch's own: they wait for work without sleeping, and others would have to share the
-    processor's cores with them.
+    PyTorch's own threads are used because they wait for work without sleeping: other threads would have to
+    share the cores with them.
     """
     threads = max(1, min(torch.get_num_threads(), count))
     cuts = [count * i // threads for i in range(threads + 1)]
@@ -139,7 +139,7 @@ _MEMBER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 @cache
 def _find_parallel() -> Callable[..., None] | None:
-    """What starts a function in all threads of the OpenMP library that PyTorch has loaded, if it is GNU's."""
+    """The function that runs a callback in all threads of the OpenMP library of PyTorch, if it is GNU's."""
     try:
         function: Any = ctypes.CDLL(None).GOMP_parallel
     except (AttributeError, OSError, TypeError):

@@ -16,7 +16,7 @@ from rheobase.methods.shared.settling import Fire, Settle, settle_at_once
 from rheobase.methods.shared.shifting import find_weights, shift_by_half, shift_current
 from rheobase.methods.shared.side_by_side import ExactSum, activations, mean_activations, shortfall, unit_of
 from rheobase.network import Corrected, Neuron, Site, along_channels, mean_over_steps
-from rheobase.simulation import full_precision, simulate
+from rheobase.simulation import Simulator, full_precision
 
 Pipeline = Literal["none", "light", "potential", "advanced"]
 
@@ -214,10 +214,8 @@ def _prepare_lesson(conversion: Conversion, site: str, node: fx.Node, steps: int
             inputs = snn.coding.encode(x, 0, steps, count)
             inputs = inputs if snn.coding.constant else inputs.mean(0)
         else:
-            inputs = simulate(snn, x, steps, at=[steps], read=str(source.target), first_sample=count).logits[
-                0
-            ]
-        current = simulate(snn, x, steps, at=[steps], read=snn.source(site), first_sample=count).logits[0]
+            inputs = Simulator(snn, x, steps, at=[steps], read=str(source.target)).run(x, count).logits[0]
+        current = Simulator(snn, x, steps, at=[steps], read=snn.source(site)).run(x, count).logits[0]
         with torch.no_grad(), full_precision(x.device):
             rest = current - operation(inputs.clone())
         parts.append((inputs.clone(), rest, activations(conversion.ann, x, [site])[site]))

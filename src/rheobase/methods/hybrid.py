@@ -13,7 +13,7 @@ from rheobase.io import Ranks, display
 from rheobase.methods.contract import Conversion, Method, Observer, Tuning
 from rheobase.methods.shared.balancing import balance
 from rheobase.network import SNN, Coding, IntegrateFire, Neuron, Poisson, Site
-from rheobase.simulation import Surrogate, Triangle, schedule, unroll
+from rheobase.simulation import Surrogate, Triangle, plan_calls, unroll
 from rheobase.training import Draw, Folder, Recipe, Split, count_steps, load_epoch, seed_of
 
 
@@ -105,7 +105,7 @@ def _draw_masks(snn: SNN, images: Tensor, dropout: float, seed: int) -> dict[str
         return {}
     draws = torch.Generator(images.device).manual_seed(seed)
     masks = {}
-    for step in schedule(snn, images).steps:
+    for step in plan_calls(snn, images).steps:
         if str(step.node.target) in snn.sites:
             shape = (len(images), *step.shape)
             kept = torch.rand(shape, generator=draws, dtype=torch.float32, device=images.device) >= dropout

@@ -11,7 +11,7 @@ from rheobase.methods.contract import Conversion, Method, Observer
 from rheobase.methods.shared.balancing import balance
 from rheobase.methods.shared.settling import gather
 from rheobase.network import Coding, IntegrateFire, Neuron, Poisson, Site
-from rheobase.simulation import simulate
+from rheobase.simulation import Simulator
 
 _SEARCHED = 64
 
@@ -106,7 +106,7 @@ def _score(conversion: Conversion, steps: int) -> tuple[int, float]:
     """How many classes agree with the ANN's, where outputs are classes, and the negative squared error."""
     same, error, first_sample = 0, 0.0, 0
     for x in conversion.calibration():
-        output = simulate(conversion.snn, x, steps, at=[steps], first_sample=first_sample).logits[0]
+        output = Simulator(conversion.snn, x, steps, at=[steps]).run(x, first_sample).logits[0]
         with torch.no_grad():
             expected = conversion.ann.module(x)
         if output.dim() == 2 and output.shape[1] > 1:

@@ -25,7 +25,7 @@ from rheobase.papers import candidates
 from rheobase.papers.candidates import Candidate
 from rheobase.papers.records import Record
 from rheobase.papers.study import Study
-from rheobase.simulation import simulate
+from rheobase.simulation import Probe, Simulator
 
 _STARTS_STEPS = 256
 _CONSTANTS_STEPS = 128
@@ -218,14 +218,8 @@ def _measure_delay(study: Study, snn: SNN, steps: int) -> Record:
     firing = _Firing(snn.sites, steps, study.device)
     for x, _ in batches(study.test, study.batch_size, what="test data"):
         x = x.to(study.device)
-        simulate(
-            snn,
-            x,
-            steps,
-            at=[steps],
-            first_sample=samples,
-            profile=study.profile,
-            probe=firing.see,
+        Simulator(snn, x, steps, at=[steps], profile=study.profile, probe=Probe(None, firing.see)).run(
+            x, samples
         )
         samples += len(x)
     extra = {

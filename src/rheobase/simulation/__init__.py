@@ -1,19 +1,20 @@
-"""Running a network in spikes: `simulate` and `Simulator`.
+"""Run a network in spikes: `simulate` and `Simulator`.
 
-A plan orders the calls, fusion puts together what one kernel computes, the engine runs the steps in chunks
-under a memory cap. Profiles choose the arithmetic, exits let samples leave early, probes watch signals.
+A plan orders the calls, fusion combines those that one kernel computes, and the engine runs the steps in
+chunks under a memory cap. Profiles choose the arithmetic, exits let samples leave early, probes show signals.
 """
 
 from rheobase.simulation.backward import Surrogate, Triangle, unroll
 from rheobase.simulation.batch_invariant import full_precision, run_graph
-from rheobase.simulation.engine import Probe
+from rheobase.simulation.device import memory_for_all_steps
 from rheobase.simulation.exits import Confidence, Exit, Margin, Patience
-from rheobase.simulation.plan import schedule
-from rheobase.simulation.probes import still_currents, watch_sites
+from rheobase.simulation.observe import still_currents, watch_sites
+from rheobase.simulation.plan import plan_calls
+from rheobase.simulation.probes import Probe
 from rheobase.simulation.profiles import PROFILES, find_profile
 from rheobase.simulation.run import Run
 from rheobase.simulation.simulator import Simulator, simulate
-from rheobase.simulation.synapses import Synapses, count_synapses
+from rheobase.simulation.synapses import Synapses
 
 __all__ = [
     "PROFILES",
@@ -27,11 +28,11 @@ __all__ = [
     "Surrogate",
     "Synapses",
     "Triangle",
-    "count_synapses",
     "find_profile",
     "full_precision",
+    "memory_for_all_steps",
+    "plan_calls",
     "run_graph",
-    "schedule",
     "simulate",
     "still_currents",
     "unroll",

@@ -1,10 +1,10 @@
-"""Gradients through spikes: a run of a converted network that can be trained.
+"""Gradients through spikes: train a converted network.
 
-Forward, it does what `simulate` does. Backward, a surrogate stands for the slope of firing, and whether a
-neuron was reset counts as given. Memory is bounded: of each chunk of steps only the state at its end is kept,
-and the chunk is run again when its gradients are due.
+The forward pass is that of `simulate`. In the backward pass a surrogate replaces the slope of firing, and
+resets are treated as constants. Memory is bounded: of each chunk of steps only the state at its end is kept,
+and the chunk is run again when its gradients are needed.
 
-Shape letters: T steps of a chunk, B batch, K outputs; `...` is one sample's own shape.
+Shape letters: T steps of a chunk, B batch, K outputs; `...` is the shape of one sample.
 """
 
 from abc import ABC, abstractmethod
@@ -16,13 +16,13 @@ from torch import Tensor, fx
 from torch.utils.checkpoint import checkpoint
 
 from rheobase.network import SNN, Accumulating, Add, IntegrateFire, Neuron, along_channels
-from rheobase.simulation.plan import Schedule, Step, schedule
+from rheobase.simulation.plan import Plan, Step, plan_calls
 
 _LONG_AGO = 1000
 
 
 class Surrogate(ABC):
-    """What stands for the slope of firing over u/θ."""
+    """A replacement for the slope of firing over u/θ."""
 
     @abstractmethod
     def slope(self, distance: Tensor, age: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ class Surrogate(ABC):
 
         Args:
             distance: u/θ − 1: how far the membrane is above its threshold.
-            age: How many steps ago the neuron fired last, this step not counted.
+            age: Steps since the neuron last fired, this step not counted.
         """
 
 
@@ -48,8 +48,8 @@ class Triangle(Surrogate):
 class SpikeTime(Surrogate):
     """alpha · exp(−beta · steps since the neuron's last spike).
 
-    A neuron that has not fired yet is taken to have fired 1000 steps before the run, as in the authors'
-    code. It learns next to nothing, so runs must be long enough for neurons to fire.
+    A neuron that has not fired yet counts as having fired 1000 steps before the run, as in the authors'
+    code. It learns almost nothing, so runs must be long enough for neurons to fire.
     """
 
     alpha: float = 0.3
@@ -60,7 +60,7 @@ class SpikeTime(Surrogate):
 
 
 class _Fire(torch.autograd.Function):
-    """Integrate and fire over a chunk of steps, with a surrogate's slopes for the way back."""
+    """Integrate and fire over a chunk of steps; a surrogate gives the slopes for the backward pass."""
 
     @staticmethod
     def forward(
@@ -89,7 +89,7 @@ class _Fire(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        from_spikes_TB, later, _ = gradients  # `later`: by way of the membrane, from the steps after
+        from_spikes_TB, later, _ = gradients  # `later`: through the membrane, from later steps
         slopes_TB, *resets = ctx.saved_tensors
         to_current_TB = torch.empty_like(slopes_TB)
         for t in reversed(range(len(slopes_TB))):
@@ -117,22 +117,21 @@ def unroll(
     Args:
         snn: A network of integrate-and-fire neurons; its parameters that require gradients get them.
         x: Inputs (B, ...).
-        steps: How many time steps.
-        surrogate: What stands for the slope of firing.
-        chunk: Steps whose inner results are held at a time. Changes no result; the memory is that of so many
-            steps and of the state after every so many.
-        masks: Factors for the outputs of some sites, the same at every step: dropout.
+        steps: The number of time steps.
+        surrogate: Replaces the slope of firing.
+        chunk: Steps whose intermediate results are held at a time. It changes no result.
+        masks: Factors for the outputs of some sites, the same at every step, as for dropout.
         first_sample: The number of the first input, as in `simulate`.
     """
     for site, neuron in snn.neurons.items():
         if not isinstance(neuron, IntegrateFire):
             raise TypeError(
-                f"gradients go through integrate-and-fire neurons; site {site!r} has {type(neuron).__name__}"
+                f"gradients need integrate-and-fire neurons; site {site!r} has {type(neuron).__name__}"
             )
     if chunk < 1:
-        raise ValueError(f"chunk must be at least one step, got {chunk}")
+        raise ValueError(f"chunk must be at least 1, got {chunk}")
     x = x.to(snn.dtype)
-    run = _Unrolled(snn, schedule(snn, x), x, surrogate, masks or {}, first_sample)
+    run = _Unrolled(snn, plan_calls(snn, x), x, surrogate, masks or {}, first_sample)
     total, state = torch.zeros((), dtype=x.dtype, device=x.device), run.start()
     for before in range(0, steps, chunk):
         T = min(chunk, steps - before)
@@ -147,12 +146,12 @@ def unroll(
 
 
 class _Unrolled:
-    """One run, chunk by chunk; what changes is handed from chunk to chunk."""
+    """One run, chunk by chunk; the state is passed from chunk to chunk."""
 
     def __init__(
         self,
         snn: SNN,
-        plan: Schedule,
+        plan: Plan,
         x: Tensor,
         surrogate: Surrogate,
         masks: dict[str, Tensor],
@@ -187,7 +186,7 @@ class _Unrolled:
         for step in self.plan.steps:
             if not step.still:
                 moving[step.node] = self._call(step, moving, after, before, T)
-                for node in step.last_reads:
+                for node in self.plan.last_reads[step.node]:
                     moving.pop(node, None)
         result = moving.get(self.plan.result)
         if result is None:
@@ -202,7 +201,7 @@ class _Unrolled:
         if isinstance(step.operation, Neuron):
             return self._fire(step, inputs[0].view(T, -1, *step.shape), after, before)
         if isinstance(step.operation, Accumulating):
-            name = str(step.node.target)
+            name = step.name
             own = {k.rpartition("/")[2]: v for k, v in after.items() if k.rpartition("/")[0] == name}
             inputs_TB = tuple(i.view(T, -1, *i.shape[1:]) for i in inputs)
             output = step.operation.advance(inputs_TB, own, before).flatten(0, 1)
@@ -214,7 +213,7 @@ class _Unrolled:
         return y
 
     def _fire(self, step: Step, current_TB: Tensor, after: State, before: int) -> Tensor:
-        site = str(step.node.target)
+        site = step.name
         neuron = self.snn.neuron(site)
         assert isinstance(neuron, IntegrateFire)
         membrane, last = after[f"{site}/membrane"], after[f"{site}/fired"]

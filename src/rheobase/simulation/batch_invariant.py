@@ -1,9 +1,9 @@
-"""Weighted connections whose bits do not depend on how many rows are computed together.
+"""Connections whose results do not depend, to the bit, on how many rows are computed together.
 
-Libraries choose the order of a sum by the size of the problem: PyTorch takes other convolution routines for
-small batches, matrix products other kernels for few rows. A spike decided by the last bit would then depend
-on the batch size. That is avoided here: on a CPU convolutions go to one library whatever the size, and matrix
-products are computed in blocks of one height; on a GPU everything is.
+Libraries choose the order of a sum by the size of the problem: PyTorch uses other convolution routines for
+small batches, and other matrix kernels for few rows. A spike decided by the last bit would then depend on the
+batch size. To avoid that, on a CPU convolutions go to one library whatever the size, and matrix products are
+computed in blocks of one height. On a GPU all connections are computed in such blocks.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,15 +15,14 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from rheobase.network import SYNAPTIC
+from rheobase.simulation.device import device_traits
 
-_ROWS = 32
-_GPU_ROWS = 128
+# From this many rows on, PyTorch's choice of a convolution routine does not depend on their number.
 _FEW = 16
-"""From this many rows on, PyTorch's choice of a convolution routine no longer depends on their number."""
 
 
 def run_graph(module: fx.GraphModule, x: Tensor, see: Callable[[str, Tensor], None]) -> Tensor:
-    """Run a captured network on inputs, and show the result of every call under the call's name."""
+    """Run a captured network on inputs, and call `see` with the name and result of every call."""
     result: Tensor = _Runner(module, see).run(x)
     return result
 
@@ -41,17 +40,18 @@ class _Runner(fx.Interpreter):
 
 
 def memory_format(x: Tensor) -> torch.memory_format:
-    """How a signal lies in memory: channels last is up to five times as fast where channels are few."""
+    """The memory format of a signal: channels-last is up to five times as fast if there are few channels."""
     last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if last else torch.contiguous_format
 
 
 def weigh(operation: nn.Module, x: Tensor) -> Tensor:
     """Apply a convolution, transposed convolution or linear layer to (rows, ...)."""
+    rows = device_traits(x.device).rows
     if x.device.type != "cpu":
-        return _in_blocks(operation, x, _GPU_ROWS)
+        return _in_blocks(operation, x, rows)
     if isinstance(operation, nn.Linear):
-        y = _in_blocks(*_whole_groups(operation, x.reshape(-1, x.shape[-1])), _ROWS)
+        y = _in_blocks(*_pad_to_four(operation, x.reshape(-1, x.shape[-1])), rows)
         return y.reshape(*x.shape[:-1], -1)
     if isinstance(operation, (nn.Conv1d, nn.Conv2d)) and _direct(operation, x):
         return _convolve(operation, x)
@@ -63,10 +63,10 @@ def weigh(operation: nn.Module, x: Tensor) -> Tensor:
     return padded[: x.shape[0]]
 
 
-def _whole_groups(linear: nn.Linear, x: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """A linear layer and its inputs, filled up with zeros to a multiple of four.
+def _pad_to_four(linear: nn.Linear, x: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """A linear layer and its inputs, padded with zeros to a multiple of four features.
 
-    On some processors MKL sums what is left over from groups of four in an order that depends on the row.
+    On some processors MKL adds the rest of a division by four in an order that depends on the row.
     """
     missing = -linear.in_features % 4
     if not missing:
@@ -87,13 +87,13 @@ def _in_blocks(operation: Callable[[Tensor], Tensor], x: Tensor, height: int) ->
         if count <= height:
             return part[:count]
         if begin == 0:
-            y = _room(part, count)  # filled block by block, so that there are never two of it
+            y = _room(part, count)  # filled block by block, so that it exists only once
         y[begin : begin + rows] = part[:rows]
     return y
 
 
 def _room(like: Tensor, rows: int) -> Tensor:
-    """Room for so many rows in a signal's memory format: another one would be another routine."""
+    """Memory for some rows in a signal's memory format: another format would select another routine."""
     form = memory_format(like)
     return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=like.device, memory_format=form)
 
@@ -104,7 +104,7 @@ def _direct(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> bool:
 
 
 def _convolve(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
-    """Call oneDNN itself, past PyTorch's choice between routines."""
+    """Call oneDNN directly, bypassing PyTorch's choice of a routine."""
     call = torch.ops.aten.mkldnn_convolution
     padding, stride, dilation = (list(v) for v in (conv.padding, conv.stride, conv.dilation))
     if isinstance(conv, nn.Conv2d):
@@ -126,7 +126,7 @@ def _convolve(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Keep autocast and TF32 out of convolutions and matrix products for a while."""
+    """Disable autocast and TF32 for convolutions and matrix products."""
     if device.type != "cuda":
         casts = torch.amp.is_autocast_available(device.type)
         with torch.autocast(device.type, enabled=False) if casts else nullcontext():

@@ -1,6 +1,6 @@
-"""Recording: what a GPU was given to do, kept as a CUDA graph and done again without Python.
+"""Capture a run as a CUDA graph and replay it without Python overhead.
 
-That takes the time between kernels away, which is most of it for small batches.
+That removes the time between kernels, which is most of the time for small batches.
 """
 
 from collections.abc import Callable
@@ -15,20 +15,20 @@ from rheobase.simulation.run import Run
 
 
 class RecordingError(RuntimeError):
-    """A run cannot be recorded; the message says why."""
+    """A run cannot be captured; the message says why."""
 
 
 def record(work: Callable[[], object], device: torch.device, pool: Any = None) -> torch.cuda.CUDAGraph:
-    """Record what a function gives a GPU to do.
+    """Capture the work that a function gives a GPU.
 
     Args:
         work: The function; it has been called before, so that nothing is left to compile.
         device: The GPU.
-        pool: Memory to share with other recordings, which are never replayed at the same time.
+        pool: Memory to share with other graphs, which are never replayed at the same time.
     """
     graph = torch.cuda.CUDAGraph()
-    # A recording that fails leaves its own stream behind as the present one: the outer two put that right.
-    # Only this thread is watched, as others may pin memory for the next batch meanwhile.
+    # A failed capture leaves its own stream as the current one: the outer two contexts restore it.
+    # Only this thread is captured, as others may pin memory for the next batch meanwhile.
     with (
         torch.cuda.device(device),
         torch.cuda.stream(torch.cuda.current_stream(device)),
@@ -40,12 +40,12 @@ def record(work: Callable[[], object], device: torch.device, pool: Any = None) -
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream of this device: torch's own for recordings belongs to the first one that was used."""
+    """A stream of this device: torch's own stream for captures belongs to the first device used."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Recordings:
-    """The recorded runs of a simulator, one for each size of batch, in one memory."""
+    """The captured runs of a simulator, one per batch size, sharing memory."""
 
     def __init__(self) -> None:
         self.clear()
@@ -56,10 +56,10 @@ class Recordings:
         self._pool: Any = None
 
     def run(self, x: Tensor, run: Callable[[Tensor], Run]) -> Run:
-        """Run on inputs: as it is the first time, recorded from the second on.
+        """Run on inputs: directly the first time, captured from the second on.
 
         Raises:
-            RecordingError: It cannot be recorded.
+            RecordingError: The run cannot be captured.
         """
         B = len(x)
         if B not in self._kept:

@@ -1,116 +1,152 @@
-"""The engine: one part of a batch on its way through the steps of a simulation.
+"""The engine: runs one part of a batch through the steps of a simulation.
 
 Time is folded into the batch. Between neurons a signal is either *moving*, (T·B, ...), one slice for each of
-T steps, or *still*, (B, ...), the same at every step; only neurons, layers and accumulating operations see
-time. What lies behind the last neurons is linear: it is computed from their sums, at the steps read out only.
+T steps, or *still*, (B, ...), the same at every step. Only neurons, fused layers and accumulating operations
+see time. What follows the last neurons is linear: it is applied to means, at the steps read out only.
 
-Shape letters: T steps of a chunk, S of them read out, B batch, N neurons of a site in a row.
+Shape letters: T steps of a chunk, S of them read out, B batch.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import singledispatchmethod
 
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.kernels import tally
+from rheobase.kernels import collect_routines, tally
 from rheobase.network import SNN, SYNAPTIC, Accumulating, Add, IntegrateFire, Neuron
+from rheobase.simulation.active_samples import ActiveSamples
 from rheobase.simulation.batch_invariant import memory_format, weigh
-from rheobase.simulation.exits import Attendance
-from rheobase.simulation.fused_layer import Layer
-from rheobase.simulation.plan import Schedule, Step
+from rheobase.simulation.device import device_traits
+from rheobase.simulation.exits import Exit
+from rheobase.simulation.fused_layer import FusedLayer
+from rheobase.simulation.plan import Plan, Step
+from rheobase.simulation.probes import Probe
 
-Probe = Callable[[str, Tensor, int], None]
-"""Called with a node's name, its signal (T, B, ...) and how many steps went before. The signal is overwritten
-afterwards: take what is needed at once."""
+Signals = dict[fx.Node, Tensor]
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What a run counts: spikes of each site, and synaptic operations by the fan-out of their sources."""
+class Job:
+    """What is the same for all parts of a batch.
 
-    spikes: dict[str, Tensor]
-    fan_out: dict[str, Tensor]
-    sop: Tensor
+    Attributes:
+        snn: The network.
+        plan: Its calls in order.
+        counts: The dtype of signals that are kept as counts.
+        steps: The number of time steps.
+        chunk: Steps simulated at a time.
+        at: The steps read out, in rising order.
+        delay: Steps before outputs count.
+        exit_rule: When samples leave; None for never.
+        probe: Sees signals.
+        probed: The names of the nodes that it sees.
+    """
+
+    snn: SNN
+    plan: Plan
+    counts: torch.dtype
+    steps: int
+    chunk: int
+    at: tuple[int, ...]
+    delay: int
+    exit_rule: Exit | None
+    probe: Probe | None
+    probed: tuple[str, ...]
 
 
-class Passage:
-    """One run over one part of a batch."""
+class Counters:
+    """What a run counts over all parts of a batch.
+
+    Attributes:
+        spikes: The spikes of each counted site at each step, (steps,).
+        fan_out: The synapses behind each value of a source of spikes.
+        sop: Synaptic operations at each step, (steps,).
+    """
 
     def __init__(
-        self,
-        snn: SNN,
-        plan: Schedule,
-        counts: torch.dtype,
-        x: Tensor,
-        first_sample: int,
-        tally: Tally,
-        watched: dict[str, Probe],
-        attendance: Attendance,
+        self, sites: list[str], fan_out: dict[str, Tensor], steps: int, device: torch.device
     ) -> None:
-        """Begin.
+        self.spikes = {site: torch.zeros(steps, dtype=torch.int64, device=device) for site in sites}
+        self.fan_out = fan_out
+        self.sop = torch.zeros(steps, dtype=torch.float64, device=device)
+        self._routines: dict[str, dict[str, None]] = {}
+
+    def note_routine(self, site: str, routine: str) -> None:
+        """Remember that a routine computed a site."""
+        self._routines.setdefault(site, {})[routine] = None
+
+    @property
+    def kernels(self) -> dict[str, str]:
+        """The routines that computed each site."""
+        return {site: ", ".join(names) for site, names in self._routines.items()}
+
+
+class ChunkedRun:
+    """One run over one part of a batch, chunk by chunk."""
+
+    def __init__(self, job: Job, x: Tensor, first_sample: int, counters: Counters) -> None:
+        """Start.
 
         Args:
-            snn: The network.
-            plan: Its calls in order.
-            counts: What signals kept as counts are kept in.
+            job: What to run.
             x: The inputs.
             first_sample: The number of the first input in its dataset.
-            tally: Where to count.
-            watched: Who sees the signal of which node.
-            attendance: Who is still being simulated.
+            counters: Where to count.
         """
-        self.snn, self.plan, self.counts, self.x, self.first_sample = snn, plan, counts, x, first_sample
-        self.tally, self.watched, self.attendance = tally, watched, attendance
-        self.everyone = x
-        self.untallied: list[tuple[str, Tensor, bool]] = []
-        self.still: dict[fx.Node, Tensor] = {}
-        self.membranes: dict[fx.Node, Tensor] = {}
+        self.job, self.snn, self.plan, self.counters = job, job.snn, job.plan, counters
+        self.x = self.everyone = x
+        self.first_sample = first_sample
+        self.traits = device_traits(x.device)
+        self.active = ActiveSamples(job.exit_rule, x, job.steps)
+        self.uncounted: list[tuple[str, Tensor, bool]] = []
+        self.still: Signals = {}
+        self.membranes: Signals = {}
         self.sums: dict[fx.Node, dict[str, Tensor]] = {}
-        self.buffers: dict[fx.Node, Tensor] = {}
-        self.read_sums: dict[fx.Node, Tensor] = {}
+        self.buffers: Signals = {}
+        self.read_sums: Signals = {}
         self.spike_totals: dict[str, Tensor] = {}
-        self.by_node = {step.node: step for step in plan.steps}
-        self.number = {site: i for i, site in enumerate(snn.sites)}
-        read = {node for step in plan.steps if not step.tail for node in step.inputs}
-        self.summed_only = {node for node in plan.summed if node not in read}
+        self.by_node = {step.node: step for step in self.plan.steps}
+        self.number = {site: i for i, site in enumerate(self.snn.sites)}
+        read = {node for step in self.plan.steps if not step.tail for node in step.inputs}
+        self.summed_only = {node for node in self.plan.summed if node not in read}
 
-    def run(self, steps: int, chunk: int, moments: tuple[int, ...], delay: int) -> tuple[Tensor, Tensor]:
-        """Mean outputs (S, B, K) after the steps of `moments`, and the step after which each sample left."""
-        leaving = self.attendance.rule is not None
+    def run(self) -> tuple[Tensor, Tensor]:
+        """Mean outputs (S, B, K) after the steps of `at`, and the step after which each sample left."""
+        at, delay, leaving = self.job.at, self.job.delay, self.job.exit_rule is not None
         means: list[Tensor] = []
-        for before in range(0, steps, chunk):
-            T = min(chunk, steps - before)
+        for before in range(0, self.job.steps, self.job.chunk):
+            T = min(self.job.chunk, self.job.steps - before)
             signals = self._chunk(before, T)
             after = range(max(before, delay) + 1, before + T + 1)
-            read = [t for t in after if leaving or t in moments]
-            answers_S = self._read_out(signals, before, delay, read)
+            read = [t for t in after if leaving or t in at]
+            answers_S = self._read_out(signals, before, read)
             if not leaving:
                 means += [answers_S] if read else []
                 continue
-            taken = [self.attendance.take(answer, t) for t, answer in zip(read, answers_S, strict=True)]
-            means += [answers[None] for t, answers in zip(read, taken, strict=True) if t in moments]
+            taken = [self.active.take(answer, t) for t, answer in zip(read, answers_S, strict=True)]
+            means += [answers[None] for t, answers in zip(read, taken, strict=True) if t in at]
             self._shrink(before, T)
-            if not self.attendance.rows.numel():
+            if not self.active.rows.numel():
                 break
-        if missing := len(moments) - sum(map(len, means)):  # everybody has left
+        if missing := len(at) - sum(map(len, means)):  # all samples have left
             means += [taken[-1][None]] * missing
-        return torch.cat(means), self.attendance.left
+        return torch.cat(means), self.active.left
 
     def _shrink(self, before: int, T: int) -> None:
-        """Count what was done by those present in a chunk, and go on without those that left in it."""
-        present_TB = self.attendance.present(before, T)
+        """Count the spikes of the samples that were present in a chunk, and drop those that left in it."""
+        present_TB = self.active.present(before, T)
         everyone = bool(present_TB.all())
-        for name, signal_TB, binary in self.untallied:
+        for name, signal_TB, binary in self.uncounted:
             if everyone:
-                self._tally(name, signal_TB, before, binary)
+                self._count(name, signal_TB, before, binary)
             elif (counted_TB := self.spike_totals.pop(name, None)) is not None:
-                self.tally.spikes[name][before : before + T] += (counted_TB * present_TB).sum(1)
+                self.counters.spikes[name][before : before + T] += (counted_TB * present_TB).sum(1)
             else:
                 here_TB = present_TB.view(T, -1, *[1] * (signal_TB.dim() - 2)).to(signal_TB.dtype)
-                self._tally(name, signal_TB * here_TB, before, binary)
-        self.untallied.clear()
-        stay = self.attendance.dismiss(before + T)
+                self._count(name, signal_TB * here_TB, before, binary)
+        self.uncounted.clear()
+        stay = self.active.drop(before + T)
         if stay is None:
             return
         self.x = _rows(self.x, stay)
@@ -120,193 +156,185 @@ class Passage:
         self.read_sums = {node: total[stay] for node, total in self.read_sums.items()}
         self.buffers.clear()
 
-    def _chunk(self, before: int, T: int) -> dict[fx.Node, Tensor]:
+    def _chunk(self, before: int, T: int) -> Signals:
         """Run a chunk of steps: the signals (T, B, ...) that the read-out needs."""
-        moving: dict[fx.Node, Tensor] = {}
-        signals: dict[fx.Node, Tensor] = {}
+        plan, moving, signals = self.plan, Signals(), Signals()
         if self.snn.coding.constant:
-            self.still[self.plan.source] = self.snn.coding.encode(self.x, before, T, self.first_sample)
+            self.still[plan.source] = self.snn.coding.encode(self.x, before, T, self.first_sample)
         else:
-            coded_TB = self.attendance.pick(
-                self.snn.coding.encode(self.everyone, before, T, self.first_sample)
-            )
-            self._count(self.plan.source_name, coded_TB, before)
-            moving[self.plan.source] = coded_TB.flatten(0, 1)
-            if self.plan.source in self.plan.summed:
-                signals[self.plan.source] = coded_TB
-        for step in self.plan.steps:
+            coded_TB = self.active.pick(self.snn.coding.encode(self.everyone, before, T, self.first_sample))
+            self._send(plan.source_name, coded_TB, before)
+            moving[plan.source] = coded_TB.flatten(0, 1)
+            if plan.source in plan.summed:
+                signals[plan.source] = coded_TB
+        for step in plan.steps:
             if step.tail:
                 continue
             if step.still:
                 if step.node not in self.still:
-                    inputs = [self.still[i] for i in step.inputs]
-                    self.still[step.node] = _channels_last(_apply(step.operation, inputs))
+                    y = _apply(step.operation, [self.still[i] for i in step.inputs])
+                    last = self.traits.channels_last and y.dim() == 4
+                    self.still[step.node] = y.contiguous(memory_format=torch.channels_last) if last else y
                 continue
-            signal = self._call(step, moving, before, T)
-            self._show(step, signal, before, T)
-            if step.node in self.plan.summed:
-                signals[step.node] = _unfold(signal, T)
+            with collect_routines() as routines:
+                signal = self._call(step.operation, step, moving, before, T)
+            if step.fires:
+                self.counters.note_routine(step.name, " + ".join(routines) or "torch")
+            signal_TB = _unfold(signal, T)
+            self._send(step.name, signal_TB, before, step.binary)
+            if self.job.probe is not None and step.name in self.job.probed:
+                shown = signal_TB if step.unit is None else self._values(step, signal_TB)
+                self.job.probe.see(step.name, shown, before)
+            if step.node in plan.summed:
+                signals[step.node] = signal_TB
             if step.node not in self.summed_only:
                 moving[step.node] = signal
-            for node in step.last_reads:
+            for node in plan.last_reads[step.node]:
                 moving.pop(node, None)
         return signals
 
-    def _show(self, step: Step, signal: Tensor, before: int, T: int) -> None:
-        """Count a signal and let who asked for it see it."""
-        name = str(step.node.target)
-        signal_TB = _unfold(signal, T)
-        self._count(name, signal_TB, before, step.binary)
-        if probe := self.watched.get(name):
-            probe(name, signal_TB if step.unit is None else self._values(step, signal_TB), before)
-
-    def _count(self, name: str, signal_TB: Tensor, before: int, binary: bool = False) -> None:
-        """Count a signal, now or when it is known who is still here: at the end of the chunk."""
-        if name in self.tally.spikes or name in self.tally.fan_out:
-            if self.attendance.rule is None:
-                self._tally(name, signal_TB, before, binary)
+    def _send(self, name: str, signal_TB: Tensor, before: int, binary: bool = False) -> None:
+        """Count a signal now, or at the end of the chunk if samples may leave in it."""
+        if name in self.counters.spikes or name in self.counters.fan_out:
+            if self.job.exit_rule is None:
+                self._count(name, signal_TB, before, binary)
             else:
-                self.untallied.append((name, signal_TB, binary))
+                self.uncounted.append((name, signal_TB, binary))
+
+    def _count(self, name: str, active_TB: Tensor, before: int, binary: bool) -> None:
+        """Add what a source of spikes sent in a chunk, and the operations that it caused."""
+        after = before + active_TB.shape[0]
+        counted_TB = self.spike_totals.pop(name, None)
+        if counted_TB is None:
+            spikes_T, reached_T = tally(active_TB, self.counters.fan_out.get(name), binary=binary)
+        else:
+            spikes_T, reached_T = counted_TB.sum(1), None
+        if name in self.counters.spikes:
+            self.counters.spikes[name][before:after] += spikes_T
+        if reached_T is not None:
+            self.counters.sop[before:after] += reached_T
 
     def _values(self, step: Step, counts: Tensor) -> Tensor:
-        """A signal as numbers, where it is kept as counts of a unit."""
-        assert step.unit is not None
+        """A signal that is kept as counts, as numbers."""
         values = counts.to(self.snn.dtype)
-        return values if step.unit == 1 else values * step.unit
+        return values if step.unit in (None, 1) else values * step.unit
 
-    def _floating(self, node: fx.Node, moving: dict[fx.Node, Tensor]) -> Tensor:
+    def _floating(self, node: fx.Node, moving: Signals) -> Tensor:
         step = self.by_node.get(node)
         return moving[node] if step is None or step.unit is None else self._values(step, moving[node])
 
-    def _call(self, step: Step, moving: dict[fx.Node, Tensor], before: int, T: int) -> Tensor:
-        operation = step.operation
-        if isinstance(operation, Layer):
-            return self._fire_layer(step, operation, moving, T)
-        if isinstance(operation, Neuron):
-            return self._fire(step, operation, moving, T)
-        if step.unit is not None and not isinstance(operation, Accumulating):
+    @singledispatchmethod
+    def _call(self, operation: nn.Module, step: Step, moving: Signals, before: int, T: int) -> Tensor:
+        """The signal (T·B, ...) of a call, given those before it."""
+        if step.unit is not None:
             return operation(*(moving[i] for i in step.inputs))  # type: ignore[no-any-return]
-        if isinstance(operation, Add):
-            a, b = (
-                _unfold(self._floating(i, moving), T) if i in moving else self.still[i]
-                for i in _twice(step.inputs)
-            )
-            return operation.forward(a, b).flatten(0, 1)
-        inputs = [
-            self._floating(i, moving) if i in moving else _repeat(self.still[i], T) for i in step.inputs
-        ]
-        if isinstance(operation, Accumulating):
-            state = self.sums.setdefault(step.node, {})
-            inputs_TB = tuple(_unfold(x, T) for x in inputs)
-            signal = operation.advance(inputs_TB, state, before).flatten(0, 1)
-            return signal if step.unit is None else signal.to(self.counts)
-        return _apply(operation, inputs)
+        return _apply(operation, self._inputs(step, moving, T))
 
-    def _fire_layer(self, step: Step, layer: Layer, moving: dict[fx.Node, Tensor], T: int) -> Tensor:
-        spikes_TB = _unfold(moving[step.inputs[0]], T)
-        added = None
+    @_call.register
+    def _(self, operation: Add, step: Step, moving: Signals, before: int, T: int) -> Tensor:
+        a, b = (
+            _unfold(self._floating(i, moving), T) if i in moving else self.still[i]
+            for i in _twice(step.inputs)
+        )
+        return operation.forward(a, b).flatten(0, 1)
+
+    @_call.register
+    def _(self, operation: Accumulating, step: Step, moving: Signals, before: int, T: int) -> Tensor:
+        inputs_TB = tuple(_unfold(x, T) for x in self._inputs(step, moving, T))
+        state = self.sums.setdefault(step.node, {})
+        signal = operation.advance(inputs_TB, state, before).flatten(0, 1)
+        return signal if step.unit is None else signal.to(self.job.counts)
+
+    @_call.register
+    def _(self, layer: FusedLayer, step: Step, moving: Signals, before: int, T: int) -> Tensor:
+        spikes_TB, added = _unfold(moving[step.inputs[0]], T), None
         if len(step.inputs) == 2:
             node = step.inputs[1]
             added = _unfold(moving[node], T) if node in moving else self.still[node]
-        site = str(step.node.target)
         if step.node not in self.membranes:
             shape = torch.Size((self.x.shape[0], *step.shape))
-            self.membranes[step.node] = layer.start(shape, self.number[site], self.first_sample)
+            self.membranes[step.node] = layer.start(shape, self.number[step.name], self.first_sample)
         membrane = self.membranes[step.node]
-        out = self._empty(membrane, T, self.counts)
-        totals_TB = None
-        counted = site in self.tally.spikes and site not in self.tally.fan_out
-        if counted and not membrane.is_cuda:
+        out, totals_TB = self._empty(membrane, T, self.job.counts), None
+        counted = step.name in self.counters.spikes and step.name not in self.counters.fan_out
+        if counted and self.traits.kernels_count:
             totals_TB = torch.zeros(T, len(membrane), dtype=torch.int32, device=membrane.device)
-            self.spike_totals[site] = totals_TB
+            self.spike_totals[step.name] = totals_TB
         layer.advance(spikes_TB, added, membrane, _unfold(out, T), totals_TB)
         return out
 
-    def _fire(self, step: Step, neuron: Neuron, moving: dict[fx.Node, Tensor], T: int) -> Tensor:
-        B, site, source = self.x.shape[0], str(step.node.target), step.inputs[0]
+    @_call.register
+    def _(self, neuron: Neuron, step: Step, moving: Signals, before: int, T: int) -> Tensor:
+        source = step.inputs[0]
         current = _unfold(self._floating(source, moving), T) if source in moving else self.still[source]
         membrane = self.membranes.get(step.node)
         if membrane is None:
-            shape = torch.Size((B, *step.shape))
-            membrane = neuron.start(shape, self.number[site], self.first_sample)
-            membrane = membrane.contiguous(
-                memory_format=memory_format(current[0] if source in moving else current)
-            )
-            self.membranes[step.node] = membrane
+            shape = torch.Size((self.x.shape[0], *step.shape))
+            form = memory_format(current[0] if source in moving else current)
+            membrane = neuron.start(shape, self.number[step.name], self.first_sample)
+            membrane = self.membranes[step.node] = membrane.contiguous(memory_format=form)
         if step.unit is None:
             out = self._room(step, membrane, moving, T)
         else:
-            out = _unfold(self._empty(membrane, T, self.counts), T)
-        if step.binary and isinstance(neuron, IntegrateFire):
-            return neuron.fire(current, membrane, T, out).flatten(0, 1)
-        return neuron.advance(current, membrane, T, out).flatten(0, 1)
+            out = self._empty(membrane, T, self.job.counts)
+        binary = step.binary and isinstance(neuron, IntegrateFire)
+        return (neuron.fire if binary else neuron.advance)(  # type: ignore[operator]
+            current, membrane, T, _unfold(out, T)
+        ).flatten(0, 1)
+
+    def _inputs(self, step: Step, moving: Signals, T: int) -> list[Tensor]:
+        return [self._floating(i, moving) if i in moving else _repeat(self.still[i], T) for i in step.inputs]
 
     @staticmethod
     def _empty(membrane: Tensor, T: int, dtype: torch.dtype) -> Tensor:
-        """Room for the spikes of T steps."""
-        return torch.empty(
-            (T * len(membrane), *membrane.shape[1:]),
-            dtype=dtype,
-            device=membrane.device,
-            memory_format=memory_format(membrane),
-        )
+        """Memory for the spikes of T steps."""
+        shape, form = (T * len(membrane), *membrane.shape[1:]), memory_format(membrane)
+        return torch.empty(shape, dtype=dtype, device=membrane.device, memory_format=form)
 
-    def _room(self, step: Step, membrane: Tensor, moving: dict[fx.Node, Tensor], T: int) -> Tensor:
-        """Where spikes can go: over their currents, if nobody reads these again, else into new memory."""
+    def _room(self, step: Step, membrane: Tensor, moving: Signals, T: int) -> Tensor:
+        """Memory for spikes: that of their currents if nothing reads these again, else new memory."""
         source = step.inputs[0]
         if source not in moving:
             if step.node not in self.buffers:
                 self.buffers[step.node] = self._empty(membrane, T, membrane.dtype)
-            return _unfold(self.buffers[step.node][: T * len(membrane)], T)
+            return self.buffers[step.node][: T * len(membrane)]
         signal = moving[source]
         address = signal.untyped_storage().data_ptr()
         others = [o for node, o in moving.items() if node is not source]
-        others += [o for _, o, _ in self.untallied]
+        others += [o for _, o, _ in self.uncounted]
         shared = any(o.untyped_storage().data_ptr() == address for o in others)
         alike = signal.is_contiguous(memory_format=memory_format(membrane))
-        mine = source in step.last_reads and alike and not shared
-        return _unfold(signal if mine else self._empty(membrane, T, membrane.dtype), T)
+        free = source in self.plan.last_reads[step.node] and alike and not shared
+        return signal if free else self._empty(membrane, T, membrane.dtype)
 
-    def _tally(self, name: str, active_TB: Tensor, before: int, binary: bool) -> None:
-        """Count what a source of spikes sent in this chunk, and what that cost."""
-        after = before + active_TB.shape[0]
-        counted_TB = self.spike_totals.pop(name, None)
-        if counted_TB is None:
-            spikes_T, reached_T = tally(active_TB, self.tally.fan_out.get(name), binary=binary)
-        else:
-            spikes_T, reached_T = counted_TB.sum(1), None
-        if name in self.tally.spikes:
-            self.tally.spikes[name][before:after] += spikes_T
-        if reached_T is not None:
-            self.tally.sop[before:after] += reached_T
-
-    def _read_out(self, signals: dict[fx.Node, Tensor], before: int, delay: int, read: list[int]) -> Tensor:
-        """The mean outputs (S, B, K) after the steps of `read`, given what a chunk gave."""
+    def _read_out(self, signals: Signals, before: int, read: list[int]) -> Tensor:
+        """The mean outputs (S, B, K) after the steps of `read`, given the signals of a chunk."""
+        begin, S = max(before, self.job.delay), len(read)
         means = {
-            node: self._means(node, signal_TB[max(delay - before, 0) :], max(before, delay), delay, read)
+            node: self._means(node, signal_TB[begin - before :], begin, read)
             for node, signal_TB in signals.items()
         }
         for step in self.plan.steps if read else ():
             if step.tail:
                 inputs = [
-                    means[i].flatten(0, 1) if i in means else _repeat(self.still[i], len(read))
+                    means[i].flatten(0, 1) if i in means else _repeat(self.still[i], S)
                     for i in (_twice(step.inputs) if isinstance(step.operation, Add) else step.inputs)
                 ]
-                means[step.node] = _unfold(_apply(step.operation, inputs), len(read))
+                means[step.node] = _unfold(_apply(step.operation, inputs), S)
         if self.plan.result in means:
             return means[self.plan.result]
         still = self.still[self.plan.result] if read else self.x[:0]
-        return still.expand(len(read), *still.shape)
+        return still.expand(S, *still.shape)
 
-    def _means(self, node: fx.Node, signal_TB: Tensor, before: int, delay: int, read: list[int]) -> Tensor:
-        """Means (S, B, ...) of a signal over the steps after a delay up to each of `read`."""
-        step = self.by_node.get(node)
+    def _means(self, node: fx.Node, signal_TB: Tensor, before: int, read: list[int]) -> Tensor:
+        """Means (S, B, ...) of a signal over the steps after the delay up to each of `read`."""
+        step, delay = self.by_node.get(node), self.job.delay
         unit = 1.0 if step is None or step.unit is None else step.unit
-        whole = step is not None and (step.binary or step.unit is not None)
+        integer = step is not None and (step.binary or step.unit is not None)
         total = self.read_sums.get(node)
-        # Sums of whole numbers do not depend on their order, but PyTorch cannot know that.
+        # Sums of integers do not depend on their order, but PyTorch cannot know that.
         ordered = torch.are_deterministic_algorithms_enabled()
-        if whole and len(read) == len(signal_TB) > 1 and not ordered:
+        if integer and len(read) == len(signal_TB) > 1 and not ordered:
             sums = signal_TB.cumsum(0, dtype=self.snn.dtype)
             sums = sums if total is None else sums.add_(total)
             self.read_sums[node] = sums[-1].clone()
@@ -316,8 +344,8 @@ class Passage:
         begin = before
         for end in dict.fromkeys([*read, before + len(signal_TB)]):
             part_TB = signal_TB[begin - before : end - before]
-            # Added one by one and in double where they are not whole, so that chunks change no sum.
-            for part in [part_TB.sum(0, dtype=self.snn.dtype)] if whole else part_TB.double():
+            # Other sums are added one by one and in double precision, so that chunks change no sum.
+            for part in [part_TB.sum(0, dtype=self.snn.dtype)] if integer else part_TB.double():
                 total = part.clone() if total is None else total + part
             if end in read:
                 assert total is not None
@@ -330,10 +358,6 @@ class Passage:
 
 def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:
     return weigh(operation, *inputs) if isinstance(operation, SYNAPTIC) else operation(*inputs)
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and x.is_cuda else x
 
 
 def _unfold(x: Tensor, T: int) -> Tensor:

@@ -1,7 +1,10 @@
-"""Layers: a weighted connection, what is added to its result and the neurons behind, done together.
+"""Fused layers: a connection, what is added to its result, and the neurons behind it, computed together.
 
-The currents between them never go to memory. Spikes, and what average pooling makes of them, are kept as
-counts of a *unit* in one or two bytes; the unit goes into the weights that read them.
+The currents between them are not stored. Spikes, and what average pooling makes of them, are kept as counts
+of a *unit* in one or two bytes; the unit goes into the weights that read them.
+
+On a GPU a layer with few neurons would leave the device idle if it were computed step by step. There the
+currents of many steps are computed first, and a scan over time lets the neurons fire. `FusedLayer` says when.
 
 Shape letters: T steps, B batch, N output channels.
 """
@@ -14,38 +17,41 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire, sum_pool
+from rheobase.kernels import (
+    conv_integrate_fire,
+    integrate_fire,
+    linear_integrate_fire,
+    report_routine,
+    sum_pool,
+)
 from rheobase.network import Constant, IntegrateFire
-from rheobase.simulation.autotune import choose
 from rheobase.simulation.batch_invariant import memory_format
+from rheobase.simulation.device import device_traits
 from rheobase.simulation.profiles import Profile
 
 Synapse = nn.Conv2d | nn.Linear
 
-# Currents at a time, where they go to memory at all: those of the library's kernels, and of our own.
+# Currents stored at a time, if they are stored: those of PyTorch's kernels, and of our own.
 _PIECE, _OWN_PIECE = 1 << 25, 1 << 22
-
-# Neurons up to which whole-number currents may go there: more keep a GPU busy as it is.
-_FEW = 1 << 18
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A second input of a convolution's layer that goes through single pixels of its own, as a shortcut does.
+class Shortcut:
+    """A second input of a convolution that goes through a 1 × 1 convolution of its own.
 
-    Its channels are put beside those of the first input, its weights at the middle of the kernel.
+    Its channels are appended to those of the first input, its weights at the middle of the kernel.
 
     Attributes:
-        shortcut: The convolution of single pixels.
+        conv: The 1 × 1 convolution.
         unit: What one count of the second input stands for.
     """
 
-    shortcut: nn.Conv2d
+    conv: nn.Conv2d
     unit: float
 
     @staticmethod
     def fits(synapse: Synapse, shortcut: Synapse) -> bool:
-        """Whether two connections can be one."""
+        """Whether two connections can be computed as one."""
         if not isinstance(synapse, nn.Conv2d) or not isinstance(shortcut, nn.Conv2d):
             return False
         rows, columns = synapse.kernel_size
@@ -56,14 +62,14 @@ class Beside:
     def join(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Weights and bias of both connections together."""
         rows, columns = weight.shape[2:]
-        second = weight.new_zeros(len(weight), self.shortcut.in_channels, rows, columns)
-        second[..., rows // 2, columns // 2] = self.shortcut.weight.detach()[..., 0, 0] * self.unit
-        biases = [b for b in (bias, self.shortcut.bias) if b is not None]
+        second = weight.new_zeros(len(weight), self.conv.in_channels, rows, columns)
+        second[..., rows // 2, columns // 2] = self.conv.weight.detach()[..., 0, 0] * self.unit
+        biases = [b for b in (bias, self.conv.bias) if b is not None]
         return torch.cat([weight, second], 1), sum(biases[1:], biases[0]) if biases else None
 
     def cat(self, first_TB: Tensor, second: Tensor) -> Tensor:
-        """Both inputs as one, channels last in memory."""
-        down, right = self.shortcut.stride
+        """Both inputs as one, channels-last in memory."""
+        down, right = self.conv.stride
         seen = second[..., ::down, ::right].movedim(-3, -1)
         first = first_TB.movedim(2, -1)
         return torch.cat([first, seen.expand(*first.shape[:-1], -1)], -1).movedim(-1, 2)
@@ -80,8 +86,16 @@ class SumPool(nn.Module):
         return sum_pool(x, self.side)
 
 
-class Layer(nn.Module):
-    """A weighted connection and the neurons it drives, in the arithmetic of a profile.
+class FusedLayer(nn.Module):
+    """A connection and the neurons it drives, in the arithmetic of a profile.
+
+    It is computed by a fused kernel, except on a GPU in two cases, where currents are computed first:
+
+    - The layer has at most `few_neurons` neurons in the batch (see `DeviceTraits`), in `int8` and `fast`.
+    - The connection is a linear layer in `fast`: PyTorch's matrix product is faster.
+
+    In `int8` both ways give the same bits. In `fast` currents computed first are rounded to half precision.
+    `exact` always uses the fused kernel.
 
     Attributes:
         neuron: The neuron.
@@ -95,23 +109,23 @@ class Layer(nn.Module):
         profile: Profile,
         *,
         scale: Tensor | None = None,
-        beside: Beside | None = None,
+        shortcut: Shortcut | None = None,
     ) -> None:
-        """Prepare the layer.
+        """Prepare the weights.
 
         Args:
             synapse: The connection that the first input goes through.
-            neuron: What its result, and whatever is added, drives.
+            neuron: The neuron that its result, and what is added to it, drives.
             unit: What one count of the first input stands for.
             profile: The arithmetic.
             scale: Factors on the counts of a second input that is added to the current.
-            beside: What the second input is if it goes through a connection of its own.
+            shortcut: The connection of the second input, if it has one.
         """
         super().__init__()
-        self.synapse, self.neuron, self.profile, self.beside = synapse, neuron, profile, beside
+        self.synapse, self.neuron, self.profile, self.shortcut = synapse, neuron, profile, shortcut
         weight, bias = synapse.weight.detach() * unit, synapse.bias
-        if beside is not None:
-            weight, bias = beside.join(weight, bias)
+        if shortcut is not None:
+            weight, bias = shortcut.join(weight, bias)
         N = len(weight)
         bias = weight.new_zeros(N) if bias is None else bias.detach()
         others = [bias, neuron.threshold.expand(N), *([] if scale is None else [scale.expand(N)])]
@@ -120,18 +134,17 @@ class Layer(nn.Module):
         self.bias, self.threshold, *factors = (profile.number(values, self.gain) for values in others)
         self.scale = factors[0] if factors else None
         one = torch.Size((1, N, 1, 1) if isinstance(synapse, nn.Conv2d) else (1, N))
-        # Found once where it is the same in every run: for small batches that is most of what a start takes.
+        # Computed once if it is the same in every run: for small batches that is most of the work of a start.
         self.first = self._potential(one, 0, 0) if isinstance(neuron.initial, Constant) else None
 
     def count_scratch(self, shape: tuple[int, ...]) -> int:
-        """How many counts it needs for a while, for one sample and step whose spikes have a shape."""
-        return 0 if self.beside is None else self.weight.shape[1] * torch.Size(shape[1:]).numel()
+        """Counts that it needs temporarily for one sample and step whose spikes have a shape."""
+        return 0 if self.shortcut is None else self.weight.shape[1] * torch.Size(shape[1:]).numel()
 
     def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
         """The membrane before the first step, in the units of the layer."""
         potential = self._potential(shape, site, first_sample) if self.first is None else self.first
         form = torch.channels_last if len(shape) == 4 else torch.contiguous_format
-        # Written to its full size once, whatever it takes to find it.
         membrane = torch.empty(shape, dtype=self.bias.dtype, device=self.bias.device, memory_format=form)
         return membrane.copy_(potential)
 
@@ -148,52 +161,35 @@ class Layer(nn.Module):
         out_TB: Tensor,
         totals_TB: Tensor | None = None,
     ) -> None:
-        """Fill the spikes of T steps and move the membrane on.
+        """Write the spikes of T steps and update the membrane.
 
         Args:
             spikes_TB: (T, B, ...): counts of the unit.
-            added: The second input, if there is one: (T, B, ...), or (B, ...) when it is the same throughout;
-                counts if it is scaled or has a connection of its own, else a current.
+            added: The second input, if there is one: (T, B, ...), or (B, ...) if it is the same at every
+                step. Counts if it is scaled or has a connection of its own, else a current.
             membrane: (B, N, ...).
             out_TB: (T, B, N, ...).
-            totals_TB: (T, B) int32, increased by each sample's spikes at each step.
+            totals_TB: (T, B) int32, increased by the number of spikes of each sample at each step.
         """
-        if self.beside is not None:
+        if self.shortcut is not None:
             assert added is not None
-            spikes_TB, added = self.beside.cat(spikes_TB, added), None
+            spikes_TB, added = self.shortcut.cat(spikes_TB, added), None
         elif added is not None and self.scale is None:
             gain = None if self.gain is None else self._broadcast(self.gain, membrane)
             added = self.profile.current(added, gain)
-        ways = self._find_ways(membrane)
-        trials = {
-            name: lambda way=way: way(spikes_TB, added, membrane.clone(), out_TB, None)
-            for name, way in ways.items()
-        }
-        way = ways[choose(self._describe(spikes_TB, added), trials, membrane.device)]
-        way(spikes_TB, added, membrane, out_TB, totals_TB)
+        if self.currents_first(membrane):
+            self._advance_currents_first(spikes_TB, added, membrane, out_TB, totals_TB)
+        else:
+            self._fire(spikes_TB, added, membrane, out_TB, self.threshold, totals_TB)
 
-    def _find_ways(self, membrane: Tensor) -> dict[str, Callable[..., None]]:
-        """The ways to fire that the profile leaves open: just one where sums would be rounded otherwise."""
-        ways: dict[str, Callable[..., None]] = {"fused": self._advance_fused}
-        if not membrane.is_cuda:
-            return ways
-        if self.profile.splits:
-            ways["currents first"] = self._advance_unfused
-        elif not membrane.is_floating_point() and membrane.numel() <= _FEW:
-            ways["side by side"] = self._advance_side_by_side
-        return ways
+    def currents_first(self, membrane: Tensor) -> bool:
+        """Whether currents are computed before the neurons fire, for a membrane (B, N, ...)."""
+        few = device_traits(membrane.device).few_neurons
+        if few == 0 or not (self.profile.splits or self._integer):
+            return False
+        return membrane.numel() <= few or (self.profile.splits and isinstance(self.synapse, nn.Linear))
 
-    def _advance_fused(
-        self,
-        spikes_TB: Tensor,
-        added: Tensor | None,
-        membrane: Tensor,
-        out_TB: Tensor,
-        totals_TB: Tensor | None,
-    ) -> None:
-        self._fire_fused(spikes_TB, added, membrane, out_TB, self.threshold, totals_TB)
-
-    def _fire_fused(
+    def _fire(
         self,
         spikes_TB: Tensor,
         added: Tensor | None,
@@ -202,6 +198,7 @@ class Layer(nn.Module):
         threshold: Tensor,
         totals_TB: Tensor | None = None,
     ) -> None:
+        """Run the fused kernel."""
         options: dict[str, Any] = {
             "residual": added,
             "residual_scale": self.scale,
@@ -216,7 +213,7 @@ class Layer(nn.Module):
             options |= {"stride": self.synapse.stride, "padding": self.synapse.padding}
         run(spikes_TB, self.weight, self.bias, membrane, self._broadcast(threshold, membrane), **options)
 
-    def _advance_unfused(
+    def _advance_currents_first(
         self,
         spikes_TB: Tensor,
         added: Tensor | None,
@@ -224,83 +221,66 @@ class Layer(nn.Module):
         out_TB: Tensor,
         totals_TB: Tensor | None,
     ) -> None:
-        bias = self.bias.to(self.weight.dtype)
-        factor = 1 if self.scale is None else self._broadcast(self.scale, membrane)
+        """Compute the currents of several steps together, then scan over them."""
+        # Double precision holds integer potentials exactly.
+        potential = membrane.double() if self._integer else membrane
+        compute = self._integer_currents if self._integer else self._float_currents
         constant = added is not None and added.dim() == membrane.dim()
-        piece = max(1, _PIECE // membrane.numel())
+        piece = max(1, (_OWN_PIECE if self._integer else _PIECE) // membrane.numel())
         for begin in range(0, len(out_TB), piece):
             steps = slice(begin, begin + piece)
-            current_TB = self._weigh(spikes_TB[steps], bias)
-            if added is not None:
-                more = added if constant else added[steps]
-                current_TB += (more * factor).to(current_TB.dtype)
-            self._scan(current_TB, membrane, out_TB[steps], None if totals_TB is None else totals_TB[steps])
-
-    def _advance_side_by_side(
-        self,
-        spikes_TB: Tensor,
-        added: Tensor | None,
-        membrane: Tensor,
-        out_TB: Tensor,
-        totals_TB: Tensor | None,
-    ) -> None:
-        """As fused, bit for bit, but all steps side by side: a few samples alone leave a GPU idle.
-
-        The fused kernel computes the currents, as potentials of neurons that never fire; a scan of doubles,
-        which hold them exactly, then does the firing.
-        """
-        potential = membrane.double()
-        never = torch.full_like(self.threshold, torch.iinfo(self.threshold.dtype).max)
-        constant = added is not None and added.dim() == membrane.dim()
-        piece = max(1, _OWN_PIECE // membrane.numel())
-        for begin in range(0, len(out_TB), piece):
-            steps = slice(begin, begin + piece)
-            out = out_TB[steps]
-            more = None
-            if added is not None:
-                more = _side_by_side(added.expand(len(out), *added.shape) if constant else added[steps])
-            current = torch.empty(
-                (len(out) * len(membrane), *membrane.shape[1:]),
-                dtype=membrane.dtype,
-                device=membrane.device,
-                memory_format=memory_format(membrane),
-            ).zero_()
-            self._fire_fused(_side_by_side(spikes_TB[steps]), more, current, _side_by_side(out), never)
-            totals = None if totals_TB is None else totals_TB[steps]
-            self._scan(current.view(out.shape), potential, out, totals)
-        membrane.copy_(potential)
-
-    def _scan(self, current_TB: Tensor, membrane: Tensor, out_TB: Tensor, totals_TB: Tensor | None) -> None:
-        """Fill the spikes for currents that went to memory, and move the membrane on."""
-        integrate_fire(
-            current_TB,
-            membrane,
-            self._broadcast(self.threshold, membrane).to(membrane.dtype),
-            steps=len(current_TB),
-            strict=self.neuron.strict,
-            reset=self.neuron.reset,
-            out=out_TB,
-        )
+            more = added if added is None or constant else added[steps]
+            current_TB = compute(spikes_TB[steps], more, membrane, out_TB[steps])
+            integrate_fire(
+                current_TB,
+                potential,
+                self._broadcast(self.threshold, membrane).to(potential.dtype),
+                steps=len(current_TB),
+                strict=self.neuron.strict,
+                reset=self.neuron.reset,
+                out=out_TB[steps],
+            )
+        if self._integer:
+            membrane.copy_(potential)
         if totals_TB is not None:
             totals_TB += out_TB.flatten(2).sum(2, dtype=torch.int32)
 
-    def _weigh(self, spikes_TB: Tensor, bias: Tensor) -> Tensor:
-        """The currents (T, B, N, ...) in the precision of the weights."""
-        rows = spikes_TB.flatten(0, 1).to(self.weight.dtype)
+    def _float_currents(
+        self, spikes_TB: Tensor, added: Tensor | None, membrane: Tensor, scratch_TB: Tensor
+    ) -> Tensor:
+        """The currents (T, B, N, ...) in the precision of the weights, by PyTorch."""
+        rows, bias = spikes_TB.flatten(0, 1).to(self.weight.dtype), self.bias.to(self.weight.dtype)
         if isinstance(self.synapse, nn.Linear):
+            report_routine("torch linear")
             current = F.linear(rows, self.weight, bias)
         else:
+            report_routine("torch conv2d")
             current = F.conv2d(rows, self.weight, bias, self.synapse.stride, self.synapse.padding)
-        return current.view(*spikes_TB.shape[:2], *current.shape[1:])
+        current_TB = current.view(*spikes_TB.shape[:2], *current.shape[1:])
+        if added is not None:
+            factor = 1 if self.scale is None else self._broadcast(self.scale, membrane)
+            current_TB += (added * factor).to(current_TB.dtype)
+        return current_TB
 
-    def _describe(self, spikes_TB: Tensor, added: Tensor | None) -> str:
-        """What decides which way is the faster one; the number of steps only by its order."""
-        steps = 1 << (len(spikes_TB) - 1).bit_length()
-        kernel = "x".join(map(str, self.weight.shape))
-        stride = getattr(self.synapse, "stride", (1,))[0]
-        more = "" if added is None else f" + {str(added.dtype)[6:]}"
-        shape = "x".join(map(str, (steps, *spikes_TB.shape[1:])))
-        return f"{self.profile.name} {kernel} by {stride} on {shape}{more}"
+    def _integer_currents(
+        self, spikes_TB: Tensor, added: Tensor | None, membrane: Tensor, scratch_TB: Tensor
+    ) -> Tensor:
+        """The currents (T, B, N, ...) by the fused kernel: as potentials of neurons that never fire.
+
+        All steps are passed as samples of one step. Their spikes, all zero, go to `scratch_TB`.
+        """
+        never = torch.full_like(self.threshold, torch.iinfo(self.threshold.dtype).max)
+        if added is not None:
+            constant = added.dim() == membrane.dim()
+            added = _as_one_step(added.expand(len(scratch_TB), *added.shape) if constant else added)
+        shape, form = (len(scratch_TB) * len(membrane), *membrane.shape[1:]), memory_format(membrane)
+        current = torch.empty(shape, dtype=membrane.dtype, device=membrane.device, memory_format=form).zero_()
+        self._fire(_as_one_step(spikes_TB), added, current, _as_one_step(scratch_TB), never)
+        return current.view(scratch_TB.shape)
+
+    @property
+    def _integer(self) -> bool:
+        return not self.bias.is_floating_point()
 
     @staticmethod
     def _broadcast(values: Tensor, membrane: Tensor) -> Tensor:
@@ -310,6 +290,6 @@ class Layer(nn.Module):
         return f"profile={self.profile.name}"
 
 
-def _side_by_side(x_TB: Tensor) -> Tensor:
-    """(T, B, ...) as one step of T·B samples, in the same memory where it lies there in that order."""
+def _as_one_step(x_TB: Tensor) -> Tensor:
+    """(T, B, ...) as one step of T·B samples, in the same memory if it is laid out in that order."""
     return x_TB.flatten(0, 1).contiguous(memory_format=memory_format(x_TB[0]))[None]

@@ -1,4 +1,4 @@
-"""Fusion: which calls of a schedule are done together, and which signals are kept as counts."""
+"""Fusion: which calls of a plan are computed together, and which signals are kept as counts."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -6,32 +6,32 @@ from dataclasses import replace
 from torch import fx, nn
 
 from rheobase.network import SYNAPTIC, Add, IntegrateFire, Scale, traits_of
-from rheobase.simulation.fused_layer import Beside, Layer, SumPool, Synapse
-from rheobase.simulation.plan import Schedule, Step, build
+from rheobase.simulation.fused_layer import FusedLayer, Shortcut, SumPool, Synapse
+from rheobase.simulation.plan import Plan, Step
 from rheobase.simulation.profiles import Profile
 
 _LARGEST_COUNT = 127
 
 
-def fuse(plan: Schedule, profile: Profile, visible: Collection[str] = ()) -> Schedule:
-    """Put calls of a schedule together where one kernel can do them.
+def fuse(plan: Plan, profile: Profile, visible: Collection[str] = ()) -> Plan:
+    """Combine the calls of a plan that one kernel can compute.
 
     Args:
-        plan: The schedule.
+        plan: The plan.
         profile: The arithmetic of the layers.
-        visible: Names of nodes whose signal somebody wants to see.
+        visible: Names of nodes whose signal is needed at every step.
     """
     return _Fusion(plan, profile, set(visible)).run()
 
 
-def name_unfused(plan: Schedule) -> list[str]:
-    """The connections that spikes go through in every step and no layer of a fused schedule does."""
+def name_unfused(plan: Plan) -> list[str]:
+    """The connections that spikes pass at every step and that are not part of a fused layer."""
     weighing = [s for s in plan.steps if isinstance(s.operation, SYNAPTIC) and not (s.still or s.tail)]
-    return [str(step.node.target) for step in weighing]
+    return [step.name for step in weighing]
 
 
 class _Fusion:
-    def __init__(self, plan: Schedule, profile: Profile, visible: set[str]) -> None:
+    def __init__(self, plan: Plan, profile: Profile, visible: set[str]) -> None:
         self.plan, self.profile, self.visible = plan, profile, visible
         self.steps = {step.node: step for step in plan.steps}
         self.units: dict[fx.Node, float] = {}
@@ -40,19 +40,19 @@ class _Fusion:
             node: [s.node for s in plan.steps if node in s.inputs] for node in [plan.source, *self.steps]
         }
 
-    def run(self) -> Schedule:
+    def run(self) -> Plan:
         steps: dict[fx.Node, Step] = {}
         for step in self.plan.steps:
             steps[step.node] = self._layer(step) or self._count(step) or step
         needed, waiting = set(), [self.plan.result]
-        waiting += [node for node in steps if str(node.target) in self.visible]
+        waiting += [node for node, step in steps.items() if step.name in self.visible]
         while waiting:
             node = waiting.pop()
             if node in steps and node not in needed:
                 needed.add(node)
                 waiting += steps[node].inputs
         kept = tuple(step for node, step in steps.items() if node in needed)
-        return build(replace(self.plan, steps=kept), self.profile.counts.itemsize)
+        return replace(self.plan, steps=kept, count_size=self.profile.counts.itemsize)
 
     def _count(self, step: Step) -> Step | None:
         """The step, if its signal can be kept as counts of a unit."""
@@ -78,13 +78,13 @@ class _Fusion:
         return replace(step, unit=unit)
 
     def _layer(self, step: Step) -> Step | None:
-        """The layer that ends in this neuron, if there is one."""
+        """The fused layer that ends in this neuron, if there is one."""
         neuron, source = step.operation, step.inputs[0]
         if not isinstance(neuron, IntegrateFire) or not step.binary or neuron.threshold.dim() > 1:
             return None
         if synapse := self._synapse(source):
             inputs: tuple[fx.Node, ...] = self.steps[source].inputs
-            layer = Layer(synapse, neuron, self.units[inputs[0]], self.profile)
+            layer = FusedLayer(synapse, neuron, self.units[inputs[0]], self.profile)
         elif found := self._sum(source, neuron):
             layer, inputs = found
         else:
@@ -92,8 +92,10 @@ class _Fusion:
         fused = replace(step, operation=layer, inputs=inputs, scratch=layer.count_scratch(step.shape))
         return self._counted(fused, 1.0, 1)
 
-    def _sum(self, source: fx.Node, neuron: IntegrateFire) -> tuple[Layer, tuple[fx.Node, fx.Node]] | None:
-        """The layer behind a sum of two, and its inputs."""
+    def _sum(
+        self, source: fx.Node, neuron: IntegrateFire
+    ) -> tuple[FusedLayer, tuple[fx.Node, fx.Node]] | None:
+        """The fused layer behind a sum of two signals, and its inputs."""
         step = self.steps.get(source)
         if step is None or not isinstance(step.operation, Add) or not self._hidden(source):
             return None
@@ -107,22 +109,22 @@ class _Fusion:
         other = terms[1] if terms[0].node is main else terms[0]
         synapse, first = connections[main], self.steps[main].inputs[0]
         unit, shortcut = self.units[first], connections.get(other.node)
-        if shortcut is not None and Beside.fits(synapse, shortcut):
+        if shortcut is not None and Shortcut.fits(synapse, shortcut):
             second = other.inputs[0]
-            beside = Beside(shortcut, self.units[second])  # type: ignore[arg-type]
-            return Layer(synapse, neuron, unit, self.profile, beside=beside), (first, second)
+            joined = Shortcut(shortcut, self.units[second])  # type: ignore[arg-type]
+            return FusedLayer(synapse, neuron, unit, self.profile, shortcut=joined), (first, second)
         if isinstance(other.operation, Scale) and not other.operation.shifted:
             second, scale = other.inputs[0], other.operation.scale
             if second in self.units and scale.dim() <= 1:
                 scale = scale * self.units[second]
-                return Layer(synapse, neuron, unit, self.profile, scale=scale), (first, second)
+                return FusedLayer(synapse, neuron, unit, self.profile, scale=scale), (first, second)
         if other.node in self.units:
             scale = synapse.weight.new_tensor(self.units[other.node])
-            return Layer(synapse, neuron, unit, self.profile, scale=scale), (first, other.node)
-        return Layer(synapse, neuron, unit, self.profile), (first, other.node)
+            return FusedLayer(synapse, neuron, unit, self.profile, scale=scale), (first, other.node)
+        return FusedLayer(synapse, neuron, unit, self.profile), (first, other.node)
 
     def _hidden(self, node: fx.Node) -> bool:
-        """Whether only one call reads a node, and nobody looks at it."""
+        """Whether a single call reads a node and nothing else needs its signal."""
         return (
             len(self.readers[node]) == 1
             and str(node.target) not in self.visible
@@ -130,7 +132,7 @@ class _Fusion:
         )
 
     def _synapse(self, node: fx.Node) -> Synapse | None:
-        """The connection at a node, if a kernel can do it together with what reads it."""
+        """The connection at a node, if a kernel can compute it together with what reads it."""
         step = self.steps.get(node)
         if step is None or step.still or not self._hidden(node) or step.inputs[0] not in self.units:
             return None
@@ -144,7 +146,7 @@ class _Fusion:
 
 
 def _square_side(operation: nn.Module) -> int | None:
-    """The side of the windows of an average pooling that puts each input into one window of one size."""
+    """The side of the windows of an average pooling with square windows that do not overlap, or None."""
     if not isinstance(operation, nn.AvgPool2d) or operation.ceil_mode or operation.divisor_override:
         return None
     sides = {*_pair(operation.kernel_size), *_pair(operation.stride)}

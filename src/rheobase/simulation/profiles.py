@@ -2,13 +2,13 @@
 
 - `exact`: the network's own precision, without TF32. On a GPU float32 weights are two half-precision parts.
 - `fast`: weights in half precision, membranes in single.
-- `int8`: every weight a whole number of eight bits with one scale for each output channel, and thresholds,
-  biases and membranes whole numbers of the same scale. Sums of whole numbers have no rounding: the spikes
-  are the same on every device, for every batch and every chunk.
+- `int8`: weights are 8-bit integers with one scale per output channel; thresholds, biases and membranes are
+  integers of the same scale. Integer sums have no rounding: the spikes are the same on every device, for
+  every batch and every chunk.
 
-What lies before the first neurons or behind the last is in the network's precision in every profile, and so
-is what no fused kernel does: connections in groups, dilated, transposed, padded otherwise than with a number
-of zeros, or over other than two dimensions. The notes of a run name them.
+What precedes the first neurons or follows the last is in the network's precision in every profile. So are
+connections that no fused kernel computes: with groups, dilation, padding other than a number of zeros,
+transposed, or not over two dimensions. The notes of a run name them.
 """
 
 from abc import ABC, abstractmethod
@@ -16,16 +16,18 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from rheobase.simulation.device import device_traits
+
 PROFILES = ("exact", "fast", "int8")
 
 
 class Profile(ABC):
-    """How the numbers of a layer are kept.
+    """How the numbers of a fused layer are stored.
 
     Attributes:
         name: One of `PROFILES`.
-        counts: What spikes and pooled counts are kept in.
-        splits: Whether currents may be rounded to the precision of weights on their way to the neurons.
+        counts: The dtype of spikes and pooled counts.
+        splits: Whether currents may be rounded to the precision of the weights before the neurons add them.
     """
 
     name: str
@@ -34,7 +36,7 @@ class Profile(ABC):
 
     @abstractmethod
     def gain(self, weight: Tensor, others: Tensor) -> Tensor | None:
-        """The factors, one for each output channel, that a layer's numbers are kept multiplied by.
+        """The factors, one per output channel, by which the numbers of a layer are multiplied.
 
         Args:
             weight: The weights.
@@ -55,7 +57,7 @@ class Profile(ABC):
 
 
 class Floating(Profile):
-    """Weights of some precision, membranes in single."""
+    """Weights of a given precision, membranes in single precision."""
 
     def __init__(self, name: str, precision: torch.dtype, counts: torch.dtype) -> None:
         self.name, self.precision, self.counts = name, precision, counts
@@ -76,23 +78,23 @@ class Floating(Profile):
 
 
 class Integer(Profile):
-    """Whole numbers."""
+    """Integers."""
 
     name = "int8"
     counts = torch.uint8
     splits = False
 
     _LARGEST = 2**30
-    # Thousands of biases as large as this can be added up before a membrane is full.
+    # Thousands of biases as large as this can be added before a membrane overflows.
     _ROOM = 2**20
 
     def gain(self, weight: Tensor, others: Tensor) -> Tensor:
-        # Weights of zero, or next to it, leave the scale to the channel's other numbers.
+        # If the weights are zero or tiny, the channel's other numbers set the scale.
         return torch.minimum(127 / weight.flatten(1).abs().amax(1), self._ROOM / others)
 
     def weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
         form = torch.channels_last if weight.dim() == 4 else torch.contiguous_format
-        return self._whole(weight, gain).to(torch.int8).contiguous(memory_format=form)
+        return self._round(weight, gain).to(torch.int8).contiguous(memory_format=form)
 
     def number(self, values: Tensor, gain: Tensor | None) -> Tensor:
         assert gain is not None
@@ -104,21 +106,20 @@ class Integer(Profile):
         return (values * gain).round().to(torch.int32)
 
     @staticmethod
-    def _whole(weight: Tensor, gain: Tensor | None) -> Tensor:
+    def _round(weight: Tensor, gain: Tensor | None) -> Tensor:
         assert gain is not None
         return (weight * gain.view(-1, *[1] * (weight.dim() - 1))).round().clamp(-127, 127)
 
 
 def find_profile(name: str, device: torch.device) -> Profile:
-    """The profile of a name as it is on a device.
+    """The profile of the given name for a device.
 
     Raises:
         ValueError: There is no such profile.
     """
     if name not in PROFILES:
-        raise ValueError(f"unknown profile {name!r}: choose from {', '.join(PROFILES)}")
+        raise ValueError(f"unknown profile {name!r}; choose from {', '.join(PROFILES)}")
     if name == "int8":
         return Integer()
-    on_gpu = device.type == "cuda"
-    precision = torch.float32 if name == "exact" else torch.float16 if on_gpu else torch.bfloat16
-    return Floating(name, precision, torch.float16 if on_gpu else torch.uint8)
+    facts = device_traits(device)
+    return Floating(name, torch.float32 if name == "exact" else facts.half, facts.counts)

@@ -1,10 +1,10 @@
-"""Simulation: a converted network run in spikes.
+"""Simulation: run a converted network in spikes.
 
-A run goes through the steps in chunks under a memory cap, so that its memory does not grow with their number,
-and on a CPU no result of `exact` and `int8` depends on the chunks. `Simulator` prepares a network once and
-runs it on many batches.
+A run processes the steps in chunks under a memory cap, so that its memory does not grow with their number. On
+a CPU no result of `exact` and `int8` depends on the chunks. `Simulator` prepares a network once and runs it
+on many batches.
 
-Shape letters: B batch, S steps read out, K outputs; `...` is one sample's own shape.
+Shape letters: B batch, S steps read out, K outputs; `...` is the shape of one sample.
 """
 
 from collections.abc import Sequence
@@ -12,27 +12,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rheobase.kernels import choose_backend, explain_no_triton
+from rheobase.kernels import explain_no_triton
 from rheobase.network import SNN, Constant, IntegrateFire, expect_snn
 from rheobase.simulation.batch_invariant import full_precision
 from rheobase.simulation.cuda_graphs import RecordingError, Recordings
-from rheobase.simulation.engine import Passage, Probe, Tally
-from rheobase.simulation.exits import Attendance, Exit
-from rheobase.simulation.fused_layer import Layer
+from rheobase.simulation.device import cap_memory, device_traits
+from rheobase.simulation.engine import ChunkedRun, Counters, Job
+from rheobase.simulation.exits import Exit
+from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.simulation.fusion import fuse, name_unfused
-from rheobase.simulation.plan import mark_tail, schedule
+from rheobase.simulation.plan import mark_tail, plan_calls
+from rheobase.simulation.probes import Probe
 from rheobase.simulation.profiles import find_profile
 from rheobase.simulation.run import Run
-from rheobase.simulation.synapses import Synapses
+from rheobase.simulation.synapses import count_synapses
 
-# Who leaves is known at the end of a chunk: short ones waste few steps, long ones cost fewer calls.
+# Which samples leave is known at the end of a chunk: short ones waste few steps, long ones need fewer calls.
 _EXIT_CHUNK = 8
-
-# Longer chunks on a GPU hardly save time, and would make memory grow with the number of steps up to the cap;
-# but where a batch is small, it takes more steps to keep the device busy.
-_GPU_CHUNK, _GPU_SAMPLES = 16, 2048
-
-DEFAULT_MEMORY = {"cpu": 96 * 2**20, "cuda": 4 * 2**30}
 
 
 def simulate(
@@ -42,70 +38,55 @@ def simulate(
     *,
     at: Sequence[int] | None = None,
     delay: int = 0,
-    read: str | None = None,
-    memory: int | None = None,
-    chunk: int | None = None,
-    first_sample: int = 0,
-    synapses: Synapses | None = None,
-    exit: Exit | None = None,
-    probe: Probe | None = None,
-    watch: Sequence[str] | None = None,
     profile: str = "exact",
-    count: bool = True,
+    exit_rule: Exit | None = None,
+    memory: int | None = None,
+    probe: Probe | None = None,
 ) -> Run:
     """Run a converted network in spikes.
+
+    `Simulator` has further options, and is faster on many batches.
 
     Args:
         snn: The network. It is not changed and keeps nothing of the run.
         x: Inputs (B, ...) on the network's device.
-        steps: How many time steps.
-        at: The steps after which to read out; the run gives them in rising order. By default all that give an
-            answer: those after the delay, or the last alone where the network's neurons need all steps before
-            they fire.
-        delay: How many steps pass before outputs count: the read-out is their mean over the steps after it.
-        read: The name of a node to read out instead of the output; what lies behind it is not run.
-        memory: A cap in bytes on what the run holds at a time; the default suits the device.
-        chunk: Steps simulated at a time, where the cap shall not decide; on a CPU it changes no result of
-            `exact` and `int8`.
-        first_sample: The number of the first input in its dataset; random starts and codings are drawn by it.
-        synapses: The network's synapses, if the operations that spikes cause shall be counted.
-        exit: When a sample's answer is safe: it then leaves the batch, keeps its answer and costs no more.
-            Steps are simulated a few at a time unless `chunk` says otherwise.
-        probe: Sees the signals of the nodes in `watch`, chunk by chunk.
-        watch: Names of nodes that depend on time, as others are not shown; by default all sites.
+        steps: The number of time steps.
+        at: The steps after which to read out; the run lists them in rising order. By default all steps that
+            give an answer: those after the delay, or only the last one if the network's neurons need all
+            steps before they fire.
+        delay: Steps before outputs count: the read-out is the mean over the steps after them.
         profile: The arithmetic: `exact`, `fast` or `int8`, see `rheobase.simulation.profiles`.
-        count: Whether to count spikes, which takes up to a tenth of the time on a GPU.
+        exit_rule: When a sample's answer is safe: the sample then leaves the batch and keeps its answer.
+        memory: A cap in bytes on what the run holds at a time; the default suits the device.
+        probe: Sees the signals of some nodes, chunk by chunk.
 
     Raises:
-        ValueError: If steps, inputs, cap or profile do not fit; nothing is run.
+        ValueError: Steps, inputs, cap or profile do not fit; nothing is run.
     """
-    seen = () if probe is None else snn.sites if watch is None else watch
     simulator = Simulator(
         snn,
         x,
         steps,
         at=at,
         delay=delay,
-        read=read,
-        memory=memory,
-        chunk=chunk,
-        synapses=synapses,
         profile=profile,
-        watch=seen,
-        count=count,
+        exit_rule=exit_rule,
+        memory=memory,
+        probe=probe,
     )
-    return simulator.run(x, first_sample, exit=exit, probe=probe)
+    return simulator.run(x)
 
 
 class Simulator:
-    """A converted network made ready for inputs of one shape: weights prepared, calls put together.
+    """A converted network prepared for inputs of one shape: calls planned and fused, weights converted.
 
-    On a GPU the second batch of a size is recorded as a CUDA graph, which later ones only replay: that takes
-    the time between kernels away, which is most of it for small batches.
+    On a GPU the second batch of a size is captured as a CUDA graph, and later ones replay it. That removes
+    the time between kernels, which is most of the time for small batches.
 
     Attributes:
-        plan: What is called in which order.
-        notes: What could not be done as asked for, or not as fast, and why.
+        plan: The calls in order.
+        synapses: What spikes and analog values cost; None unless operations are counted.
+        notes: What could not be done as requested, or not as fast, and why.
     """
 
     def __init__(
@@ -116,196 +97,176 @@ class Simulator:
         *,
         at: Sequence[int] | None = None,
         delay: int = 0,
-        read: str | None = None,
-        memory: int | None = None,
-        chunk: int | None = None,
-        synapses: Synapses | None = None,
         profile: str = "exact",
-        watch: Sequence[str] = (),
-        count: bool = True,
-        graph: bool = True,
+        exit_rule: Exit | None = None,
+        memory: int | None = None,
+        probe: Probe | None = None,
+        read: str | None = None,
+        chunk: int | None = None,
+        count_spikes: bool = True,
+        count_operations: bool = False,
+        pooled_units: bool = False,
     ) -> None:
-        """Prepare.
+        """Prepare; the arguments up to `probe` are those of `simulate`.
 
         Args:
             snn: The network; it must not be changed afterwards.
-            x: Inputs like those to come.
-            steps: As in `simulate`, and so all up to `profile`.
-            at: See there.
-            delay: See there.
-            read: See there.
-            memory: See there.
-            chunk: See there.
-            synapses: See there.
-            profile: See there.
-            watch: Names of the nodes that a probe will see.
-            count: Whether to count spikes.
-            graph: Whether runs may be recorded as CUDA graphs.
+            x: Inputs of the shape of those to come.
+            steps: The number of time steps.
+            at: The steps after which to read out.
+            delay: Steps before outputs count.
+            profile: The arithmetic.
+            exit_rule: When a sample's answer is safe. Chunks are then short unless `chunk` is given.
+            memory: A cap in bytes on what a run holds at a time.
+            probe: Sees the signals of some nodes.
+            read: The name of a node to read out instead of the output; what follows it is not run.
+            chunk: Steps simulated at a time; by default chosen to fit `memory`.
+            count_spikes: Whether to count spikes, which takes up to a tenth of the time on a GPU.
+            count_operations: Whether to count the synaptic operations that spikes cause.
+            pooled_units: Count operations behind average pooling by pooled values that are not zero, instead
+                of by the spikes that went in.
         """
-        self.moments = _check(snn, x, steps, at, delay, chunk)
+        self.at = _check(snn, x, steps, at, delay, chunk)
+        if exit_rule is not None and not isinstance(exit_rule, Exit):
+            raise TypeError(
+                f"exit_rule must be a rule with its level, as rheobase.Margin(0.5) or the result of "
+                f"rheobase.fit_exit; got {exit_rule!r}"
+            )
+        if exit_rule is not None and snn.window is not None:
+            raise ValueError("this network's neurons answer only at the last step: no sample can leave early")
         self.snn, self.steps, self.delay, self.chunk = snn, steps, delay, chunk
+        self.exit_rule, self.probe = exit_rule, probe
+        self.probed = () if probe is None else probe.names(snn)
+        self.counted = snn.sites if count_spikes else []
         self.profile = find_profile(profile, x.device)
-        _check_watched(snn, watch)
-        self.watch = tuple(watch)
-        self.counted = snn.sites if count else []
-        self.fan_out = (
-            {}
-            if synapses is None
-            else {name: counts.to(x.device) for name, counts in synapses.fan_out.items()}
-        )
-        visible = {*self.watch, *self.fan_out}
-        self.plan = mark_tail(schedule(snn, _shaped(snn, x), read), visible)
         self.notes: list[str] = []
+        plan = plan_calls(snn, _shaped(snn, x), read)
+        self.synapses = count_synapses(plan, pooled_units) if count_operations else None
+        fan_out = {} if self.synapses is None else self.synapses.fan_out
+        self.fan_out = {name: counts.to(x.device) for name, counts in fan_out.items()}
+        visible = {*self.probed, *self.fan_out}
+        self.plan = mark_tail(plan, visible)
         if self._fuses(x.device):
             with torch.no_grad():
                 self.plan = fuse(self.plan, self.profile, visible)
             if profile != "exact" and (others := name_unfused(self.plan)):
-                self.notes.append(f"no kernel does {', '.join(others)} in {profile}: they are in {snn.dtype}")
-        self.memory = self._cap(x.device, memory)
-        self.graph = graph and x.device.type == "cuda" and self._can_be_recorded()
+                self.notes.append(f"no {profile} kernel for {', '.join(others)}: computed in {snn.dtype}")
+        self.memory, note = cap_memory(x.device, memory)
+        self.notes += [] if note is None else [note]
+        self.graph = device_traits(x.device).graphs and self._is_repeatable()
         self.recordings = Recordings()
-        self.backend = choose_backend(x.device)
 
-    def run(
-        self, x: Tensor, first_sample: int = 0, *, exit: Exit | None = None, probe: Probe | None = None
-    ) -> Run:
-        """Run on a batch; see `simulate`.
+    def run(self, x: Tensor, first_sample: int = 0) -> Run:
+        """Run on a batch.
 
-        Where the device has less memory than the cap, the cap is halved and the batch run again.
+        If the device has less memory than the cap, the cap is halved and the batch is run again.
+
+        Args:
+            x: Inputs (B, ...) of the shape that the simulator was prepared for.
+            first_sample: The number of the first input in its dataset; random starts and codings are drawn
+                by it.
 
         Raises:
-            ValueError: The inputs do not fit, or the device's memory does not suffice for one sample.
+            ValueError: The inputs do not fit, or the device has not enough memory for one sample.
         """
         _check_inputs(self.snn, x)
         x = _shaped(self.snn, x)
         if tuple(x.shape[1:]) != self.plan.sample:
             raise ValueError(
-                f"inputs are of shape {tuple(x.shape[1:])} a sample, the simulator was made ready for "
-                f"{self.plan.sample}: make another one"
+                f"inputs have samples of shape {tuple(x.shape[1:])}, and the simulator was prepared for "
+                f"{self.plan.sample}; make another Simulator"
             )
         while True:
             try:
-                return self._run_once(x, first_sample, exit, probe)
+                return self._run_once(x, first_sample)
             except torch.OutOfMemoryError as error:
                 smaller, least = self.memory // 2, self.plan.fixed_bytes + self.plan.moving_bytes
-                if probe is not None or smaller < least:
+                if self.probe is not None or smaller < least:
                     raise ValueError(
                         f"the device ran out of memory under a cap of {self.memory / 2**20:.1f} MiB, and one "
-                        f"step of one sample needs {least / 2**20:.1f} MiB: free some, or simulate elsewhere"
+                        f"step of one sample needs {least / 2**20:.1f} MiB; free memory, or use another "
+                        "device"
                     ) from error
                 self.memory = smaller
                 self.recordings.clear()
-                self.notes.append(f"out of memory: the cap is {smaller / 2**20:.1f} MiB from here on")
+                self.notes.append(f"out of memory: the cap is now {smaller / 2**20:.1f} MiB")
 
-    def _run_once(self, x: Tensor, first_sample: int, exit: Exit | None, probe: Probe | None) -> Run:
-        samples, chunk = self._cut(x.shape[0], exit)
-        if self.graph and exit is None and probe is None:
+    def _run_once(self, x: Tensor, first_sample: int) -> Run:
+        samples, chunk = self._cut(x.shape[0])
+        if self.graph and self.exit_rule is None and self.probe is None:
             try:
                 return self.recordings.run(x, lambda x: self._run(x, samples, chunk, 0))
             except RecordingError as error:
                 self.graph = False
-                self.notes.append(f"runs are not recorded as CUDA graphs, which is slower: {error}")
-        return self._run(x, samples, chunk, first_sample, exit, probe)
+                self.notes.append(f"runs are not captured as CUDA graphs, which is slower: {error}")
+        return self._run(x, samples, chunk, first_sample)
 
-    def _run(
-        self,
-        x: Tensor,
-        samples: int,
-        chunk: int,
-        first_sample: int,
-        exit: Exit | None = None,
-        probe: Probe | None = None,
-    ) -> Run:
-        watched = {} if probe is None else dict.fromkeys(self.watch, probe)
-        tally = Tally(
-            {site: torch.zeros(self.steps, dtype=torch.int64, device=x.device) for site in self.counted},
-            self.fan_out,
-            torch.zeros(self.steps, dtype=torch.float64, device=x.device),
+    def _run(self, x: Tensor, samples: int, chunk: int, first_sample: int) -> Run:
+        job = Job(
+            snn=self.snn,
+            plan=self.plan,
+            counts=self.profile.counts,
+            steps=self.steps,
+            chunk=chunk,
+            at=self.at,
+            delay=self.delay,
+            exit_rule=self.exit_rule,
+            probe=self.probe,
+            probed=self.probed,
         )
+        counters = Counters(self.counted, self.fan_out, self.steps, x.device)
         with torch.inference_mode(), full_precision(x.device):
             parts = [
-                Passage(
-                    self.snn,
-                    self.plan,
-                    self.profile.counts,
-                    part,
-                    first_sample + i * samples,
-                    tally,
-                    watched,
-                    Attendance(exit, part, self.steps),
-                ).run(self.steps, chunk, self.moments, self.delay)
+                ChunkedRun(job, part, first_sample + i * samples, counters).run()
                 for i, part in enumerate(torch.split(x, samples))
             ]
-        # Outside, where it gives tensors that the caller may change and compute gradients with.
-        logits = torch.cat([means for means, _ in parts], dim=1)
-        left = torch.cat([left_B for _, left_B in parts])
+        # Outside of inference mode, so that the caller may change the tensors and compute gradients.
         return Run(
-            logits,
-            self.moments,
-            tally.spikes,
-            tally.sop,
-            self.backend,
-            self.profile.name,
-            (samples, chunk),
-            left,
-            tuple(self.notes),
+            logits=torch.cat([means for means, _ in parts], dim=1),
+            at=self.at,
+            spikes=counters.spikes,
+            sop=counters.sop,
+            kernels=counters.kernels,
+            profile=self.profile.name,
+            chunk=(samples, chunk),
+            left=torch.cat([left_B for _, left_B in parts]),
+            notes=tuple(self.notes),
         )
 
     def _fuses(self, device: torch.device) -> bool:
-        """Whether calls are put together, with a note where they are not but would be."""
-        if self.profile.name == "exact" and (device.type == "cpu" or self.snn.dtype != torch.float32):
+        """Whether calls are fused, with a note if a kernel is missing."""
+        exact = self.profile.name == "exact"
+        if exact and (device.type == "cpu" or self.snn.dtype != torch.float32):
             return False
-        if device.type == "cpu":
-            return True
-        if (reason := explain_no_triton(device)) is None:
-            return True
-        self.notes.append(f"there is no fused kernel here, which is slower: {reason}")
-        return self.profile.name != "exact"
+        if device.type != "cpu" and (reason := explain_no_triton(device)) is not None:
+            self.notes.append(f"there is no fused kernel here, which is slower: {reason}")
+            return not exact
+        return True
 
-    def _cap(self, device: torch.device, memory: int | None) -> int:
-        cap = DEFAULT_MEMORY.get(device.type, 2**30) if memory is None else memory
-        if device.type != "cuda":
-            return cap
-        free = torch.cuda.mem_get_info(device)[0] + (
-            torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        )
-        if cap > 0.9 * free:
-            self.notes.append(
-                f"the memory cap is {0.9 * free / 2**20:.0f} MiB instead of {cap / 2**20:.0f}: "
-                f"the device has {free / 2**20:.0f} MiB free"
-            )
-        return min(cap, int(0.9 * free))
-
-    def _cut(self, B: int, exit: Exit | None) -> tuple[int, int]:
-        """How many samples and steps to simulate at a time."""
-        on_gpu = self.snn.device.type == "cuda"
-        steps = min(self.steps, max(_GPU_CHUNK, _GPU_SAMPLES // B)) if on_gpu else self.steps
-        # Who has left in a chunk is known at its end, and only then whose spikes count.
-        samples, fitting = self.plan.fit(B, steps, self.memory, keep_spikes=exit is not None)
-        chunk = self.chunk
+    def _cut(self, B: int) -> tuple[int, int]:
+        """The numbers of samples and steps to simulate at a time."""
+        facts, leaving = device_traits(self.snn.device), self.exit_rule is not None
+        steps = self.steps if facts.chunk is None else min(self.steps, max(facts.chunk, facts.busy // B))
+        # Which samples left in a chunk is known at its end; until then all spikes are kept.
+        samples, fitting = self.plan.fit(B, steps, self.memory, keep_spikes=leaving)
         if self.snn.window is not None:
-            if exit is not None:
-                raise ValueError(
-                    "this network's neurons answer at the last step only: no sample can leave early"
-                )
-            chunk, samples = self.steps, self.plan.fit_whole(samples, self.steps, self.memory)
-        if chunk is None:
-            chunk = fitting if exit is None else min(fitting, _EXIT_CHUNK)
+            return self.plan.fit_whole(samples, self.steps, self.memory), self.steps
+        chunk = self.chunk or (min(fitting, _EXIT_CHUNK) if leaving else fitting)
         return samples, min(chunk, self.steps)
 
-    def _can_be_recorded(self) -> bool:
-        """Whether every run does the same to its inputs, whichever they are."""
+    def _is_repeatable(self) -> bool:
+        """Whether every run does the same to its inputs, so that it can be captured."""
         if not self.snn.coding.constant:
             return False
         fires = [step for step in self.plan.steps if step.fires]
-        neurons = [s.operation.neuron if isinstance(s.operation, Layer) else s.operation for s in fires]
+        neurons = [s.operation.neuron if isinstance(s.operation, FusedLayer) else s.operation for s in fires]
         plain = all(isinstance(n, IntegrateFire) and isinstance(n.initial, Constant) for n in neurons)
-        # What another amplitude is worth is looked up on the CPU.
+        # Amplitudes other than 1 are looked up on the CPU.
         return plain and all(step.binary for step in fires)
 
 
 def _shaped(snn: SNN, x: Tensor) -> Tensor:
-    """Inputs in the network's precision, channels last where they have two dimensions beside."""
+    """Inputs in the network's precision, images channels-last."""
     x = x.to(snn.dtype)
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
@@ -313,28 +274,29 @@ def _shaped(snn: SNN, x: Tensor) -> Tensor:
 def _check(
     snn: SNN, x: Tensor, steps: int, at: Sequence[int] | None, delay: int, chunk: int | None
 ) -> tuple[int, ...]:
+    """Check a request; the steps to read out."""
     expect_snn(snn)
     if snn.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"the network is in {snn.dtype}, and membranes need more: simulate snn.float()")
+        raise ValueError(f"the network is in {snn.dtype}, which is too coarse for membranes: use snn.float()")
     if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
+        raise ValueError(f"steps must be an integer of at least 1, got {steps!r}")
     if not isinstance(delay, int) or not 0 <= delay < steps:
-        raise ValueError(f"the delay must leave steps to read out, 0…{steps - 1} of {steps}, got {delay!r}")
+        raise ValueError(f"delay must lie in 0…{steps - 1} for {steps} steps, got {delay!r}")
     if chunk is not None and (not isinstance(chunk, int) or chunk < 1):
-        raise ValueError(f"a chunk must be a whole number of steps of at least 1, got {chunk!r}")
+        raise ValueError(f"chunk must be an integer of at least 1, got {chunk!r}")
     first, window = delay + 1, snn.window
     if window is not None:
         if (steps, chunk or steps, delay) != (window, window, 0):
             raise ValueError(
-                f"this network's neurons fire after all {window} steps of their input: simulate {window} "
-                f"steps in one chunk and without delay, got steps={steps}, chunk={chunk}, delay={delay}"
+                f"this network's neurons fire after {window} steps of input: simulate {window} steps in one "
+                f"chunk without delay; got steps={steps}, chunk={chunk}, delay={delay}"
             )
         first = steps
     if isinstance(at, int):
-        raise TypeError(f"the steps to read out are a list, such as at=[{at}], got {at}")
+        raise TypeError(f"at must be a list of steps, such as at=[{at}], got {at}")
     moments = tuple(range(first, steps + 1)) if at is None else tuple(sorted(set(at)))
     if not moments or not set(moments) <= set(range(first, steps + 1)):
-        raise ValueError(f"the steps to read out must lie in {first}…{steps}, got {list(moments)}")
+        raise ValueError(f"the steps to read out must lie in {first}…{steps}, got at={list(moments)}")
     _check_inputs(snn, x)
     return moments
 
@@ -342,20 +304,14 @@ def _check(
 def _check_inputs(snn: SNN, x: Tensor) -> None:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         found = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"inputs must be a tensor of floating point, got {found}: normalise images first")
+        raise TypeError(f"inputs must be a floating-point tensor, got {found}; normalise images first")
     if x.device != snn.device:
-        raise ValueError(f"inputs are on {x.device}, the network on {snn.device}: move one with .to(...)")
+        raise ValueError(f"inputs are on {x.device} and the network on {snn.device}; move one with .to(...)")
     if snn.input_shape is not None and tuple(x.shape[1:]) != snn.input_shape:
         raise ValueError(
-            f"inputs are of shape {tuple(x.shape[1:])} a sample, the network expects {snn.input_shape}"
+            f"inputs have samples of shape {tuple(x.shape[1:])}, the network expects {snn.input_shape}"
         )
     if x.shape[0] == 0:
-        raise ValueError("there are no inputs: the batch is empty")
+        raise ValueError("the batch of inputs is empty")
     if not x.to(snn.dtype).isfinite().all():
         raise ValueError(f"the inputs have NaN or infinite values in {snn.dtype}, the network's precision")
-
-
-def _check_watched(snn: SNN, names: Sequence[str]) -> None:
-    known = [str(node.target) for node in snn.module.graph.nodes if node.op != "output"]
-    if unknown := sorted(set(names) - set(known)):
-        raise ValueError(f"the network has no node {unknown[0]!r} to watch: it has {', '.join(known)}")

@@ -1,9 +1,9 @@
 """Synapses: how many operations one spike causes.
 
-A spike costs one addition at every synapse it reaches. The fan-out of each neuron is counted exactly: the
-all-ones form of the connections is applied to it, so that borders, strides and groups are right. What is not
-a spike (an analog input, a product, the result of two linear layers in a row) costs a multiplication at
-every synapse, at every step.
+A spike costs one addition at every synapse it reaches. The fan-out of each neuron is counted exactly, by
+connections whose weights are all one, so that borders, strides and groups are right. A value that is not a
+spike (an analog input, a product, the result of two linear layers in a row) costs a multiplication at every
+synapse, at every step.
 """
 
 import copy
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.network import POOLING, SYNAPTIC, Neuron, count_multiplications, traits_of
-from rheobase.simulation.plan import Schedule
+from rheobase.simulation.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Synapses:
     """What spikes and analog values cost in a network.
 
     Attributes:
-        fan_out: For each source of spikes, also the input where that is one, the synapses behind each of its
-            neurons, in the sample's shape.
+        fan_out: For each source of spikes, including an input of spikes, the number of synapses behind each
+            of its neurons, in the shape of one sample.
         mac_once: Multiplications that a constant input costs once.
         mac_per_step: Multiplications that analog values cost at every step.
     """
@@ -33,13 +33,13 @@ class Synapses:
     mac_per_step: int
 
 
-def count_synapses(plan: Schedule, pooled_units: bool = False) -> Synapses:
-    """Count the synapses of a scheduled network.
+def count_synapses(plan: Plan, pooled_units: bool = False) -> Synapses:
+    """Count the synapses of a network.
 
     Args:
-        plan: The schedule.
-        pooled_units: A spike that goes through average pooling is counted as a spike of its own; with this
-            the pooled unit is counted instead, once at each step in which it is not zero.
+        plan: The network's plan.
+        pooled_units: Count pooled values that are not zero at a step, instead of the spikes that went into
+            an average pooling.
     """
     network = _Connections(plan, pooled_units)
     spiking = {plan.source} if plan.source_spikes else set()
@@ -54,7 +54,7 @@ def count_synapses(plan: Schedule, pooled_units: bool = False) -> Synapses:
             macs = count_multiplications(step.operation, inputs, outputs)
             once, per_step = (once + macs, per_step) if step.still else (once, per_step + macs)
     fan_out = {
-        str(step.node.target): network.count_fan_out(step.node)
+        step.name: network.count_fan_out(step.node)
         for step in plan.steps
         if step.node in spiking and network.sends(step.operation)
     }
@@ -66,7 +66,7 @@ def count_synapses(plan: Schedule, pooled_units: bool = False) -> Synapses:
 class _Connections:
     """Which synapses lie behind a node, up to the next sources of spikes."""
 
-    def __init__(self, plan: Schedule, pooled_units: bool) -> None:
+    def __init__(self, plan: Plan, pooled_units: bool) -> None:
         self.operations = {step.node: step.operation for step in plan.steps}
         self.shapes = {plan.source: plan.sample} | {step.node: step.shape for step in plan.steps}
         self.pooled_units = pooled_units
@@ -78,7 +78,7 @@ class _Connections:
 
     def count_fan_out(self, node: fx.Node) -> Tensor:
         """How many synapses each value of a node reaches."""
-        with torch.inference_mode(False):  # which lets gradients flow, whatever the caller is in
+        with torch.inference_mode(False):  # so that gradients flow, whatever mode the caller is in
             ones = torch.ones(1, *self.shapes[node], dtype=torch.float64, device="cpu", requires_grad=True)
             total = self.reach(node, ones)
             gradient = torch.autograd.grad(total, ones, allow_unused=True)[0] if total.requires_grad else None

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from rheobase.methods import currents
 from rheobase.network import SNN, along_channels, classes_of
-from rheobase.simulation import schedule, simulate
+from rheobase.simulation import plan_calls, simulate
 
 _T = TypeVar("_T")
 SITES, NEURONS, STEPS = 6, 24, 64
@@ -95,7 +95,9 @@ def trace(
 def _follow(snn: SNN, site: str, x: Tensor, steps: int) -> list[SiteTrace]:
     """One site for each input."""
     neuron, number = snn.neuron(site), snn.sites.index(site)
-    size = next(step.shape for step in schedule(snn, x.to(snn.dtype), site).steps if step.node.target == site)
+    size = next(
+        step.shape for step in plan_calls(snn, x.to(snn.dtype), site).steps if step.node.target == site
+    )
     found = []
     for seen in currents(snn, site, [x], steps):
         current_TB = seen.current.expand(steps, len(seen.inputs), *size)

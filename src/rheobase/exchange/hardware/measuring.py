@@ -11,7 +11,7 @@ from torch import Tensor
 from rheobase.exchange.hardware.cores import CoreLayer
 from rheobase.exchange.nir.grid import Grid
 from rheobase.network import SNN
-from rheobase.simulation import simulate, still_currents, watch_sites
+from rheobase.simulation import Simulator, still_currents, watch_sites
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def largest_currents(snn: SNN, batches: Iterable[Tensor], layers: Iterable[str])
     largest = dict.fromkeys(layers, 0.0)
     for x in batches:
         for name in largest:
-            current = simulate(snn, x, 1, read=name, at=[1]).logits[0]
+            current = Simulator(snn, x, 1, read=name, at=[1]).run(x).logits[0]
             largest[name] = max(largest[name], current.abs().max().item())
     return largest
 

@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 
 from rheobase.conversion import Refusal
 from rheobase.network import SNN, Neuron, expect_snn, insert_call, operation_of, replace_node
-from rheobase.simulation import schedule
+from rheobase.simulation import plan_calls
 
 Weighted = nn.Conv1d | nn.Conv2d | nn.Linear
 """The layers with weights that NIR has."""
@@ -52,7 +52,7 @@ class Draft:
         for neuron in self.snn.neurons.values():
             neuron.threshold.clamp_(max=torch.finfo(torch.float32).max)  # of dead neurons in double precision
         self.graph.eliminate_dead_code()
-        plan = schedule(self.snn, torch.zeros(1, *snn.input_shape))
+        plan = plan_calls(self.snn, torch.zeros(1, *snn.input_shape))
         self.shapes: dict[fx.Node, tuple[int, ...]] = {plan.source: snn.input_shape}
         self.shapes |= {step.node: step.shape for step in plan.steps}
 

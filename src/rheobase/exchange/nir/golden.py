@@ -12,7 +12,7 @@ from torch import Tensor
 from rheobase.exchange.nir.draft import NirError, start_of
 from rheobase.exchange.nir.files import read_file
 from rheobase.network import SNN
-from rheobase.simulation import simulate
+from rheobase.simulation import Probe, Simulator
 
 _BATCH = 64
 
@@ -66,7 +66,9 @@ def run(snn: SNN, inputs: Tensor, steps: int) -> dict[str, Tensor]:
         parts[site][-1].append(signal.bool())
 
     for first in range(0, len(inputs), _BATCH):
-        simulate(snn, inputs[first : first + _BATCH], steps, at=[steps], first_sample=first, probe=keep)
+        Simulator(snn, inputs[first : first + _BATCH], steps, at=[steps], probe=Probe(None, keep)).run(
+            inputs[first : first + _BATCH], first
+        )
     return {
         site: torch.cat([torch.cat(chunks).transpose(0, 1) for chunks in samples])
         for site, samples in parts.items()

@@ -1,9 +1,9 @@
-"""A convolution that drives integrate-and-fire neurons, on a processor, piece by piece.
+"""A convolution that drives integrate-and-fire neurons, on a CPU, piece by piece.
 
 A piece is a few steps of the whole batch, or some samples of one step: so few that its currents are still in
-the cache when the neurons take them. Int8 weights meet one-byte spikes in oneDNN's integer convolution, which
-multiplies four numbers where single precision multiplies one, and more with a matrix unit; weights of any
-other kind are convolved in single precision.
+the cache when the neurons read them. Int8 weights use oneDNN's integer convolution, which multiplies four
+numbers where single precision multiplies one, and more with a matrix unit. Other weights are convolved in
+single precision.
 
 Letters: T steps, B batch, N output channels, Y and X output rows and columns; t and b those of a piece and
 n = t·b its images.
@@ -21,17 +21,18 @@ from rheobase.kernels.conv_integrate_fire import amx, reference
 from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.integrate_fire import integrate_fire
+from rheobase.kernels.routines import report_routine
 
-# Currents at a time: fewer, and starting operations takes the time; more, and they leave the cache.
+# Currents at a time: with fewer, the overhead of operations dominates; more do not fit into the cache.
 PIECE = 1 << 21
-# Single precision holds all whole numbers up to here.
+# Single precision holds all integers up to this one.
 EXACT = 1 << 24
 
 Convolution = Callable[[Tensor], Tensor]
 
 
 def run(problem: Problem) -> None:
-    """Fill `out`, updating `membrane` and `totals` in place, on the matrix unit where there is one to use."""
+    """Fill `out`, updating `membrane` and `totals` in place, on the matrix unit if there is one."""
     if amx.supports(problem):
         amx.run(problem)
     else:
@@ -39,7 +40,7 @@ def run(problem: Problem) -> None:
 
 
 def run_in_pieces(problem: Problem, piece: int = PIECE) -> None:
-    """Fill `out`, updating `membrane` and `totals` in place, by operations of PyTorch."""
+    """Fill `out`, updating `membrane` and `totals` in place, by PyTorch operations."""
     _keep_freed_memory()
     p = problem
     if p.weight.dtype != torch.int8:
@@ -49,26 +50,27 @@ def run_in_pieces(problem: Problem, piece: int = PIECE) -> None:
         _advance(replace(p, membrane=membrane), piece)
         p.membrane.copy_(membrane)
     elif len(p.spikes) > 1:
-        # Fewer steps go less far, perhaps not beyond what is exact.
+        # Potentials of fewer steps are smaller, and may be exact.
         half = len(p.spikes) // 2
         run_in_pieces(_select(p, slice(half), slice(None)), piece)
         run_in_pieces(_select(p, slice(half, None), slice(None)), piece)
     else:
+        report_routine("reference convolution and scan")
         reference.run(p)
 
 
 @cache
 def _keep_freed_memory() -> None:
-    """Let the C library keep what a piece frees for the next one.
+    """Let the C library keep the memory that a piece frees for the next one.
 
-    GNU's returns blocks to the system that are larger than any freed before, and getting them back, page by
-    page, takes longer than the neurons. It judges by sizes up to 32 MiB, whether or not they were used.
+    GNU's library returns blocks larger than any freed before to the system, and getting them back, page by
+    page, takes longer than the neurons. Freeing a block of nearly 32 MiB once raises that limit.
     """
     torch.empty(2**25 - 2**16, dtype=torch.uint8, device="cpu")
 
 
 def _bound(p: Problem) -> int:
-    """Return what no potential of an integer problem, nor any sum on the way to one, can exceed."""
+    """Return a bound on the potentials of an integer problem and on all partial sums."""
     weights = keep(p.weight, "sum", lambda: int(p.weight.int().abs().sum((1, 2, 3)).max()))
     factor = 1 if p.residual_scale is None else _largest(p.residual_scale)
     residual = 0 if p.residual is None else factor * _largest(p.residual.movedim(-3, -1))
@@ -119,7 +121,7 @@ def _advance(p: Problem, piece: int) -> None:
 
 
 def _cut(T: int, B: int, neurons: int, piece: int) -> Iterator[tuple[slice, slice]]:
-    """Cut T steps of B samples into pieces: some steps of the batch or, where one is too large, of a part."""
+    """Cut T steps of B samples into pieces: some steps of the batch, or of a part of it."""
     b = max(1, min(B, piece // neurons))
     t = max(1, piece // (neurons * B))
     for sample in range(0, B, b):
@@ -153,7 +155,7 @@ def _add_residual(current_tbYXN: Tensor, p: Problem) -> None:
 
 
 def _signed(spikes: Tensor) -> Tensor:
-    """View bytes as signed ones: the same up to 127, and torch converts them several times faster."""
+    """View bytes as signed: the same up to 127, and torch converts them several times faster."""
     return spikes.view(torch.int8) if spikes.dtype == torch.uint8 else spikes
 
 
@@ -161,13 +163,15 @@ def _float_convolution(p: Problem) -> Convolution:
     last = torch.channels_last
     weight = keep(p.weight, "float32", lambda: p.weight.float().contiguous(memory_format=last))
     bias = None if p.bias is None else p.bias.float()
-    geometry = [list(p.padding), list(p.stride), list(p.dilation), p.groups]
+    geometry = [list(p.padding), list(p.stride), [1, 1], 1]
 
     def convolve(spikes: Tensor) -> Tensor:
         images = _signed(spikes).float().contiguous(memory_format=last)
         if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-            return F.conv2d(images, weight, bias, p.stride, p.padding, p.dilation, p.groups)
+            report_routine("torch conv2d")
+            return F.conv2d(images, weight, bias, p.stride, p.padding)
         # PyTorch would choose another routine for few images, with another order of the sums.
+        report_routine("oneDNN float32")
         current: Tensor = torch.ops.aten.mkldnn_convolution(images, weight, bias, *geometry)
         return current
 
@@ -175,12 +179,11 @@ def _float_convolution(p: Problem) -> Convolution:
 
 
 def _integer_convolution(p: Problem) -> Convolution:
-    reach = [d * (k - 1) + 1 for d, k in zip(p.dilation, p.weight.shape[2:], strict=True)]
-    # Where a dilated window lies in the padding altogether, oneDNN's ends the process.
-    outside = any(border >= r for border, r in zip(p.padding, reach, strict=True))
+    # If a window lies entirely in the padding, oneDNN's convolution ends the process.
+    outside = any(border >= side for border, side in zip(p.padding, p.weight.shape[2:], strict=True))
     if outside or not can_multiply_integers():
         return _float_convolution(p)
-    geometry = [list(p.stride), list(p.padding), list(p.dilation), p.groups]
+    geometry = [list(p.stride), list(p.padding), [1, 1], 1]
     N = len(p.weight)
     unit, zero = p.weight.new_ones(N, dtype=torch.float32), p.weight.new_zeros(N, dtype=torch.int64)
     bias = None if p.bias is None else p.bias.float()
@@ -190,6 +193,7 @@ def _integer_convolution(p: Problem) -> Convolution:
         return order
 
     def convolve(spikes: Tensor) -> Tensor:
+        report_routine("oneDNN int8")
         images = spikes.contiguous(memory_format=torch.channels_last)
         current: Tensor = torch.ops.onednn.qconv2d_pointwise(
             images, 1.0, 0, packed, unit, zero, bias, *geometry, 1.0, 0, torch.float32, "none", [], ""
@@ -201,7 +205,7 @@ def _integer_convolution(p: Problem) -> Convolution:
 
 
 def can_multiply_integers() -> bool:
-    """Whether this PyTorch has oneDNN's integer convolution for this processor."""
+    """Whether this PyTorch has oneDNN's integer convolution for this CPU."""
     return (
         torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and hasattr(torch.ops.onednn, "qconv2d_pointwise")

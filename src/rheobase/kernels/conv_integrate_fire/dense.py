@@ -1,7 +1,7 @@
-"""A convolution over an image smaller than its kernel, as the dense layer it is.
+"""A convolution over an image smaller than its kernel, as a dense layer.
 
-Most of what such a convolution multiplies is padding: a 3 × 3 kernel over a 2 × 2 image meets five zeros for
-every four pixels.
+Most factors of such a convolution are padding: a 3 × 3 kernel over a 2 × 2 image reads five zeros for every
+four pixels.
 
 Letters: C input channels, N output channels, H and W input rows and columns, Y and X output rows and columns.
 """
@@ -18,7 +18,7 @@ from rheobase.kernels.conv_integrate_fire.problem import Problem
 
 
 def flatten_small_image(problem: Problem) -> Problem:
-    """Return the same problem, over one pixel of many channels where that takes fewer products."""
+    """Return the same problem, over one pixel of many channels if that takes fewer products."""
     p = problem
     written = (p.membrane.movedim(1, -1), p.out.movedim(2, -1))
     if prod(p.spikes.shape[-2:]) >= prod(p.weight.shape[-2:]) or not all(x.is_contiguous() for x in written):

@@ -35,20 +35,20 @@ def linear_integrate_fire(
     Args:
         spikes: (T, B, C).
         weight: (N, C).
-        bias: (N,) or none.
+        bias: (N,) or None.
         membrane: (B, N), updated in place.
         threshold: Broadcastable to (N,).
         residual: (T, B, N) or (B, N).
         residual_scale: (N,).
-        strict: Fire where the potential exceeds the threshold, instead of where it reaches it.
+        strict: As in `conv_integrate_fire`, and so all further arguments.
         reset: `"subtract"` or `"zero"`.
         out: (T, B, N), to be overwritten.
-        totals: (T, B) int32, increased by the number of spikes of each sample at each step.
-        tile: How the fused kernel is cut; chosen for the layer when not given.
+        totals: (T, B) int32.
+        tile: How the fused kernel is cut.
         backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`.
 
     Returns:
-        (T, B, N) spikes, 0 or 1: `out` when given, else uint8.
+        (T, B, N) spikes, 0 or 1: `out` if given, else uint8.
 
     Raises:
         TypeError: A dtype does not fit.

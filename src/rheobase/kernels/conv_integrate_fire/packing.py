@@ -1,7 +1,7 @@
 """Weights and maps as the fused kernel reads them.
 
-Float32 weights go to the matrix units as two half-precision parts that add up to them but for the last bit. A
-spike is 0 or 1 and a pooled count a small whole number, so that every product is exact.
+Float32 weights are passed to the matrix units as two half-precision parts whose sum equals them except for
+the last bit. A spike is 0 or 1 and a pooled count a small integer, so that every product is exact.
 
 Letters: C input channels, N output channels.
 """
@@ -20,10 +20,10 @@ _kept: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def keep(weight: Tensor, form: Hashable, make: Callable[[], Packed]) -> Packed:
-    """What `make` makes of a weight, made once as long as the weight lives and is not changed."""
-    if weight.is_inference():  # changes of such a tensor cannot be seen
+    """The result of `make` for a weight, computed once as long as the weight lives and is not changed."""
+    if weight.is_inference():  # such a tensor does not track its changes
         return make()
-    # A view is made anew for every call; what it shows stays.
+    # Views are created again for every call, but their base stays.
     owner = weight if weight._base is None else weight._base
     forms = _kept.setdefault(owner, {})  # type: ignore[no-untyped-call]
     key = (form, weight.shape, weight.stride(), weight.storage_offset(), weight._version)
@@ -37,14 +37,14 @@ def pack(weight: Tensor) -> tuple[Tensor, Tensor | None]:
     """Lay out a kernel (N, C, rows, columns) tap by tap, as (taps·N, C).
 
     Returns:
-        The weights; for float32 two parts one below the other in float16, and the powers of two (N,) that
-        they, and all that is added to them, are multiplied by to use that format's range.
+        The weights; for float32 two parts one below the other in float16, and the powers of two (N,) by
+        which they, and all that is added to them, are multiplied to use that format's range.
     """
     return keep(weight, "taps", lambda: _pack(weight))
 
 
 def count_wide(weight: Tensor) -> int:
-    """How many input channels, from the first, it takes to have all that more than the middle tap sees."""
+    """The number of leading input channels that contain all channels seen by more than the middle tap."""
     channels, rows, columns = weight.shape[1:]
     if rows * columns == 1 or weight.is_inference():
         return channels

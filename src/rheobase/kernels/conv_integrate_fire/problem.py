@@ -1,4 +1,4 @@
-"""What a fused convolution is asked to do, checked.
+"""The arguments of a fused convolution, checked.
 
 Letters: T steps, B batch, C input channels, N output channels, H and W input rows and columns, Y and X output
 rows and columns.
@@ -24,8 +24,6 @@ class Problem:
     out: Tensor
     stride: tuple[int, int]
     padding: tuple[int, int]
-    dilation: tuple[int, int]
-    groups: int
     residual: Tensor | None
     residual_scale: Tensor | None
     totals: Tensor | None
@@ -34,24 +32,19 @@ class Problem:
 
 
 def infer_shape(
-    spikes: Tensor,
-    weight: Tensor,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-    groups: int,
+    spikes: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]
 ) -> tuple[int, int, int, int, int]:
-    """Work out the (T, B, N, Y, X) of the result, and raise ValueError where there is none."""
+    """Infer the (T, B, N, Y, X) of the result, and raise ValueError if there is none."""
     if spikes.dim() != 5 or weight.dim() != 4:
         raise ValueError(
             f"spikes has shape {tuple(spikes.shape)} and weight {tuple(weight.shape)}: "
-            "expected (T, B, C, H, W) and (N, C / groups, kernel rows, kernel columns)"
+            "expected (T, B, C, H, W) and (N, C, kernel rows, kernel columns)"
         )
     T, B, C, H, W = spikes.shape
     N, _, rows, columns = weight.shape
-    check_shape("weight", weight, (N, C // groups, rows, columns))
-    Y = (H + 2 * padding[0] - dilation[0] * (rows - 1) - 1) // stride[0] + 1
-    X = (W + 2 * padding[1] - dilation[1] * (columns - 1) - 1) // stride[1] + 1
+    check_shape("weight", weight, (N, C, rows, columns))
+    Y = (H + 2 * padding[0] - rows) // stride[0] + 1
+    X = (W + 2 * padding[1] - columns) // stride[1] + 1
     if Y < 1 or X < 1:
         raise ValueError(f"a {H} × {W} image is smaller than the {rows} × {columns} kernel: add padding")
     return T, B, N, Y, X
@@ -60,9 +53,7 @@ def infer_shape(
 def check_problem(problem: Problem) -> None:
     """Raise TypeError or ValueError for the first argument that does not fit the others."""
     spikes, weight, membrane = problem.spikes, problem.weight, problem.membrane
-    shape = T, B, N, Y, X = infer_shape(
-        spikes, weight, problem.stride, problem.padding, problem.dilation, problem.groups
-    )
+    shape = T, B, N, Y, X = infer_shape(spikes, weight, problem.stride, problem.padding)
     check_reset(problem.reset)
     halves = (torch.bfloat16, torch.float16)
     check_dtype("weight", weight, (*halves, torch.float32, torch.int8))

@@ -9,12 +9,12 @@ from rheobase.kernels.conv_integrate_fire.problem import Problem
 def run(problem: Problem) -> None:
     """Fill `out` step by step, updating `membrane` and `totals` in place."""
     p = problem
-    # In float64: it holds integers, and no device rounds it to fewer bits behind the caller's back.
+    # In float64: it holds integers exactly, and no device silently rounds it to fewer bits.
     weight = p.weight.double()
     threshold = p.threshold.to(p.membrane.dtype)
     potential = p.membrane.clone()
     for t in range(len(p.spikes)):
-        current = F.conv2d(p.spikes[t].double(), weight, None, p.stride, p.padding, p.dilation, p.groups)
+        current = F.conv2d(p.spikes[t].double(), weight, None, p.stride, p.padding)
         potential = potential + current.to(potential.dtype)
         if p.bias is not None:
             potential = potential + p.bias.to(potential.dtype)[:, None, None]

@@ -1,4 +1,4 @@
-"""How the work of the fused kernel is cut: the block a program owns, and the choice of one for a layer."""
+"""How the work of the fused kernel is cut: the block that a program owns, and its choice for a layer."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -17,8 +17,8 @@ class Tile:
         depth: Input channels of one matrix product; a power of two of at least 16, or 32 for int8 weights.
         warps: Groups of 32 threads.
         stages: Loads in flight, plus one.
-        registers: The most a thread may use. With 128, two programs of eight warps share a processor, and
-            one computes while the other finishes a step.
+        registers: The most registers per thread. With 128, two programs of eight warps share a
+            multiprocessor, and one computes while the other finishes a step.
         one_loop: Run one loop over steps and products, so that the loads of a step start while the step
             before it is being finished; else a loop in a loop.
     """
@@ -35,9 +35,9 @@ class Tile:
 def list_tiles(weight: torch.dtype, C: int, N: int, residual: bool = False) -> list[Tile]:
     """List the tiles worth trying for a layer.
 
-    Rows of 128 bytes suit the loads. With a residual or an integer accumulator the compiler makes worse code
-    of one loop, waiting for each product or spilling registers, so these get two. Two loops and a residual
-    over 256 channels give wrong spikes on Hopper with Triton 3.6, so no such tile is offered.
+    Rows of 128 bytes suit the loads. With a residual or an integer accumulator the compiler generates worse
+    code for one loop (it waits for each product or spills registers), so these get two. Two loops with a
+    residual over 256 channels give wrong spikes on Hopper with Triton 3.6, so no such tile is offered.
     """
     depth = max(min(_round_up(C), 128 // weight.itemsize), 32 if weight == torch.int8 else 16)
     tiles = [
@@ -60,7 +60,7 @@ def list_tiles(weight: torch.dtype, C: int, N: int, residual: bool = False) -> l
 def rank_tiles(
     weight: torch.dtype, C: int, N: int, pixels: int, processors: int, residual: bool = False
 ) -> list[Tile]:
-    """Order the tiles for a layer: the one that gives the busiest processor the least work first."""
+    """Order the tiles for a layer: the one that gives the busiest multiprocessor the least work first."""
 
     def work(tile: Tile) -> float:
         programs = ceil(pixels / tile.pixels) * ceil(N / tile.channels)
@@ -71,7 +71,7 @@ def rank_tiles(
 
 
 def _speed(tile: Tile, integer: bool, residual: bool) -> float:
-    """How much of the best tile's rate a tile reaches where there are enough of them: measured on an H200."""
+    """The speed of a tile relative to the best one if there are enough of them, measured on an H200."""
     if tile.channels < 64:
         return {256: 1.0, 128: 0.8}.get(tile.pixels, 0.6)
     shape = (tile.pixels, tile.channels)

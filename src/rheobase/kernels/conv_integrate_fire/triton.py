@@ -1,8 +1,8 @@
 """Convolution and integrate-and-fire in one Triton kernel: the matrix accumulator is the membrane.
 
-A program owns a box of output pixels and a block of output channels. It loads their membrane once, lets
-every step's matrix products accumulate on top of it, thresholds it in place, writes the spikes and goes on to
-the next step; the currents never exist in memory.
+A program owns a box of output pixels and a block of output channels. It loads their membrane once, adds every
+step's matrix products to it, thresholds it in place, writes the spikes and continues with the next step; the
+currents are never stored.
 
 Letters: T steps, B batch, C input channels, N output channels, Y and X output rows and columns; H and W input
 rows and columns. Tensors are channels-last.
@@ -28,7 +28,7 @@ from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_ti
 from rheobase.kernels.conv_integrate_fire.widening import widen
 
 _too_large: set[tuple[torch.device, Tile]] = set()
-"""Tiles that some device has too little shared memory for."""
+"""Tiles for which a device has too little shared memory."""
 
 
 @triton.jit
@@ -102,19 +102,14 @@ def _fire(
     residual_step,
     threshold,
     out,
-    totals,
     t,
     b0,
     y0,
     x0,
     n0,
-    B,
-    Y,
-    X,
     STRICT: tl.constexpr,
     SUBTRACT: tl.constexpr,
     RESIDUAL: tl.constexpr,
-    TOTALS: tl.constexpr,
     BLOCK_B: tl.constexpr,
     BLOCK_Y: tl.constexpr,
     BLOCK_X: tl.constexpr,
@@ -130,20 +125,13 @@ def _fire(
         extra = residual.load([t * residual_step, b0, y0, x0, n0]).reshape(PIXELS, BLOCK_N)
         potential += extra.to(potential.dtype) * tl.load(residual_scale + n)[None, :]
     fired = potential > theta if STRICT else potential >= theta
-    # By way of float32: the interpreter knows no other way to bfloat16.
+    # Through float32: the interpreter has no other conversion to bfloat16.
     emitted = fired.to(tl.float32).to(out.dtype)
     out.store([t, b0, y0, x0, n0], emitted.reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
-    if TOTALS:
-        m = tl.arange(0, PIXELS)
-        inside = (x0 + m % BLOCK_X < X) & (y0 + m // BLOCK_X % BLOCK_Y < Y)
-        per_pixel = tl.sum(fired.to(tl.int32), 1) * inside.to(tl.int32)
-        per_sample = tl.sum(per_pixel.reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
-        b = b0 + tl.arange(0, BLOCK_B)
-        tl.atomic_add(totals + t * B + b, per_sample, mask=b < B)
     return tl.where(fired, potential - theta if SUBTRACT else 0, potential)
 
 
-# Not compiled anew for every size: all addresses are those of descriptors, nothing is gained by knowing them.
+# Not compiled again for every size: addresses are computed by descriptors, so nothing would be gained.
 @triton.jit(do_not_specialize=["steps", "B", "N", "Y", "X"])
 def _conv_integrate_fire(
     spikes,
@@ -156,7 +144,6 @@ def _conv_integrate_fire(
     gain,
     threshold,
     out,
-    totals,
     steps,
     B,
     N,
@@ -173,7 +160,6 @@ def _conv_integrate_fire(
     STRICT: tl.constexpr,
     SUBTRACT: tl.constexpr,
     RESIDUAL: tl.constexpr,
-    TOTALS: tl.constexpr,
     SPLIT: tl.constexpr,
     PRECISION: tl.constexpr,
     VIA_FLOAT32: tl.constexpr,
@@ -210,9 +196,9 @@ def _conv_integrate_fire(
             )
             if i % ROUNDS == ROUNDS - 1:
                 potential = _fire(
-                    potential, bias, residual, residual_scale, residual_step, threshold, out, totals,
-                    t, b0, y0, x0, n0, B, Y, X,
-                    STRICT, SUBTRACT, RESIDUAL, TOTALS, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
+                    potential, bias, residual, residual_scale, residual_step, threshold, out,
+                    t, b0, y0, x0, n0,
+                    STRICT, SUBTRACT, RESIDUAL, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
                 )
     else:
         for t in range(steps):
@@ -223,9 +209,9 @@ def _conv_integrate_fire(
                     TAPS, SPLIT, PRECISION, VIA_FLOAT32, BLOCK_C,
                 )
             potential = _fire(
-                potential, bias, residual, residual_scale, residual_step, threshold, out, totals,
-                t, b0, y0, x0, n0, B, Y, X,
-                STRICT, SUBTRACT, RESIDUAL, TOTALS, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
+                potential, bias, residual, residual_scale, residual_step, threshold, out,
+                t, b0, y0, x0, n0,
+                STRICT, SUBTRACT, RESIDUAL, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
             )
     # fmt: on
     if SPLIT:
@@ -234,11 +220,11 @@ def _conv_integrate_fire(
 
 
 def run(problem: Problem, tile: Tile | None) -> None:
-    """Fill `out` in one launch, updating `membrane` and `totals` in place.
+    """Fill `out` in one launch, updating `membrane` in place.
 
     Args:
-        problem: What to do; groups and dilation must be 1, the threshold one value per channel.
-        tile: What a program owns; chosen for the layer when not given.
+        problem: The arguments; the threshold must be one value per channel.
+        tile: What a program owns; chosen for the layer if not given.
     """
     p = widen(flatten_small_image(problem))
     B, N = p.spikes.shape[1], len(p.weight)
@@ -271,7 +257,7 @@ def run(problem: Problem, tile: Tile | None) -> None:
 
 @dataclass(frozen=True)
 class _Arrays:
-    """What the kernel reads and writes, as it needs it."""
+    """The tensors in the layout that the kernel needs."""
 
     images: Tensor
     weight: Tensor
@@ -293,7 +279,7 @@ def _launch(p: Problem, a: _Arrays, cut: Tile) -> None:
     programs = prod(-(-size // block) for size, block in zip((B, Y, X, N), box, strict=True))
 
     def vector(values: Tensor | None, default: float, beyond: float, most: float = inf) -> Tensor:
-        """One value for each output channel, and some for those that a tile has beyond the last."""
+        """One value per output channel, padded to a multiple of the tile."""
         if values is None:
             return torch.full((N + -N % cut.channels,), default, dtype=state.dtype, device=state.device)
         values = values.to(state.dtype).flatten().contiguous()
@@ -318,7 +304,6 @@ def _launch(p: Problem, a: _Arrays, cut: Tile) -> None:
             threshold if gain is None else F.pad(gain, (0, -N % cut.channels), value=1),
             threshold,
             _describe(written, [1, *box]),
-            state if p.totals is None else p.totals,
             T,
             B,
             N,
@@ -335,7 +320,6 @@ def _launch(p: Problem, a: _Arrays, cut: Tile) -> None:
             STRICT=p.strict,
             SUBTRACT=p.reset == "subtract",
             RESIDUAL=p.residual is not None,
-            TOTALS=p.totals is not None,
             SPLIT=gain is not None,
             PRECISION="ieee",
             VIA_FLOAT32=not integer and os.environ.get("TRITON_INTERPRET") == "1",
@@ -352,7 +336,7 @@ def _launch(p: Problem, a: _Arrays, cut: Tile) -> None:
 
 
 def _round_wide(channels: int, depth: int, C: int) -> int:
-    """Channels that all taps see, in whole blocks, of which there is at least one."""
+    """Channels that all taps see, rounded up to blocks, at least one block."""
     return min(C, max(1, -(-channels // depth)) * depth)
 
 

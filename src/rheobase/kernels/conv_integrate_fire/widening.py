@@ -2,7 +2,7 @@
 
 In channels-last memory the channels of neighbouring pixels follow each other, so that g pixels of C channels
 are one pixel of g·C channels without moving anything. Half of the products are then with zero weights, but
-matrix units and loads work in pieces that few channels leave mostly empty.
+matrix units and loads work in blocks that few channels leave mostly empty.
 
 Letters: C input channels, N output channels, g output pixels of a group, s the stride, d the group that a
 weight looks at, counted from its own.
@@ -20,7 +20,7 @@ _CHANNELS = 64
 
 
 def widen(problem: Problem) -> Problem:
-    """Return the same problem over groups of pixels, where that is faster."""
+    """Return the same problem over groups of pixels, if that is faster."""
     p = problem
     C, W = p.spikes.shape[-3], p.spikes.shape[-1]
     X, stride = p.membrane.shape[-1], p.stride[1]

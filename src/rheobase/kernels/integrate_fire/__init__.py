@@ -1,4 +1,4 @@
-"""Integrate-and-fire over time: currents in, spikes out, the membrane carried along.
+"""Integrate-and-fire over time: from currents to spikes.
 
 Letters: T steps, B batch, `...` a sample's shape; N all neurons of the batch, in the membrane's memory order.
 """
@@ -10,6 +10,7 @@ from rheobase.kernels.backends import choose_backend
 from rheobase.kernels.checks import check_device, check_dtype, check_reset, check_shape, check_threshold
 from rheobase.kernels.integrate_fire import reference
 from rheobase.kernels.integrate_fire.layout import allocate_spikes, flatten
+from rheobase.kernels.routines import report_routine
 
 __all__ = ["choose_backend", "integrate_fire"]
 
@@ -26,7 +27,6 @@ def integrate_fire(
     strict: bool = False,
     reset: str = "subtract",
     out: Tensor | None = None,
-    counts: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
     """Run integrate-and-fire neurons for a number of steps.
@@ -43,32 +43,31 @@ def integrate_fire(
             finite value silences a neuron.
         steps: Number of steps T.
         strict: Fire where the potential exceeds the threshold, instead of where it reaches it.
-        reset: `"subtract"` takes the threshold off a neuron that fired; `"zero"` sets its potential to zero.
+        reset: `"subtract"` subtracts the threshold from a neuron that fired; `"zero"` sets its potential to
+            zero.
         out: Spikes of an earlier call, to be overwritten: (T, B, ...) with the membrane's memory format,
-            dtype float32, float64, float16, bfloat16 or uint8. A large one costs more to allocate than to
-            fill.
-        counts: (B, ...) float32 or int32 with the membrane's memory format, increased by each neuron's
-            number of spikes.
+            dtype float32, float64, float16, bfloat16 or uint8.
         backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`; `choose_backend` says what `"auto"` means.
 
     Returns:
-        (T, B, ...) spikes, 0 or 1: `out` when given, else float32.
+        (T, B, ...) spikes, 0 or 1: `out` if given, else float32.
 
     Raises:
         TypeError: A dtype is not one of those named above.
         ValueError: A shape, device, memory format, reset or backend does not fit; nothing has been changed.
     """
     name = choose_backend(membrane.device, backend)
-    _check(current, membrane, threshold, steps, reset, out, counts)
-    # A cast that overflows, or an infinite threshold, would turn "does not fire" into 0·∞ in the fast paths.
+    _check(current, membrane, threshold, steps, reset, out)
+    # A cast that overflows, or an infinite threshold, would become 0·∞ in the fast versions.
     threshold = threshold.to(membrane.dtype).clamp(max=torch.finfo(membrane.dtype).max)
     spikes = allocate_spikes(membrane, steps) if out is None else out
     if membrane.numel() == 0:
         return spikes
     if name == "reference":
-        reference.run(current, membrane, threshold, spikes, counts, strict=strict, reset=reset)
+        report_routine("reference scan")
+        reference.run(current, membrane, threshold, spikes, strict=strict, reset=reset)
         return spikes
-    flat = flatten(current, membrane, threshold, spikes, counts)
+    flat = flatten(current, membrane, threshold, spikes)
     if name == "cpu":
         from rheobase.kernels.integrate_fire import cpu
 
@@ -76,18 +75,13 @@ def integrate_fire(
     else:
         from rheobase.kernels.integrate_fire import triton
 
+        report_routine("triton scan")
         triton.run(*flat, strict=strict, reset=reset)
     return spikes
 
 
 def _check(
-    current: Tensor,
-    membrane: Tensor,
-    threshold: Tensor,
-    steps: int,
-    reset: str,
-    out: Tensor | None,
-    counts: Tensor | None,
+    current: Tensor, membrane: Tensor, threshold: Tensor, steps: int, reset: str, out: Tensor | None
 ) -> None:
     if steps < 1:
         raise ValueError(f"steps is {steps}: expected at least 1")
@@ -103,7 +97,4 @@ def _check(
     if out is not None:
         check_dtype("out", out, SPIKE_DTYPES)
         check_shape("out", out, (steps, *membrane.shape))
-    if counts is not None:
-        check_dtype("counts", counts, (torch.float32, torch.int32))
-        check_shape("counts", counts, tuple(membrane.shape))
-    check_device(membrane.device, current=current, threshold=threshold, out=out, counts=counts)
+    check_device(membrane.device, current=current, threshold=threshold, out=out)

@@ -1,7 +1,7 @@
-"""Integrate-and-fire on a processor: in place, a block of neurons at a time.
+"""Integrate-and-fire on a CPU: in place, a block of neurons at a time.
 
-A block's membrane stays in the cache for all steps, so that memory sees each current and each spike once.
-With the package llvmlite a compiled program does it, else some operations of PyTorch for each step.
+A block's membrane stays in the cache for all steps, so that each current and each spike is transferred once.
+With the package llvmlite a compiled program runs, otherwise a few PyTorch operations per step.
 
 Letters: T steps, N all neurons of the batch, M distinct thresholds.
 """
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rheobase.kernels.integrate_fire import llvm
+from rheobase.kernels.routines import report_routine
 
 # Smaller blocks spend their time starting operations, larger ones leave the second-level cache (measured with
 # benchmarks/streaming_kernels.py --blocks).
@@ -24,16 +25,17 @@ def run(
     threshold_M: Tensor,
     repeat: int,
     spikes_TN: Tensor,
-    counts_N: Tensor | None,
     *,
     strict: bool,
     reset: str,
     block: int = BLOCK,
 ) -> None:
-    """Fill `spikes_TN` block by block, updating `membrane_N` and `counts_N` in place."""
-    if llvm.supports(current_TN, membrane_N, spikes_TN, counts_N):
+    """Fill `spikes_TN` block by block, updating `membrane_N` in place."""
+    if llvm.supports(current_TN, membrane_N, spikes_TN):
+        report_routine("llvm scan")
         llvm.run(current_TN, membrane_N, threshold_M, repeat, spikes_TN, strict=strict, reset=reset)
         return
+    report_routine("torch scan")
     compare = torch.gt if strict else torch.ge
     if spikes_TN.dtype == torch.uint8:
         # The same bits for 0 and 1, and torch converts to signed bytes several times faster.
@@ -42,7 +44,6 @@ def run(
     for where, threshold in _blocks(membrane_N.numel(), threshold_M, repeat, block):
         membrane = membrane_N[where]
         buffer = None if direct else torch.empty_like(membrane)
-        total = torch.zeros_like(membrane) if counts_N is not None else None
         for current, out in zip(current_TN[:, where].unbind(), spikes_TN[:, where].unbind(), strict=True):
             membrane.add_(current)
             spikes = out if buffer is None else buffer
@@ -51,10 +52,6 @@ def run(
             membrane.addcmul_(spikes, threshold if reset == "subtract" else membrane, value=-1)
             if buffer is not None:
                 out.copy_(buffer)
-            if total is not None:
-                total.add_(spikes)
-        if counts_N is not None and total is not None:
-            counts_N[where].add_(total.to(counts_N.dtype))
 
 
 def _blocks(neurons: int, threshold_M: Tensor, repeat: int, block: int) -> Iterator[tuple[slice, Tensor]]:

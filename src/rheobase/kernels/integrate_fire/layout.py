@@ -20,18 +20,18 @@ def allocate_spikes(membrane: Tensor, steps: int) -> Tensor:
 
 
 def flatten(
-    current: Tensor, membrane: Tensor, threshold: Tensor, spikes: Tensor, counts: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, int, Tensor, Tensor | None]:
+    current: Tensor, membrane: Tensor, threshold: Tensor, spikes: Tensor
+) -> tuple[Tensor, Tensor, Tensor, int, Tensor]:
     """View every tensor as rows of neurons in the membrane's memory order.
 
-    A current constant in time becomes a (T, N) view whose rows are the same memory. A current laid out
-    otherwise than the membrane is copied.
+    A current constant in time becomes a (T, N) view whose rows are the same memory. A current whose layout
+    differs from the membrane's is copied.
 
     Returns:
-        current_TN, membrane_N, threshold_M, repeat, spikes_TN, counts_N.
+        current_TN, membrane_N, threshold_M, repeat, spikes_TN.
 
     Raises:
-        ValueError: `membrane`, `spikes` or `counts`, which are written, cannot be viewed that way.
+        ValueError: `membrane` or `spikes`, which are written, cannot be viewed that way.
     """
     order = _memory_order(membrane)
     steps, neurons = len(spikes), membrane.numel()
@@ -54,8 +54,7 @@ def flatten(
     if current_TN.stride(1) != 1:
         current_TN = current_TN.contiguous()
     threshold_M, repeat = _fold_threshold(threshold.expand(membrane.shape).permute(*order))
-    counts_N = None if counts is None else view("counts", counts)
-    return current_TN.expand(steps, neurons), membrane_N, threshold_M, repeat, spikes_TN, counts_N
+    return current_TN.expand(steps, neurons), membrane_N, threshold_M, repeat, spikes_TN
 
 
 def _memory_order(tensor: Tensor) -> list[int]:

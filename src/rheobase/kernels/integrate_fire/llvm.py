@@ -1,4 +1,4 @@
-"""Integrate-and-fire by a program compiled for the processor, which reads currents and writes spikes once.
+"""Integrate-and-fire by a program compiled for the CPU, which reads currents and writes spikes once.
 
 Letters: T steps, N all neurons of the batch, M distinct thresholds.
 """
@@ -12,15 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Membranes at a time: they stay in the first-level cache for all steps.
+# Neurons at a time: their membranes stay in the first-level cache for all steps.
 BLOCK = 1 << 12
 
 
-def supports(current_TN: Tensor, membrane_N: Tensor, spikes_TN: Tensor, counts_N: Tensor | None) -> bool:
-    """Whether `run` can do it."""
+def supports(current_TN: Tensor, membrane_N: Tensor, spikes_TN: Tensor) -> bool:
+    """Whether `run` supports these tensors."""
     return (
-        counts_N is None
-        and current_TN.dtype == membrane_N.dtype == torch.float32
+        current_TN.dtype == membrane_N.dtype == torch.float32
         and spikes_TN.dtype in (torch.uint8, torch.float32)
         and membrane_N.numel() % 16 == 0
         and find_spec("llvmlite") is not None

@@ -1,20 +1,13 @@
-"""The definition of integrate-and-fire: one step after another, in the order it is written in papers."""
+"""The definition of integrate-and-fire: one step after another, as it is written in papers."""
 
 import torch
 from torch import Tensor
 
 
 def run(
-    current: Tensor,
-    membrane: Tensor,
-    threshold: Tensor,
-    spikes: Tensor,
-    counts: Tensor | None,
-    *,
-    strict: bool,
-    reset: str,
+    current: Tensor, membrane: Tensor, threshold: Tensor, spikes: Tensor, *, strict: bool, reset: str
 ) -> None:
-    """Fill `spikes` step by step, updating `membrane` and `counts` in place."""
+    """Fill `spikes` step by step, updating `membrane` in place."""
     constant = current.dim() == membrane.dim()
     potential = membrane.clone()
     for t in range(len(spikes)):
@@ -23,6 +16,4 @@ def run(
         after = potential - threshold if reset == "subtract" else torch.zeros_like(potential)
         potential = torch.where(fired, after, potential)
         spikes[t] = fired
-        if counts is not None:
-            counts += fired
     membrane.copy_(potential)

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# From so many neurons on a GPU is busy enough to wait for its memory; with fewer, programs load steps ahead.
+# With this many neurons a GPU hides the latency of its memory; with fewer, programs load steps ahead.
 _MANY = 1 << 20
 _STEPS_AHEAD = 8
 
@@ -20,7 +20,6 @@ def _integrate_fire(
     membrane,
     threshold,
     spikes,
-    counts,
     neurons,
     steps,
     current_step,
@@ -29,7 +28,6 @@ def _integrate_fire(
     repeat,
     STRICT: tl.constexpr,
     SUBTRACT: tl.constexpr,
-    COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
@@ -37,23 +35,17 @@ def _integrate_fire(
     inside = n < neurons
     potential = tl.load(membrane + n, mask=inside, other=0.0)
     theta = tl.load(threshold + (n // repeat) % M, mask=inside, other=1.0)
-    total = tl.zeros((BLOCK,), tl.int32)
     current += n
     spikes += n
     for _ in tl.range(steps, num_stages=STAGES):
         potential += tl.load(current, mask=inside, other=0.0).to(potential.dtype)
         fired = potential > theta if STRICT else potential >= theta
-        # By way of float32: the interpreter knows no other way to bfloat16.
+        # Through float32: the interpreter has no other conversion to bfloat16.
         tl.store(spikes, fired.to(tl.float32).to(spikes.dtype.element_ty), mask=inside)
         potential = tl.where(fired, potential - theta if SUBTRACT else 0.0, potential)
-        if COUNT:
-            total += fired.to(tl.int32)
         current += current_step
         spikes += spikes_step
     tl.store(membrane + n, potential, mask=inside)
-    if COUNT:
-        before = tl.load(counts + n, mask=inside, other=0)
-        tl.store(counts + n, before + total.to(before.dtype), mask=inside)
 
 
 def run(
@@ -62,12 +54,11 @@ def run(
     threshold_M: Tensor,
     repeat: int,
     spikes_TN: Tensor,
-    counts_N: Tensor | None,
     *,
     strict: bool,
     reset: str,
 ) -> None:
-    """Fill `spikes_TN` in one launch, updating `membrane_N` and `counts_N` in place."""
+    """Fill `spikes_TN` in one launch, updating `membrane_N` in place."""
     neurons = membrane_N.numel()
     block, stages = (1024, 1) if neurons >= _MANY else (256, _STEPS_AHEAD)
     with torch.cuda.device_of(membrane_N):
@@ -76,7 +67,6 @@ def run(
             membrane_N,
             threshold_M,
             spikes_TN,
-            membrane_N if counts_N is None else counts_N,
             neurons,
             len(spikes_TN),
             current_TN.stride(0),
@@ -85,7 +75,6 @@ def run(
             repeat,
             STRICT=strict,
             SUBTRACT=reset == "subtract",
-            COUNT=counts_N is not None,
             BLOCK=block,
             STAGES=stages,
         )

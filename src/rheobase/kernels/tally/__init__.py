@@ -20,7 +20,7 @@ def tally(
 
     Args:
         signal: (T, B, ...), of any dtype. A value that is not zero counts as one.
-        fan_out: One sample's shape: how many synapses each value reaches, whole numbers.
+        fan_out: In the shape of one sample: the number of synapses that each value reaches, integers.
         binary: Whether the signal is known to be 0 or 1 throughout.
         backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`.
 

@@ -6,8 +6,8 @@ Letters: T steps, B batch, N values of a sample.
 import torch
 from torch import Tensor
 
+# The number of zeros and ones whose sum fits into a byte.
 _MOST = 255
-"""So many zeros and ones can be added in a byte."""
 
 
 def run(signal: Tensor, fan_out: Tensor | None, binary: bool) -> tuple[Tensor, Tensor | None]:
@@ -18,7 +18,7 @@ def run(signal: Tensor, fan_out: Tensor | None, binary: bool) -> tuple[Tensor, T
     active_TBN = (signal if binary else signal != 0).reshape(*signal.shape[:2], -1)
     if active_TBN.dtype == torch.bool:
         active_TBN = active_TBN.view(torch.uint8)
-    # Sums over the batch are whole numbers below 2^24, and so exact in single precision.
+    # Sums over the batch are integers below 2^24, and so exact in single precision.
     active_TN = (
         _add_bytes(active_TBN) if _fits(active_TBN) else active_TBN.sum(1, dtype=torch.float32)
     ).double()

@@ -18,7 +18,7 @@ from rheobase.methods.contract import Conversion, Observer
 from rheobase.methods.shared.observers import Maximum, Quantile
 from rheobase.methods.shared.settling import Fire, Settle, StandIn, settle_at_once
 from rheobase.network import Neuron, Site, find_like
-from rheobase.simulation import simulate
+from rheobase.simulation import Simulator
 
 Largest = Maximum | Quantile
 
@@ -93,6 +93,6 @@ def _observe_currents(conversion: Conversion, site: Site, steps: int, observer: 
     snn.module.set_submodule(site.name, StandIn(neuron, see))
     first_sample = 0
     for x in conversion.calibration():
-        simulate(snn, x, steps, at=[steps], read=site.name, first_sample=first_sample)
+        Simulator(snn, x, steps, at=[steps], read=site.name).run(x, first_sample)
         first_sample += x.shape[0]
     snn.module.set_submodule(site.name, neuron)

@@ -6,11 +6,8 @@ layers see it in its final form.
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
-import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -18,7 +15,7 @@ from torch import Tensor
 
 from rheobase.methods.contract import Conversion
 from rheobase.network import Neuron, Site
-from rheobase.simulation import Simulator
+from rheobase.simulation import Simulator, memory_for_all_steps
 
 
 class Fire(Protocol):
@@ -33,24 +30,6 @@ Settle = Callable[[Tensor, Fire], Tensor]
 
 It is called in inference mode: tensors that outlive the run must be made outside of it.
 """
-
-_CONTAINER = Path("/sys/fs/cgroup/memory.max")
-_GPU = 64 * 2**30
-
-
-def _room(device: torch.device) -> int | None:
-    """Memory for settling all sites in one run; a GPU that has less reports it itself."""
-    return {"cpu": _quarter_of_memory(), "cuda": _GPU}.get(device.type)
-
-
-def _quarter_of_memory() -> int:
-    """A quarter of the memory of the machine or the container, or of 8 GiB where neither is known."""
-    found = []
-    with suppress(AttributeError, OSError, ValueError):
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    with suppress(OSError, ValueError):  # "max" where there is no limit
-        found.append(int(_CONTAINER.read_text()))
-    return min(found, default=8 * 2**30) // 4
 
 
 def settle_at_once(conversion: Conversion, steps: int, settler: Callable[[Site], Settle]) -> bool:
@@ -69,7 +48,9 @@ def settle_at_once(conversion: Conversion, steps: int, settler: Callable[[Site],
     for site, neuron in zip(sites, neurons, strict=True):
         snn.module.set_submodule(site.name, StandIn(neuron, settler(site)))
     few = gather(conversion, 1)
-    simulator = Simulator(snn, few, steps, at=[steps], chunk=steps, memory=_room(few.device), count=False)
+    simulator = Simulator(
+        snn, few, steps, at=[steps], chunk=steps, memory=memory_for_all_steps(few.device), count_spikes=False
+    )
     most = simulator.plan.fit_whole(sys.maxsize, steps, simulator.memory)
     x = gather(conversion, most + 1)
     # A device that runs out of memory nevertheless runs the batch in parts.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rheobase.methods.contract import Conversion
 from rheobase.network import SNN, Network, Neuron, along_channels, fold_amplitudes, mean_over_steps
-from rheobase.simulation import Simulator, full_precision, run_graph, simulate
+from rheobase.simulation import Simulator, full_precision, run_graph
 
 # Fractions of a sum's unit: fine enough for any mean, and 2^35 units can be added before 63 bits overflow.
 _FRACTION = 2.0**28
@@ -89,7 +89,7 @@ def currents(snn: SNN, site: str, inputs: Iterable[Tensor], steps: int) -> Itera
             recorder = _Recorder(neuron, steps)
             snn.module.set_submodule(site, recorder)
             try:
-                simulate(snn, x, steps, at=[steps], read=site, first_sample=first)
+                Simulator(snn, x, steps, at=[steps], read=site).run(x, first)
             finally:
                 snn.module.set_submodule(site, neuron)
             seen = recorder.seen
@@ -144,7 +144,7 @@ def shortfall(conversion: Conversion, site: str, steps: int) -> Tensor:
     total, count, simulator = ExactSum(unit_of(neuron)), 0, None
     for x in conversion.calibration():
         a = activations(conversion.ann, x, [site])[site]
-        simulator = simulator or Simulator(folded, x, steps, at=[steps], read=site, count=False)
+        simulator = simulator or Simulator(folded, x, steps, at=[steps], read=site, count_spikes=False)
         rate = simulator.run(x, count).logits[0]
         total.add(a - rate * along_channels(neuron.amplitude, a.dim()), [0])
         count += len(x)

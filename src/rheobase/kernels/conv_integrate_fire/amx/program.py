@@ -1,10 +1,10 @@
-"""The program of one layer for a processor's matrix unit (Intel AMX).
+"""The program of one layer for the matrix unit of a CPU (Intel AMX).
 
 The accumulators of the matrix unit are the membranes: a tile of 16 neurons' potentials at 16 positions is
 loaded, the products of this step's spikes are added, and it is stored again; then neurons fire. A few images
-lie in a small memory with zeros between their rows, and between them. Positions are counted through all of
-it, borders too, so that the rows of a tile are evenly spaced whatever the width of an image; what is computed
-for a border is thrown away.
+are held in a small buffer with zeros between their rows, and between them. Positions are counted through all
+of it, including borders, so that the rows of a tile are evenly spaced whatever the width of an image; results
+for borders are discarded.
 
 Letters: T steps, B batch, C input channels, N output channels, H and W input rows and columns, Y and X output
 rows and columns.
@@ -19,7 +19,7 @@ import llvmlite.ir as ir
 
 from rheobase.kernels.llvm import BYTE, FLOAT, HALF, LANES, WORD, Program, long
 
-# Bytes of spikes that the matrix unit takes at most for each of 16 neurons and 16 positions.
+# The most bytes of spikes that the matrix unit multiplies for each of 16 neurons and 16 positions.
 DEPTH = 64
 
 POINTERS = ("spikes", "weight", "bias", "scale", "threshold", "membrane", "residual", "out", "totals")
@@ -29,7 +29,7 @@ NUMBERS = ("T", "B", "residual_B", "first", "last", "images", "tile_pairs")
 
 @dataclass(frozen=True)
 class Layer:
-    """What a program is written for.
+    """What a program is compiled for.
 
     Attributes:
         residual: What a residual consists of: `""` for none, `"count"` for bytes, `"current"` for potentials.
@@ -50,7 +50,7 @@ class Layer:
 
     @property
     def item(self) -> int:
-        """Bytes of a weight, and of a spike beside it."""
+        """Bytes of a weight, and of a spike that is multiplied by it."""
         return 1 if self.integer else 2
 
     @property
@@ -60,7 +60,7 @@ class Layer:
 
     @property
     def padded(self) -> tuple[int, int]:
-        """Rows and columns of an image with the border to the next one, which both use if they can."""
+        """Rows and columns of an image with the border to the next one, which both share if possible."""
         sides = zip((self.H, self.W), self.padding, self.kernel, strict=True)
         H, W = (side + border * (1 if border < reach else 2) for side, border, reach in sides)
         return H, W
@@ -79,7 +79,7 @@ class Layer:
 
     @property
     def chunks(self) -> int:
-        """In how many parts a row of the kernel is multiplied."""
+        """The number of parts in which a row of the kernel is multiplied."""
         return -(-self.kernel[1] * self.pixel // DEPTH)
 
     @property
@@ -88,12 +88,12 @@ class Layer:
         return _round_up(-(-self.kernel[1] * self.pixel // self.chunks), 4)
 
     def count_positions(self, images: int) -> int:
-        """Count the output positions of so many images, in pairs of tiles."""
+        """Count the output positions of a number of images, rounded up to pairs of tiles."""
         Y, X = self.size
         return _round_up((images - 1) * self.pitch + (Y - 1) * self.padded[1] + X, 2 * LANES)
 
     def count_bytes(self, images: int) -> int:
-        """Count the bytes of so many images, as far as a tile can reach and as far as the last one lies."""
+        """Count the bytes of the buffer for a number of images, up to the last byte that a tile reads."""
         reach = self.count_positions(images) * self.stride + self.kernel[0] * self.padded[1] + self.kernel[1]
         rows = self.padding[0] + self.H - 1
         end = (images - 1) * self.stride * self.pitch + rows * self.padded[1] + self.padding[1] + self.W
@@ -155,7 +155,7 @@ class _LayerProgram(Program):
                 return
             with self.loop(seen) as i:
                 number = b.uitofp(self.load(b.gep(source, [i], source_etype=BYTE), BYTE), FLOAT)
-                # A count has so few bits that the upper half of its single-precision form is all of it.
+                # A count has few bits: the upper half of its single-precision form holds them all.
                 upper = b.trunc(b.lshr(b.bitcast(number, WORD), ir.Constant(WORD, 16)), HALF)
                 b.store(upper, b.gep(target, [i], source_etype=HALF), align=1)
 

@@ -1,7 +1,7 @@
-"""A convolution that drives integrate-and-fire neurons, on a processor's matrix unit (Intel AMX).
+"""A convolution that drives integrate-and-fire neurons, on the matrix unit of a CPU (Intel AMX).
 
-No current ever goes to memory: see `amx_program`. It needs the package llvmlite, which brings its own
-compiler. Threads share out the samples.
+Currents are not stored: see `program.py`. It needs the package llvmlite, which includes a compiler. Threads
+divide the samples.
 
 Letters: T steps, B batch, C input channels, N output channels, Y and X output rows and columns.
 """
@@ -20,9 +20,10 @@ from torch import Tensor
 from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.integrate_fire import reference as neurons
+from rheobase.kernels.routines import report_routine
 
 if TYPE_CHECKING:
-    from rheobase.kernels.conv_integrate_fire.amx_program import Layer
+    from rheobase.kernels.conv_integrate_fire.amx.program import Layer
 
 # Output positions at a time: their potentials and spikes stay in the second-level cache.
 POSITIONS = 1 << 10
@@ -36,7 +37,7 @@ _ASK_FOR_PERMISSION, _TILE_DATA, _SYSTEM_CALL = 0x1023, 18, 158
 def explain_no_matrix_unit() -> str | None:
     """Say why the matrix unit cannot be used in this process, or return None when it can."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        return "it is used on Linux with an x86-64 processor only"
+        return "it needs Linux on an x86-64 CPU"
     if find_spec("llvmlite") is None:
         return "the package llvmlite is not installed"
     import llvmlite.binding as llvm
@@ -44,9 +45,9 @@ def explain_no_matrix_unit() -> str | None:
     features = llvm.get_host_cpu_features()
     missing = [name for name in ("amx-tile", "amx-int8", "amx-bf16", "avx512f") if not features.get(name)]
     if missing:
-        return f"the processor lacks {', '.join(missing)}"
+        return f"the CPU lacks {', '.join(missing)}"
     if ctypes.CDLL(None).syscall(_SYSTEM_CALL, _ASK_FOR_PERMISSION, _TILE_DATA) != 0:
-        return "the system does not permit it"
+        return "the system does not allow it"
     return None
 
 
@@ -57,7 +58,6 @@ def supports(p: Problem) -> bool:
         p.weight.dtype in (torch.int8, torch.bfloat16)
         and p.spikes.dtype == p.out.dtype == torch.uint8
         and len(p.weight) % 16 == 0
-        and (p.groups, p.dilation) == (1, (1, 1))
         and p.stride[0] == p.stride[1]
         and all(size == 1 for size in p.threshold.shape[-2:])
         and p.membrane.movedim(1, -1).is_contiguous()
@@ -71,16 +71,18 @@ def run(p: Problem) -> None:
     """Fill `out`, updating `membrane` and `totals` in place."""
     layer = _describe(p)
     currents = 2 * 4 * layer.count_positions(p.spikes.shape[1]) * layer.N
-    # Step by step all weights are read at every step. Where they are many and neurons are few, that takes
-    # longer than to write the currents of all steps and read them again.
+    # The fused routine reads all weights at every step. With many weights and few neurons that takes longer
+    # than to store the currents of all steps and read them again.
     if len(p.spikes) > 1 and p.weight.nbytes > max(currents, CACHE):
+        report_routine("amx currents + reference scan")
         run_currents_first(p)
     else:
+        report_routine("amx fused")
         run_fused(p)
 
 
 def run_currents_first(p: Problem) -> None:
-    """Do the same with the currents of all steps computed together, before the neurons take them."""
+    """Compute the currents of all steps together, then run the neurons."""
     T, B, N, Y, X = p.out.shape
     kind = p.membrane.dtype
     info = torch.iinfo(kind) if kind == torch.int32 else torch.finfo(kind)
@@ -101,17 +103,17 @@ def run_currents_first(p: Problem) -> None:
     run_fused(together)
     current_TB = together.membrane.view(T, B, N, Y, X)
     threshold = p.threshold.to(kind)
-    neurons.run(current_TB, p.membrane, threshold, p.out, None, strict=p.strict, reset=p.reset)
+    neurons.run(current_TB, p.membrane, threshold, p.out, strict=p.strict, reset=p.reset)
     if p.totals is not None:
         p.totals.add_(p.out.flatten(2).sum(2, dtype=torch.int32))
 
 
 def run_fused(p: Problem) -> None:
-    """Do the same step by step, with the potentials in the matrix unit."""
-    from rheobase.kernels.conv_integrate_fire.amx_program import compile_layer
+    """Run step by step, with the potentials in the matrix unit."""
+    from rheobase.kernels.conv_integrate_fire.amx.program import compile_layer
     from rheobase.kernels.llvm import share
 
-    # Asking is what makes the system permit it: without, the first instruction ends the process.
+    # Linux must be asked for permission first: otherwise the first instruction ends the process.
     if (reason := explain_no_matrix_unit()) is not None:
         raise RuntimeError(f"the matrix unit cannot be used: {reason}")
     T, B = p.spikes.shape[:2]
@@ -161,7 +163,7 @@ def pack(weight: Tensor, layer: "Layer") -> Tensor:
 
 
 def _describe(p: Problem) -> "Layer":
-    from rheobase.kernels.conv_integrate_fire.amx_program import Layer
+    from rheobase.kernels.conv_integrate_fire.amx.program import Layer
 
     C, H, W = p.spikes.shape[2:]
     residual = "" if p.residual is None else "count" if p.residual.dtype == torch.uint8 else "current"
@@ -183,7 +185,7 @@ def _describe(p: Problem) -> "Layer":
 
 @cache
 def _shape_tiles(depth: int) -> Tensor:
-    """Describe the eight tiles to the processor: accumulators, two of spikes, two of weights."""
+    """The configuration of the eight tiles: four accumulators, two of spikes, two of weights."""
     shapes = [(16, 64)] * 4 + [(16, depth)] * 2 + [(depth // 4, 64)] * 2
     table = torch.zeros(64, dtype=torch.uint8, device="cpu")
     table[0] = 1

@@ -1,0 +1,58 @@
+"""Which samples of a batch are still simulated.
+
+Shape letters: B batch, K outputs, T steps of a chunk.
+"""
+
+import torch
+from torch import Tensor
+
+from rheobase.simulation.exits import Exit
+
+
+class ActiveSamples:
+    """The samples that are still simulated, and the answers of those that left.
+
+    Attributes:
+        rule: The rule by which samples leave; None if they all stay.
+        rows: The positions in the batch of the samples that are simulated.
+        left: The step after which each sample of the batch left, (B,); the last step for those that stay.
+    """
+
+    def __init__(self, rule: Exit | None, x: Tensor, steps: int) -> None:
+        """Start with the whole batch x, (B, ...), of a run over some steps."""
+        self.rule = rule
+        self.rows = torch.arange(x.shape[0], device=x.device)
+        self.left = torch.full((x.shape[0],), steps, device=x.device)
+        self.answers: Tensor | None = None
+        self.state: dict[str, Tensor] = {}
+
+    def take(self, mean_BK: Tensor, step: int) -> Tensor:
+        """The answers of the whole batch after a step, given the mean outputs of the active samples."""
+        if self.rule is None:
+            return mean_BK
+        if self.answers is None:
+            self.answers = mean_BK.clone()
+        here = self.left[self.rows] >= step
+        self.answers[self.rows[here]] = mean_BK[here]
+        safe = self.rule.score(mean_BK, self.state) >= self.rule.level
+        if step >= self.rule.after:
+            self.left[self.rows[here & safe]] = step
+        return self.answers.clone()
+
+    def present(self, before: int, steps: int) -> Tensor:
+        """For each of some steps which active samples had not left before it, (steps, B)."""
+        numbers = torch.arange(before + 1, before + steps + 1, device=self.rows.device)
+        return self.left[self.rows] >= numbers[:, None]
+
+    def pick(self, signal_TB: Tensor) -> Tensor:
+        """The part of a signal of the whole batch, (T, B, ...), that belongs to the active samples."""
+        return signal_TB if len(self.rows) == len(self.left) else signal_TB[:, self.rows]
+
+    def drop(self, step: int) -> Tensor | None:
+        """Remove the samples that left up to a step: the rows that stay, or None if all do."""
+        stay = (self.left[self.rows] > step).nonzero().flatten()
+        if len(stay) == len(self.rows):
+            return None
+        self.rows = self.rows[stay]
+        self.state = {name: values[stay] for name, values in self.state.items()}
+        return stay

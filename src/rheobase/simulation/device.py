@@ -1,0 +1,95 @@
+"""What a simulation needs to know about the device it runs on."""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
+
+
+@dataclass(frozen=True)
+class DeviceTraits:
+    """How work is cut and numbers are kept on one type of device.
+
+    Attributes:
+        memory: The default cap, in bytes, on what a run holds at a time.
+        half: The half precision that `fast` keeps weights in.
+        counts: What `exact` and `fast` keep spikes and pooled counts in.
+        chunk: Steps per chunk that keep the device busy with a large batch; None if chunks may be longer.
+        busy: Samples times steps that keep the device busy: small batches get longer chunks.
+        rows: Height of the blocks in which connections outside of fused layers are computed.
+        few_neurons: A fused layer with at most this many neurons leaves the device idle if it is computed
+            step by step: its currents are computed first.
+        kernels_count: Whether fused kernels count spikes themselves at no cost.
+        channels_last: Whether constant currents are stored channels-last.
+        graphs: Whether runs can be captured as CUDA graphs.
+    """
+
+    memory: int
+    half: torch.dtype
+    counts: torch.dtype
+    chunk: int | None = None
+    busy: int = 0
+    rows: int = 128
+    few_neurons: int = 0
+    kernels_count: bool = True
+    channels_last: bool = False
+    graphs: bool = False
+
+
+DEVICES = {
+    "cpu": DeviceTraits(memory=96 * 2**20, half=torch.bfloat16, counts=torch.uint8, rows=32),
+    "cuda": DeviceTraits(
+        memory=4 * 2**30,
+        half=torch.float16,
+        counts=torch.float16,
+        # Longer chunks hardly save time, and memory would grow with the number of steps up to the cap.
+        chunk=16,
+        busy=2048,
+        few_neurons=1 << 18,
+        kernels_count=False,
+        channels_last=True,
+        graphs=True,
+    ),
+}
+_OTHER = DeviceTraits(memory=2**30, half=torch.bfloat16, counts=torch.uint8)
+
+
+def device_traits(device: torch.device) -> DeviceTraits:
+    """The traits of a device."""
+    return DEVICES.get(device.type, _OTHER)
+
+
+def cap_memory(device: torch.device, memory: int | None) -> tuple[int, str | None]:
+    """The cap in bytes on what a run holds, and a note where the device has less than was asked for."""
+    cap = device_traits(device).memory if memory is None else memory
+    if device.type != "cuda":
+        return cap, None
+    reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    free = torch.cuda.mem_get_info(device)[0] + reserved
+    usable = int(0.9 * free)
+    if cap <= usable:
+        return cap, None
+    found = f"the device has {free / 2**20:.0f} MiB free"
+    return usable, f"the memory cap is {usable / 2**20:.0f} MiB instead of {cap / 2**20:.0f}: {found}"
+
+
+def memory_for_all_steps(device: torch.device) -> int:
+    """Bytes that a run may hold if all its steps are simulated at once.
+
+    On a CPU this is a quarter of the memory of the machine or its container, or of 8 GiB if neither is known.
+    A GPU that has less than what this returns lowers the cap itself.
+    """
+    if device.type == "cuda":
+        return 64 * 2**30
+    if device.type != "cpu":
+        return device_traits(device).memory
+    found = []
+    with suppress(AttributeError, OSError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):  # the file says "max" where there is no limit
+        found.append(int(_CONTAINER.read_text()))
+    return min(found, default=8 * 2**30) // 4
