@@ -64,12 +64,12 @@ def test_a_split_is_normalised_and_batched() -> None:
         (X[:0], ValueError, "calibration data is empty"),
         ((X, Y[:9]), ValueError, r"10 images and labels of shape \(9,\)"),
         ((X, Y.view(10, 1)), ValueError, r"expected \(10,\)"),
-        ((X, X), TypeError, "whole-number labels.*use a list"),
+        ((X, X), TypeError, "integer labels.*use a list"),
         (iter([X]), TypeError, "list_iterator, which can be read only once: pass a list or a DataLoader"),
         ((x for x in [X]), TypeError, "generator, which can be read only once"),
-        (TensorDataset(X, Y), TypeError, r"TensorDataset of single samples: pass DataLoader\("),
-        (load("digits"), TypeError, r"whole dataset: pass its \.train or \.test"),
-        ("digits", TypeError, r"is a str: pass a Split"),
+        (TensorDataset(X, Y), TypeError, r"TensorDataset.*DataLoader\("),
+        (load("digits"), TypeError, r"Dataset: .*\.train or \.test"),
+        ("digits", TypeError, r"is a str: pass a .*Split"),
         (None, TypeError, "is a NoneType"),
         (X.numpy(), TypeError, "is a ndarray"),
         ({"images": X}, TypeError, "is a dict"),
@@ -97,7 +97,7 @@ def with_value(value: float) -> torch.Tensor:
         ([X, X[:0]], ValueError, "batch 1 of the evaluation data is empty"),
         ([(X, Y), X], ValueError, "batch 1 of the evaluation data lacks labels"),
         ([X, (X, Y)], ValueError, "batch 1 of the evaluation data has labels, unlike"),
-        ([X, Y], TypeError, r"batch 1 .*got torch\.int64; a pair \(images, labels\) is a tuple"),
+        ([X, Y], TypeError, r"batch 1 .*got torch\.int64.*\(images, labels\)"),
         ([(X, Y), (X, Y[:3])], ValueError, r"batch 1 .*10 images and labels of shape \(3,\)"),
         ([(X, Y, Y)], TypeError, r"batch 0 .* is a tuple of \(Tensor, Tensor, Tensor\)"),
         ([(X, [1, 2])], TypeError, r"is a tuple of \(Tensor, list\)"),
@@ -112,7 +112,7 @@ def test_batches_names_the_batch_that_is_wrong(data: object, error: type[Excepti
 
 
 def test_batch_sizes_are_for_data_without_batches_of_its_own() -> None:
-    with pytest.raises(ValueError, match="comes in batches of its own"):
+    with pytest.raises(ValueError, match="batch_size"):
         batches([X], 4)
     with pytest.raises(ValueError, match="at least 1, got 0"):
         batches(X, 0)

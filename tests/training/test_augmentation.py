@@ -232,15 +232,15 @@ def test_magnitudes():
 @pytest.mark.parametrize(
     ("operation", "message"),
     [
-        (("shearX", 0.5, 3), "unknown operation 'shearX': choose from shear_x"),
-        (("shear_x", 1.5, 3), "shear_x: a probability lies between 0 and 1, got 1.5"),
-        (("shear_x", 0.5, 10), "a level is a whole number from 0 to 9, got 10"),
+        (("shearX", 0.5, 3), "'shearX'.*'shear_x'"),
+        (("shear_x", 1.5, 3), "shear_x.*probability.*1.5"),
+        (("shear_x", 0.5, 10), "level.*0 to 9, got 10"),
     ],
 )
 def test_policies_that_cannot_be_are_refused(operation, message):
     with pytest.raises(ValueError, match=message):
         AutoAugment(((operation, operation),))
-    with pytest.raises(ValueError, match="at least one sub-policy"):
+    with pytest.raises(ValueError, match="sub-policy"):
         AutoAugment(())
 
 

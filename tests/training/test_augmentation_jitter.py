@@ -59,7 +59,7 @@ def test_hue_turns_along_the_colour_circle() -> None:
 
 
 def test_wrong_use_is_named() -> None:
-    with pytest.raises(ValueError, match=r"hue lies between 0 and 0\.5"):
+    with pytest.raises(ValueError, match=r"hue .*0\.5"):
         ColourJitter(hue=0.6)
     with pytest.raises(ValueError, match=r"uint8 of shape \(B, 3, H, W\)"):
         ColourJitter()(pictures().float(), torch.Generator())

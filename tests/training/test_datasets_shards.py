@@ -175,9 +175,9 @@ def test_class_names_come_from_the_description(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"label": [0, -1]}, "pictures labelled -1: a split without labels"),
-        ({"label": ["cat", "dog"]}, r"train-0\.parquet has a label 'cat': whole numbers"),
-        ({"label": [0, None]}, "has a label None"),
+        ({"label": [0, -1]}, "label -1"),
+        ({"label": ["cat", "dog"]}, r"train-0\.parquet .*'cat'.*integer"),
+        ({"label": [0, None]}, "label None"),
     ],
 )
 def test_labels_that_are_none_are_refused(
@@ -191,20 +191,20 @@ def test_labels_that_are_none_are_refused(
 def test_what_is_wrong_with_a_shard_is_named(tmp_path: Path) -> None:
     path = tmp_path / "train-0.parquet"
     parquet.write_table(pyarrow.table({"picture": [b"x"], "label": [0]}), path)
-    with pytest.raises(ValueError, match=r"train-0\.parquet has no column 'image': it has picture, label"):
+    with pytest.raises(ValueError, match=r"train-0\.parquet .*'image'.*picture, label"):
         Folder(tmp_path)
     path.write_bytes(b"PAR1 and no more")
-    with pytest.raises(ValueError, match=r"train-0\.parquet is not a whole Parquet file"):
+    with pytest.raises(ValueError, match=r"train-0\.parquet .*Parquet"):
         Folder(tmp_path)
     write(path, range(4), image=[picture(0), b"damaged", picture(2), picture(3)])
-    with pytest.raises(ValueError, match=r"train-0\.parquet, row 1 of row group 0 cannot be read as a pict"):
+    with pytest.raises(ValueError, match=r"train-0\.parquet, row 1 of row group 0 "):
         Folder(tmp_path)[1]
     write(path, range(0))
-    with pytest.raises(ValueError, match="hold no pictures"):
+    with pytest.raises(ValueError, match="no pictures"):
         Folder(tmp_path)
     write(path, range(2))
     write(tmp_path / "test-0.parquet", range(4))
-    with pytest.raises(ValueError, match="pictures labelled 2, but there are 2 classes"):
+    with pytest.raises(ValueError, match=r"label 2.*2 classes"):
         Folder(tmp_path, train=False)
 
 

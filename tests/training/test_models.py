@@ -106,7 +106,7 @@ def test_vgg_options():
     assert {m.p for m in model.modules() if isinstance(m, nn.Dropout)} == {0.3}
     with pytest.raises(ValueError, match="multiple of 32, got 40"):
         models.build("vgg16", size=40)
-    with pytest.raises(ValueError, match="unknown pool 'mean': choose from average, max"):
+    with pytest.raises(ValueError, match=r"'mean'.*average, max"):
         models.build("vgg16", pool="mean")
 
 
@@ -115,7 +115,7 @@ def test_large_images_get_the_strided_stem():
         small, large = models.build("resnet18", size=64), models.build("resnet18", size=224)
         assert small.stem(torch.zeros(1, 3, 64, 64)).shape == (1, 64, 64, 64)
         assert large.stem(torch.zeros(1, 3, 224, 224)).shape == (1, 64, 56, 56)
-    with pytest.raises(ValueError, match="side of the images in pixels, got 0"):
+    with pytest.raises(ValueError, match=r"size.*got 0"):
         models.build("resnet20", size=0)
 
 
@@ -132,9 +132,9 @@ def test_unknown_name_suggests_the_nearest():
 
 
 def test_options_a_builder_does_not_take_are_refused():
-    with pytest.raises(TypeError, match=r"resnet20 cannot be built with .*'pool'.* it takes .*size"):
+    with pytest.raises(TypeError, match=r"resnet20 .*'pool'.*size"):
         models.build("resnet20", pool="max")
-    with pytest.raises(ValueError, match="at least one class, got classes=0"):
+    with pytest.raises(ValueError, match="classes=0"):
         models.build("resnet20", classes=0)
 
 
@@ -168,14 +168,14 @@ def test_networks_of_your_own():
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("own_networks:", ValueError, 'should read "package.module:callable"'),
-        (":named", ValueError, 'should read "package.module:callable"'),
-        ("no_such_networks:named", ValueError, "no module 'no_such_networks' on the Python path"),
-        ("own_networks.deeper:named", ValueError, "no module 'own_networks.deeper' on the Python path"),
-        ("own_networks:nmaed", ValueError, "'nmaed' of module own_networks; did you mean 'named'"),
-        ("own_networks:number", TypeError, "is a int, not a callable"),
-        ("own_networks:built", TypeError, "is a Linear, not a callable .* name a function or a class"),
-        ("own_networks:wrong", TypeError, "returned a str; a builder must return a torch.nn.Module"),
+        ("own_networks:", ValueError, "package.module:callable"),
+        (":named", ValueError, "package.module:callable"),
+        ("no_such_networks:named", ValueError, "'no_such_networks'"),
+        ("own_networks.deeper:named", ValueError, "'own_networks.deeper'"),
+        ("own_networks:nmaed", ValueError, "'nmaed'.*own_networks.*'named'"),
+        ("own_networks:number", TypeError, "is a int"),
+        ("own_networks:built", TypeError, "is a Linear"),
+        ("own_networks:wrong", TypeError, "str.*torch.nn.Module"),
         ("broken_networks:named", ModuleNotFoundError, "no_such_module_at_all"),
     ],
 )

@@ -1,6 +1,6 @@
-"""Input and output: checked batches, files that appear whole, JSON documents, progress bars, processes.
+"""Input and output: checked batches, atomic files, JSON documents, names, progress bars, processes.
 
-Nothing here knows what a network is; every other room may use it.
+Nothing here knows about networks; every other room may use it.
 """
 
 from rheobase.io.batches import Batched, Data, batches, count_batches

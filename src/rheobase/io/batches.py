@@ -1,4 +1,4 @@
-"""Turning what users have into checked batches of (images, labels)."""
+"""Checked batches of (images, labels) from any form of data."""
 
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -12,10 +12,10 @@ Batch: TypeAlias = Tensor | tuple[Tensor, Tensor | None] | list[Tensor]
 
 @runtime_checkable
 class Batched(Protocol):
-    """A collection that cuts itself into batches, as a `Split` or a `Folder` does."""
+    """A collection that gives its own batches, such as a `Split` or a `Folder`."""
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Its (images, labels), so many at a time."""
+        """Yield (images, labels) with the given number of samples."""
         ...
 
 
@@ -27,16 +27,16 @@ _BATCH_SIZE = 128
 def batches(
     data: Data, batch_size: int | None = None, what: str = "data"
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Give checked batches of (images, labels) from any form of data; labels are None where there are none.
+    """Yield checked batches of (images, labels) from any form of data; labels are None if there are none.
 
-    Every batch is floating point, finite, not empty, and of one shape per sample. What can be seen to be
-    wrong at once is an error of this call; what shows only on the way is one of the iterator.
+    Every batch is floating point, finite, not empty, and its samples have one shape. Errors are raised by
+    this call where possible, otherwise by the iterator.
 
     Args:
-        data: A ``Split`` or ``Folder``; float images; a tuple of float images and whole-number labels; or a
+        data: A ``Split`` or ``Folder``; float images; a tuple of float images and integer labels; or a
             DataLoader, list or other collection of batches, each images or images with labels.
-        batch_size: How many images at a time, 128 unless given. Collections of batches keep their own sizes.
-        what: What the data is for, in the words of an error message: "calibration data".
+        batch_size: Number of images per batch, 128 by default. Collections of batches keep their own sizes.
+        what: What the data is for, for error messages: "calibration data".
     """
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -44,7 +44,7 @@ def batches(
 
 
 def count_batches(data: Data, batch_size: int | None = None) -> int | None:
-    """The number of batches that `batches` gives, or None where it cannot be known beforehand."""
+    """The number of batches that `batches` yields, or None if it is not known in advance."""
     if isinstance(data, tuple):
         data = data[0]
     if not isinstance(data, Sized):
@@ -66,14 +66,14 @@ def _coerce(data: Any, batch_size: int | None, what: str) -> Iterable[Any]:
         return zip(torch.split(images, size), torch.split(labels, size), strict=True)
     collection = _require_collection(data, what)
     if batch_size is not None:
-        raise ValueError(f"{what} comes in batches of its own: leave batch_size out, or pass tensors")
+        raise ValueError(f"{what} has its own batches: leave batch_size out, or pass tensors")
     return collection
 
 
 def _require_collection(data: Any, what: str) -> Iterable[Any]:
-    """Refuse what does not iterate, or not over batches, or only once."""
+    """Refuse data that cannot be iterated over repeatedly, or not over batches."""
     if hasattr(data, "train") and hasattr(data, "test"):
-        raise TypeError(f"{what} is a whole dataset: pass its .train or .test")
+        raise TypeError(f"{what} is a Dataset: pass its .train or .test")
     if isinstance(data, torch_data.Dataset):
         raise TypeError(
             f"{what} is a {type(data).__name__} of single samples: pass DataLoader(data, batch_size=…)"
@@ -84,7 +84,7 @@ def _require_collection(data: Any, what: str) -> Iterable[Any]:
         )
     if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict) or hasattr(data, "__array__"):
         raise TypeError(
-            f"{what} is a {type(data).__name__}: pass a Split (of rheobase.training.datasets), a tensor, "
+            f"{what} is a {type(data).__name__}: pass a rheobase.training.Split, a tensor, "
             "a tuple (images, labels) of tensors, or a list or DataLoader of batches"
         )
     return data
@@ -108,7 +108,7 @@ def _check(data: Iterable[Any], what: str) -> Iterator[tuple[Tensor, Tensor | No
             _check_labels(labels, images, where)
             labels = labels.to(torch.int64)
         if not torch.isfinite(images).all():
-            raise ValueError(f"{where} holds NaN or infinity: clean the data before using it")
+            raise ValueError(f"{where} holds NaN or infinity")
         shape, labelled = images.shape[1:], labels is not None
         yield images, labels
     if shape is None:
@@ -139,13 +139,13 @@ def _describe(batch: Any) -> str:
 def _check_images(images: Tensor, where: str) -> None:
     if images.dtype == torch.uint8:
         raise TypeError(
-            f"{where} holds uint8 pixels, but networks read normalised floats: pass the Split itself, or "
+            f"{where} holds uint8 pixels, but networks need normalised floats: pass the Split itself, or "
             "split.normalise(images)"
         )
     if not images.is_floating_point():
         raise TypeError(
-            f"{where} should hold floating-point images, got {images.dtype}; a pair (images, labels) is a "
-            "tuple, a list is read as batches"
+            f"{where} should hold floating-point images, got {images.dtype}; pass (images, labels) as a "
+            "tuple, since a list is read as batches"
         )
     if images.ndim < 2:
         raise ValueError(
@@ -158,7 +158,7 @@ def _check_images(images: Tensor, where: str) -> None:
 def _check_labels(labels: Tensor, images: Tensor, where: str) -> None:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(
-            f"{where} should have whole-number labels, got {labels.dtype}; to pass two batches without "
+            f"{where} should have integer labels, got {labels.dtype}; to pass two batches without "
             "labels, use a list"
         )
     if labels.shape != images.shape[:1]:

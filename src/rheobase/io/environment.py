@@ -1,4 +1,4 @@
-"""What a result may depend on: versions, and the commit of the source."""
+"""Versions of the packages and the commit of the source."""
 
 import os
 import platform
@@ -23,14 +23,14 @@ def package_versions() -> dict[str, str]:
 
 
 def find_commit(given: str | None = None) -> str:
-    """The commit of this package's source: as given, from `RHEOBASE_COMMIT`, from git, or "unknown".
+    """The commit of this package's source: the given one, `RHEOBASE_COMMIT`, from git, or "unknown".
 
-    From git it ends in "-modified" where the working tree has changes.
+    From git, "-modified" is appended if the working tree has changes.
     """
     if commit := given or os.environ.get("RHEOBASE_COMMIT"):
         return commit
     here = Path(__file__).parents[1] / "__init__.py"
-    # An installed copy may lie in somebody else's repository; only one that is tracked there is ours.
+    # An installed copy may be inside another repository, which does not track it.
     if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
         return "unknown"
     commit = _git(here.parent, "rev-parse", "HEAD")

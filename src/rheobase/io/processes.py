@@ -15,8 +15,8 @@ class Ranks:
     """This process among all that work together.
 
     Attributes:
-        rank: Its number; rank 0 alone writes files and shows progress.
-        count: How many there are.
+        rank: Its number; only rank 0 writes files and shows progress.
+        count: The number of processes.
     """
 
     rank: int = 0
@@ -24,28 +24,28 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes and shows."""
+        """Whether this is the process that writes files and shows progress."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Add a tensor up over all processes, in place; every process must call this."""
+        """Sum a tensor over all processes, in place; every process must call this."""
         if self.count > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def follow_first(self, tensors: Iterable[Tensor]) -> None:
-        """Give every process the tensors of rank 0, in place; every process must call this."""
+        """Copy the tensors of rank 0 to every process, in place; every process must call this."""
         if self.count > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
 
 
 def present_ranks() -> Ranks:
-    """Find out which process this is: one of those torch.distributed joined, or the only one.
+    """The rank of this process in torch.distributed, or that of a single process.
 
     Raises:
-        RuntimeError: torchrun started this process and it has not joined the others yet. Going on alone
-            would train the same network once per process.
+        RuntimeError: torchrun started this process, but it has not joined the others. To continue alone would
+            train the same network once per process.
     """
     if not dist.is_available():
         return Ranks()
@@ -54,16 +54,16 @@ def present_ranks() -> Ranks:
     if dist.is_torchelastic_launched():
         raise RuntimeError(
             "torchrun started this process, but it has not joined the others; "
-            "call torch.distributed.init_process_group() before this"
+            "call torch.distributed.init_process_group() first"
         )
     return Ranks()
 
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """Join the processes that torchrun started, for as long as the block lasts; alone, do nothing.
+    """Join the processes that torchrun started for the duration of the block; without torchrun, do nothing.
 
-    Each process gets the GPU of its number, where there are GPUs.
+    If there are GPUs, each process gets the one of its local rank.
     """
     launched = dist.is_available() and dist.is_torchelastic_launched() and not dist.is_initialized()
     if launched:
@@ -71,6 +71,6 @@ def joined() -> Iterator[Ranks]:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     yield present_ranks()
-    # Not after an error: the others may be gone, and waiting for them would hide it.
+    # Not after an error: the other processes may be gone, and waiting for them would hide it.
     if launched:
         dist.destroy_process_group()

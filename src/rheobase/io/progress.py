@@ -1,4 +1,4 @@
-"""How far a long task is: a bar or a growing table on a terminal, plain lines elsewhere; how to stop it."""
+"""Progress of long tasks: a bar or a table on a terminal, plain lines otherwise; stopping by Ctrl-C."""
 
 import signal
 import sys
@@ -13,11 +13,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Display:
-    """Where a task reports to.
+    """What a task calls.
 
     Attributes:
         advance: Call after each piece of work.
-        say: Show a line that stays.
+        say: Print a line.
     """
 
     advance: Callable[[], None]
@@ -42,10 +42,10 @@ def display(title: str, total: int | None, done: int = 0, *, shown: bool = True)
     """Show a task's progress on standard error.
 
     Args:
-        title: What is being done.
-        total: Pieces of work in all, or None where nobody knows.
-        done: How many of them lie behind already.
-        shown: False to show nothing at all.
+        title: Name of the task.
+        total: Number of pieces of work, or None if unknown.
+        done: Number of pieces that are already done.
+        shown: False to show nothing.
     """
     if not (shown and _SHOWN.get()):
         yield Display(advance=lambda: None, say=lambda line: None)
@@ -59,21 +59,21 @@ def display(title: str, total: int | None, done: int = 0, *, shown: bool = True)
 
 
 Add = Callable[[str, Sequence[str], str], None]
-"""Adds a row to a table: as a plain line, as cells, and in which style."""
+"""Adds a row to a table, given as a plain line and as cells with a style."""
 
 
 @contextmanager
 def live_table(title: str, columns: Sequence[str], total: int, *, shown: bool = True) -> Iterator[Add]:
-    """Show a table on standard error that grows while a task runs; gives what adds a row.
+    """Show a table on standard error that grows while a task runs; yields the function that adds a row.
 
-    On a terminal the latest rows stand above a bar, and the whole table is left in the end, however the task
-    ended; elsewhere each row is a plain line.
+    On a terminal the latest rows are shown above a bar, and the complete table remains at the end, also after
+    an error. Otherwise each row is a plain line.
 
     Args:
-        title: What is being done.
-        columns: The heads.
-        total: How many rows there will be at most.
-        shown: False to show nothing at all.
+        title: Name of the task.
+        columns: The headings.
+        total: The largest number of rows.
+        shown: False to show nothing.
     """
     shown = shown and _SHOWN.get()
     if not shown or not _on_terminal():
@@ -102,9 +102,9 @@ def live_table(title: str, columns: Sequence[str], total: int, *, shown: bool = 
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Let Ctrl-C wait for the piece of work at hand: the first sets the event, a second one stops at once.
+    """Let Ctrl-C wait for the current piece of work: the first sets the event, a second one stops at once.
 
-    Off the main thread, which signals do not reach, and where they are ignored, the event is never set.
+    Outside the main thread, or if the signal is ignored, the event is never set.
     """
     asked = threading.Event()
     usual = signal.getsignal(signal.SIGINT)
@@ -115,7 +115,7 @@ def interruptible() -> Iterator[threading.Event]:
     def ask(*_: object) -> None:
         asked.set()
         signal.signal(signal.SIGINT, usual)
-        _print("stopping after the piece of work at hand; Ctrl-C again stops at once")
+        _print("stopping after the current piece of work; press Ctrl-C again to stop at once")
 
     signal.signal(signal.SIGINT, ask)
     try:
@@ -129,13 +129,13 @@ def _on_terminal() -> bool:
 
 
 def _print(line: str) -> None:
-    if sys.stderr is not None:  # it was closed, and print would take standard output
+    if sys.stderr is not None:  # if it was closed, print would use standard output
         print(line, file=sys.stderr, flush=True)
 
 
 @cache
 def _console() -> Any:
-    """The one that bars and tables share, so that those inside others are drawn below them."""
+    """Shared by bars and tables, so that nested ones are drawn below each other."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)

@@ -1,19 +1,18 @@
-"""Every AutoAugment operation on a whole batch at once, a different one for each image.
+"""The AutoAugment operations on a whole batch at once, a different one for each image.
 
-Any operation is one of three things done to an image, so an image that needs one passes through all three,
-two of which leave it as it is:
+Every operation belongs to one of three stages. A batch passes through all of them, and each changes only the
+images whose operation belongs to it:
 
-* a *lookup*: each grey level of a channel becomes another (invert, solarize, posterize, autocontrast,
-  equalize);
-* a *move*: each pixel takes the place of another, to the nearest pixel (shear, translate, rotate);
-* a *blend*: the image and a poorer version of it, mixed or pushed apart (brightness: black, contrast: its
-  mean grey, color: itself in grey, sharpness: itself smoothed).
+* *lookup*: grey levels are replaced by a table (invert, solarize, posterize, autocontrast, equalize);
+* *move*: pixels are resampled, nearest neighbour (shear, translate, rotate);
+* *blend*: extrapolation between the image and a poorer version of it (brightness: black, contrast: its mean
+  grey, color: its grey version, sharpness: its smoothed version).
 
-An *action* is an operation with its level and sign; `Actions` tabulates what each does. All is integer
-arithmetic, or float arithmetic in Pillow's order, so results equal Pillow's bit for bit, with two exceptions.
-A compiler that fuses a multiplication with the addition after it, as torch's does on a GPU, may move a blend
-or an autocontrast by one grey level. A translation within 2⁻¹⁷ of half a pixel may round the other way, since
-moves are computed in steps of 2⁻¹⁶ pixel; no level comes near that at 32×32.
+An *action* is an operation with its level and sign; `Actions` tabulates them. All arithmetic is integer, or
+float in Pillow's order, so results equal Pillow's bit for bit, with two exceptions. A compiler that fuses a
+multiplication with the following addition, such as torch's on a GPU, may change a blend or an autocontrast by
+one grey level. A translation within 2⁻¹⁷ of half a pixel may round differently, since moves are computed in
+steps of 2⁻¹⁶ pixel; no level comes close to that at 32×32.
 
 Shape letters: B batch, C channels, H height, W width, P pixels (H·W), A actions, G grey levels (256).
 """
@@ -28,7 +27,7 @@ from torch import Tensor
 from rheobase.training.augmentation.policy import find_magnitude
 
 FILL = 128
-"""The grey that moves bring in from outside the image."""
+"""The grey level of pixels outside the image."""
 
 Action = tuple[str, int, int]
 """Name, level and sign."""
@@ -45,10 +44,10 @@ _STAGES = (
 
 @dataclass(frozen=True)
 class Actions:
-    """What each action does, as rows of tensors; row 0 does nothing.
+    """The actions as rows of tensors; row 0 does nothing.
 
-    A row is its stage (0 none, 1 lookup, 2 move, 3 blend), a table of grey levels, whether to stretch or
-    spread them instead, the numbers of a move, and the poorer image of a blend with its factor.
+    A row holds its stage (0 none, 1 lookup, 2 move, 3 blend), a table of grey levels, whether to apply
+    autocontrast or equalize instead, the affine map of a move, and the poorer image and factor of a blend.
     """
 
     stage: Tensor
@@ -79,15 +78,14 @@ class Actions:
 
 
 def act(images_BCHW: Tensor, actions: Actions, chosen_B: Tensor, *, pick: bool) -> Tensor:
-    """Do to each image the action chosen for it.
+    """Apply to each image its action.
 
     Args:
         images_BCHW: RGB images, uint8.
-        actions: What each action does.
+        actions: The table of actions.
         chosen_B: One row of `actions` for each image, int64.
-        pick: Pass through each stage only the images that need it. It is the faster way where finding them
-            costs nothing, and the slower one on an accelerator, which would have to wait for the answer.
-            The result is the same.
+        pick: Whether to pass through each stage only the images that need it. This is faster on a CPU, and
+            slower on an accelerator, which would have to wait for the selection. The result is the same.
     """
     for stage, transform in enumerate((_look_up, _move, _blend), start=1):
         if pick:
@@ -100,9 +98,9 @@ def act(images_BCHW: Tensor, actions: Actions, chosen_B: Tensor, *, pick: bool) 
 
 
 def sample(images_BCHW: Tensor, y_BHW: Tensor, x_BHW: Tensor, fill: int) -> Tensor:
-    """Take for each pixel the one at the given whole-number place of the same image, or `fill` outside it.
+    """Take for each pixel the one at the given integer position of the same image, or `fill` outside it.
 
-    The places may be of any shape that broadcasts to (B, H, W).
+    The positions may have any shape that broadcasts to (B, H, W).
     """
     height, width = images_BCHW.shape[-2:]
     inside_BHW = (y_BHW >= 0) & (y_BHW < height) & (x_BHW >= 0) & (x_BHW < width)
@@ -170,7 +168,7 @@ def _autocontrast(low_BC1: Tensor, high_BC1: Tensor) -> Tensor:
     """Tables that stretch each channel over all grey levels, in the double precision of Python's floats."""
     flat_BC1 = high_BC1 == low_BC1
     range_BC1 = (high_BC1 - low_BC1).double()
-    # A tensor on both sides: torch divides a number by a tensor with a reciprocal, which rounds twice.
+    # Two tensors: torch divides a number by a tensor by means of a reciprocal, which rounds twice.
     scale_BC1 = torch.where(flat_BC1, 1.0, torch.full_like(range_BC1, 255.0) / range_BC1)
     offset_BC1 = torch.where(flat_BC1, 0.0, -low_BC1 * scale_BC1)
     grey_G = torch.arange(256, dtype=torch.float64, device=low_BC1.device)

@@ -1,4 +1,4 @@
-"""Random changes of colour, each image with its own.
+"""Random changes of colour, different for each image.
 
 Shape letters: B batch, C channels (red, green, blue), H height, W width.
 """
@@ -16,8 +16,8 @@ class ColourJitter:
     """Change brightness, contrast, saturation and hue of each image, in this order.
 
     The first three are blends, x' = p + f·(x − p), of the image with black, with its mean grey and with
-    itself in grey, with f drawn from [1−s, 1+s] for each strength s. The hue is turned by a share of the
-    colour circle drawn from [−s, s].
+    its grey version, with f drawn from [1−s, 1+s] for each strength s. The hue is rotated by a fraction of
+    the colour circle drawn from [−s, s].
     """
 
     brightness: float = 0.2
@@ -29,7 +29,7 @@ class ColourJitter:
         for field in fields(self):
             most = 0.5 if field.name == "hue" else 1.0
             if not 0 <= getattr(self, field.name) <= most:
-                raise ValueError(f"{field.name} lies between 0 and {most}, got {getattr(self, field.name)}")
+                raise ValueError(f"{field.name} must be in 0 … {most}, got {getattr(self, field.name)}")
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Jitter RGB images (B, 3, H, W) of uint8."""
@@ -58,16 +58,16 @@ def _to_grey(x_BCHW: Tensor) -> Tensor:
 
 
 def _turn_hue(x_BCHW: Tensor, turn_B111: Tensor) -> Tensor:
-    """Turn every colour along the circle, keeping its largest and its smallest channel."""
+    """Rotate the hue, keeping the largest and the smallest value of each pixel."""
     red, green, blue = (x_BCHW[:, channel, None] for channel in range(3))
     low_B1HW, high_B1HW = x_BCHW.aminmax(dim=1, keepdim=True)
     range_B1HW = high_B1HW - low_B1HW
-    unit_B1HW = range_B1HW.clamp(min=1e-6)  # a grey has no hue, and needs none
+    unit_B1HW = range_B1HW.clamp(min=1e-6)  # grey has no hue
     hue_B1HW = torch.where(high_B1HW == blue, (red - green) / unit_B1HW + 4, 0)
     hue_B1HW = torch.where(high_B1HW == green, (blue - red) / unit_B1HW + 2, hue_B1HW)
     hue_B1HW = torch.where(high_B1HW == red, (green - blue) / unit_B1HW, hue_B1HW)
     hue_B1HW = hue_B1HW + 6 * turn_B111
-    # How far each channel's own peak lies along the circle, whose sixth parts run 0…6.
+    # The position of each channel's peak on the circle, in sixths.
     offset_C11 = x_BCHW.new_tensor([5.0, 3.0, 1.0])[:, None, None]
     place_BCHW = (offset_C11 + hue_B1HW) % 6
     return high_B1HW - range_B1HW * torch.minimum(place_BCHW, 4 - place_BCHW).clamp_(0, 1)

@@ -1,9 +1,10 @@
 """The published AutoAugment policy for CIFAR-10, as data.
 
 Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data", CVPR 2019, Table 7 of its appendix.
-A sub-policy is two operations, one after the other; an operation is a name, the probability that it happens
-and a level from 0 to 9.
+A sub-policy is a sequence of two operations; an operation is a name, a probability and a level from 0 to 9.
 """
+
+from rheobase.io import find_name
 
 Operation = tuple[str, float, int]
 SubPolicy = tuple[Operation, Operation]
@@ -39,7 +40,7 @@ CIFAR10_POLICY: Policy = (
 
 LEVELS = 10
 
-# The magnitudes at levels 0 and 9, with even spaces between; the sign of a signed one is a coin's.
+# The magnitudes at levels 0 and 9, linear in between; signed ones get a random sign.
 SIGNED = {
     "shear_x": (0.0, 0.3),
     "shear_y": (0.0, 0.3),
@@ -62,10 +63,10 @@ RANGES = SIGNED | UNSIGNED
 
 
 def find_magnitude(name: str, level: int, sign: int = 1) -> float:
-    """The magnitude of an operation at a level; `sign` matters to the signed ones alone.
+    """The magnitude of an operation at a level; `sign` applies to the signed ones only.
 
-    Shears are slopes, translations parts of the side, rotations degrees, posterize bits kept, solarize the
-    first grey level to invert, and the enhancements the distance of their factor from one.
+    Units: slope for shears, fraction of the width for translations, degrees for rotations, number of bits for
+    posterize, first inverted grey level for solarize, and factor − 1 for the others.
     """
     first, last = RANGES[name]
     magnitude = first + (last - first) * level / (LEVELS - 1)
@@ -75,13 +76,12 @@ def find_magnitude(name: str, level: int, sign: int = 1) -> float:
 
 
 def check_policy(policy: Policy) -> None:
-    """Refuse a policy with an operation that does not exist or cannot happen."""
+    """Check names, probabilities and levels of a policy."""
     if not policy:
         raise ValueError("a policy needs at least one sub-policy")
     for name, probability, level in (operation for sub_policy in policy for operation in sub_policy):
-        if name not in RANGES:
-            raise ValueError(f"unknown operation {name!r}: choose from {', '.join(RANGES)}")
+        find_name("operation", name, RANGES)
         if not 0 <= probability <= 1:
-            raise ValueError(f"{name}: a probability lies between 0 and 1, got {probability}")
+            raise ValueError(f"{name}: the probability must be between 0 and 1, got {probability}")
         if level not in range(LEVELS):
-            raise ValueError(f"{name}: a level is a whole number from 0 to {LEVELS - 1}, got {level}")
+            raise ValueError(f"{name}: the level must be an integer from 0 to {LEVELS - 1}, got {level}")

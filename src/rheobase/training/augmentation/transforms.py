@@ -1,7 +1,7 @@
-"""Transforms of a whole batch of images, each image with its own draw.
+"""Transforms of a batch of images, random for each image.
 
-A transform is called with the images and a generator on the same device. None loops over images, and none
-waits for an accelerator. Shape letters: B batch, C channels, H height, W width, A actions.
+A transform is called with the images and a generator on the same device. None loops over images or waits for
+an accelerator. Shape letters: B batch, C channels, H height, W width, A actions.
 """
 
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ from rheobase.training.augmentation.policy import CIFAR10_POLICY, Policy, check_
 
 
 class Transform(Protocol):
-    """Anything that turns a batch of images into another."""
+    """Turns a batch of images into another."""
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
-        """Transform the batch, drawing from the generator."""
+        """Transform the batch."""
         ...
 
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """Shift each image by up to `pad` pixels each way, with black coming in: a crop of the padded image."""
+    """Shift each image by up to `pad` pixels in each direction, filled with black."""
 
     pad: int = 4
 
     def __post_init__(self) -> None:
         if self.pad < 0:
-            raise ValueError(f"pad is a number of pixels, got {self.pad}")
+            raise ValueError(f"pad must be at least 0 pixels, got {self.pad}")
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Crop a batch (B, C, H, W) of any type."""
@@ -46,27 +46,27 @@ class RandomCrop:
 
 @dataclass(frozen=True)
 class Flip:
-    """Mirror each image left to right, or not."""
+    """Flip each image horizontally with the given probability."""
 
     probability: float = 0.5
 
     def __post_init__(self) -> None:
         if not 0 <= self.probability <= 1:
-            raise ValueError(f"a probability lies between 0 and 1, got {self.probability}")
+            raise ValueError(f"the probability must be between 0 and 1, got {self.probability}")
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
-        """Mirror images of a batch (B, C, H, W) of any type."""
+        """Flip images of a batch (B, C, H, W) of any type."""
         coin_B = torch.rand(len(images), generator=generator, dtype=torch.float32, device=images.device)
         return torch.where((coin_B < self.probability)[:, None, None, None], images.flip(-1), images)
 
 
 @dataclass(frozen=True)
 class AutoAugment:
-    """Give each image a sub-policy of its own, and do each of its two operations with its probability.
+    """Choose a sub-policy for each image, and apply each of its two operations with its probability.
 
-    Magnitudes follow the re-implementation in common use: ten even levels, translations up to 150/331 of the
-    side. Moves take the nearest pixel and fill with grey 128; rotations go both ways, as the paper says.
-    Each operation equals Pillow's (see `actions`).
+    Magnitudes follow the common re-implementation: ten linear levels, translations up to 150/331 of the
+    width. Moves take the nearest pixel and fill with grey 128; rotations go in both directions, as in the
+    paper. Each operation equals Pillow's (see `actions`).
     """
 
     policy: Policy = CIFAR10_POLICY
@@ -88,12 +88,12 @@ class AutoAugment:
 
     @property
     def actions(self) -> list[Action]:
-        """The different operations, levels and signs of the policy; `draw` counts them from 1."""
+        """The distinct operations, levels and signs of the policy; `draw` numbers them from 1."""
         operations = {(name, level) for sub_policy in self.policy for name, _, level in sub_policy}
         return [(name, level, sign) for (name, level), sign in product(sorted(operations), (1, -1))]
 
     def draw(self, batch: int, generator: Generator, device: torch.device) -> Tensor:
-        """Draw the two actions (B, 2) of each image; 0 stands for none."""
+        """Draw the two actions (B, 2) of each image; 0 means none."""
         choice, probability = _tabulate_draws(self.policy, device)
         sub_policy_B = torch.randint(len(self.policy), (batch,), generator=generator, device=device)
         sign_B21 = torch.randint(2, (batch, 2, 1), generator=generator, device=device)
@@ -118,7 +118,7 @@ def _tabulate_draws(policy: Policy, device: torch.device) -> tuple[Tensor, Tenso
 
 @dataclass(frozen=True)
 class Normalise:
-    """Turn grey levels 0…255 into floats with the mean and deviation of each channel taken out."""
+    """Turn grey levels 0…255 into (level/255 − mean) / std per channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -126,11 +126,11 @@ class Normalise:
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std) or not all(std > 0 for std in self.std):
             raise ValueError(
-                f"one mean and one positive deviation per channel: got {self.mean} and {self.std}"
+                f"expected one mean and one positive std per channel, got {self.mean} and {self.std}"
             )
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
-        """Normalise a batch (B, C, H, W) of uint8; nothing is drawn."""
+        """Normalise a batch (B, C, H, W) of uint8; the generator is not used."""
         if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != len(self.mean):
             raise ValueError(
                 f"expected uint8 images of shape (B, {len(self.mean)}, H, W), got {images.dtype} of shape "
@@ -154,7 +154,7 @@ def _tabulate_statistics(
 class Cutout:
     """Set a square of each image to zero, which after `Normalise` is the mean colour.
 
-    The centre is drawn over the whole image, so squares near the border lose what lies outside.
+    The centre is uniform over the image, so squares may extend beyond its border.
     DeVries & Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout", 2017.
     """
 
@@ -162,7 +162,7 @@ class Cutout:
 
     def __post_init__(self) -> None:
         if self.length < 0:
-            raise ValueError(f"length is a number of pixels, got {self.length}")
+            raise ValueError(f"length must be at least 0 pixels, got {self.length}")
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Cut a square out of each image of a batch (B, C, H, W) of any type."""
@@ -172,7 +172,7 @@ class Cutout:
         return images.masked_fill(in_rows & in_columns, 0)
 
     def _span(self, size: int, batch: int, generator: Generator, device: torch.device) -> Tensor:
-        """Which of `size` pixels lie within the square, along one side of each image."""
+        """Whether each of `size` pixels is within the square, along one dimension."""
         first_B1 = torch.randint(size, (batch, 1), generator=generator, device=device) - self.length // 2
         place = torch.arange(size, device=device)
         return (place >= first_B1) & (place < first_B1 + self.length)

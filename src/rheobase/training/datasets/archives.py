@@ -1,4 +1,4 @@
-"""Fetching a published archive and unpacking the files wanted from it; nothing is ever left half done."""
+"""Download a published archive and unpack the required files, completely or not at all."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ _CHUNK = 1 << 20
 
 
 def download(url: str, md5: str, archive: Path) -> None:
-    """Fetch a file whose MD5 is published; it appears under its name only when whole and right."""
+    """Download a file with a published MD5; it gets its name only after the check."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".download-") as scratch:
         part = Path(scratch) / archive.name
@@ -25,7 +25,7 @@ def download(url: str, md5: str, archive: Path) -> None:
                     file.write(chunk)
         except (URLError, HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
             raise ConnectionError(
-                f"could not fetch {url} ({error}): fetch it on a machine with a network, put it at {archive} "
+                f"could not download {url} ({error}): download it on another machine, copy it to {archive} "
                 "and try again"
             ) from error
         _check(part, md5, url)
@@ -33,9 +33,9 @@ def download(url: str, md5: str, archive: Path) -> None:
 
 
 def unpack(archive: Path, md5: str, folder: Path, files: tuple[str, ...]) -> None:
-    """Check an archive and copy the named files of its folder of the same name to ``folder``.
+    """Check an archive and copy the named files from its folder of the same name to ``folder``.
 
-    Only regular files that are asked for leave the archive, whatever else it holds.
+    Nothing else is extracted.
     """
     _check(archive, md5, str(archive))
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpack-") as scratch:
@@ -54,7 +54,7 @@ def unpack(archive: Path, md5: str, folder: Path, files: tuple[str, ...]) -> Non
         try:
             build.rename(folder)
         except OSError:
-            # Another process may have put the same folder there meanwhile.
+            # Another process may have made the same folder in the meantime.
             if not folder.is_dir():
                 raise
 
@@ -64,6 +64,6 @@ def _check(file: Path, md5: str, origin: str) -> None:
         found = hashlib.file_digest(content, "md5").hexdigest()
     if found != md5:
         raise ValueError(
-            f"{origin} has MD5 {found}, the published one is {md5}: it is damaged or not the official file; "
-            "remove it and fetch it again"
+            f"{origin} has MD5 {found}, expected {md5}: it is damaged or not the official file; "
+            "remove it and download it again"
         )

@@ -1,4 +1,4 @@
-"""Folders of pictures: in memory, or decoded when asked for, from class folders or from Parquet shards."""
+"""Folders of pictures, read into memory or on demand, from class folders or Parquet shards."""
 
 import os
 import random
@@ -40,10 +40,10 @@ class _Files(Pictures):
 
 
 def read(root: Path, size: int | None = None) -> Dataset:
-    """Decode a whole folder into memory; mean and std are those of its training images.
+    """Decode a folder into memory; mean and std are those of its training images.
 
-    Pictures stay grey where all of them are grey, and become RGB otherwise. With ``size``, the shorter side
-    is scaled to it and the centre square kept. Folders that do not fit in memory are for ``Folder``.
+    Pictures stay grey if all of them are grey, and become RGB otherwise. With ``size``, the shorter side is
+    scaled to it and the centre square kept. Use ``Folder`` for folders that do not fit in memory.
     """
     if size is not None and size < 1:
         raise ValueError(f"size must be at least 1 pixel, got {size}")
@@ -62,24 +62,24 @@ def read(root: Path, size: int | None = None) -> Dataset:
 
 
 class Folder(data.Dataset[tuple[Tensor, int]]):
-    """A folder too large for memory: pictures are decoded when a DataLoader's workers ask for them.
+    """A folder of pictures that are decoded on demand.
 
     They are files, ``train/<class>/*.jpg``, or rows of Parquet shards, ``train-*.parquet`` or
     ``train/*.parquet``, with a column ``image`` of encoded pictures and a column ``label``.
 
-    Gives (uint8 pixels (3, size, size), label). Augmented pictures are a random part scaled to size and
-    mirrored every second time, drawn anew each epoch from (seed, epoch, index) alone; others are scaled to
-    8/7 of the size (256 for 224) and cropped at the centre.
+    Items are (uint8 pixels (3, size, size), label). With augmentation, a random part is scaled to the size
+    and flipped with probability 1/2, as a function of (seed, epoch, index); without it, pictures are scaled
+    to 8/7 of the size (256 for 224) and cropped at the centre.
 
     Args:
-        root: The folder with ``train`` and ``test`` (or ``val``) in it.
+        root: The folder that contains ``train`` and ``test`` (or ``val``).
         size: Width and height in pixels.
-        train: Which split to read.
-        augment: Whether to augment; the training split is, unless told otherwise, as for calibration.
+        train: Whether to read the training split.
+        augment: Whether to augment, by default the training split only. Set it to False for calibration.
         seed: Of the augmentation.
-        workers: Processes that decode for ``batches``.
-        mean: Of pixel/255 per channel; ImageNet's unless given.
-        std: Of pixel/255 per channel; ImageNet's unless given.
+        workers: Number of processes that decode for ``batches``.
+        mean: Of pixel/255 per channel, by default ImageNet's.
+        std: Of pixel/255 per channel, by default ImageNet's.
     """
 
     def __init__(
@@ -103,22 +103,22 @@ class Folder(data.Dataset[tuple[Tensor, int]]):
         self.seed = seed
         self.workers = workers
         self.mean, self.std = mean, std
-        # In shared memory, so that workers kept alive between epochs see it change.
+        # In shared memory, so that workers that stay alive between epochs see changes.
         self._epoch = torch.zeros((), dtype=torch.int64, device="cpu").share_memory_()  # type: ignore[no-untyped-call]
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch begins, so that the augmentation differs from the last one's."""
+        """Set the epoch, on which the augmentation depends."""
         self._epoch.fill_(epoch)
 
     def shuffle(self, generator: torch.Generator) -> list[int]:
-        """An order at random in which all pictures can be read fast."""
+        """A random order in which the pictures can be read fast."""
         return self._pictures.shuffle(generator)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        index = range(len(self))[index]  # from the end too, as sequences are indexed
+        index = range(len(self))[index]  # also from the end, as for sequences
         picture = self._pictures.decode(index)
         if self.augment:
             rng = random.Random(f"{self.seed}/{self._epoch.item()}/{index}")
@@ -128,11 +128,11 @@ class Folder(data.Dataset[tuple[Tensor, int]]):
         return torch.from_numpy(pictures.to_pixels(picture)), self.labels[index]
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Turn uint8 pixels of this kind into what a network reads, on whatever device they are."""
+        """Turn uint8 pixels into network inputs, on their device."""
         return normalise(images, self.mean, self.std)
 
     def batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Give (normalised images, labels) in order; the last batch may be smaller."""
+        """Yield (normalised images, labels) in order; the last batch may be smaller."""
         for images, labels in data.DataLoader(self, batch_size, num_workers=self.workers):
             yield self.normalise(images), labels
 
@@ -148,11 +148,11 @@ def _list_pictures(root: Path, train: bool) -> _Files:
             f"there is no folder {root}: expected one with train/<class>/ and val/<class>/ or test/<class>/"
         )
     half = root / "train" if train else _find_test(root)
-    # Labels count the classes of the training split, even where the test split lacks some of them.
+    # Labels number the classes of the training split, even if the test split lacks some.
     classes = _list_classes(root / "train" if (root / "train").is_dir() else half)
     present = _list_classes(half)
     if unknown := sorted(set(present) - set(classes)):
-        raise ValueError(f"{half} has classes that {root / 'train'} has not: {', '.join(unknown)}")
+        raise ValueError(f"{half} has classes that {root / 'train'} lacks: {', '.join(unknown)}")
     paths, labels = [], []
     for name in present:
         found = _find_files(half / name)
@@ -164,7 +164,7 @@ def _list_pictures(root: Path, train: bool) -> _Files:
 
 
 def _find_test(root: Path) -> Path:
-    # ImageNet's test folder has pictures without classes; its val folder is what papers report on.
+    # ImageNet's test folder has no classes; papers report on its val folder.
     for half in (root / "test", root / "val"):
         if half.is_dir() and any(child.is_dir() for child in half.iterdir()):
             return half
@@ -197,19 +197,19 @@ def _decode_alike(paths: list[str], size: int | None) -> list[npt.NDArray[np.uin
             height, width = arrays[0].shape[1:]
             raise ValueError(
                 f"{path} is {picture.width}×{picture.height} pixels, but {paths[0]} is {width}×{height}: "
-                "pass size= to bring all pictures to one size"
+                "pass size= to scale all pictures to one size"
             )
     return arrays
 
 
 def _measure(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Compute mean and std of pixel/255 per channel, exactly, from how often each level occurs."""
+    """Mean and std of pixel/255 per channel, exactly, from the histogram."""
     level = torch.arange(256, dtype=torch.float64, device="cpu") / 255
     means, stds = [], []
     for channel in images.unbind(1):
         share = torch.bincount(channel.flatten(), minlength=256).double() / channel.numel()
         mean = (share * level).sum()
         means.append(mean.item())
-        # A channel of one level only has nothing to scale.
+        # A constant channel is not scaled.
         stds.append((share * (level - mean).square()).sum().sqrt().item() or 1.0)
     return tuple(means), tuple(stds)

@@ -1,4 +1,4 @@
-"""Decoding one picture file with Pillow, and bringing it to size."""
+"""Decode and scale pictures with Pillow."""
 
 import io
 import math
@@ -19,7 +19,7 @@ _NARROWEST, _WIDEST = 3 / 4, 4 / 3
 
 
 class Pictures(ABC):
-    """The pictures of one split, wherever they lie, decoded one by one.
+    """The pictures of one split, decoded one by one.
 
     Attributes:
         classes: The names of the classes.
@@ -35,17 +35,17 @@ class Pictures(ABC):
 
     @abstractmethod
     def shuffle(self, generator: torch.Generator) -> list[int]:
-        """An order at random in which all pictures can be read fast."""
+        """A random order in which the pictures can be read fast."""
 
 
 def permute(count: int, generator: torch.Generator) -> list[int]:
-    """The numbers from zero on, as many as asked for, in an order at random."""
+    """The integers below `count` in random order."""
     order: list[int] = torch.randperm(count, generator=generator, device=generator.device).tolist()
     return order
 
 
 def require_pillow() -> ModuleType:
-    """Import Pillow's Image module, or say how to install it."""
+    """Import Pillow's Image module."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -54,12 +54,12 @@ def require_pillow() -> ModuleType:
 
 
 def decode(picture: str | bytes, keep_grey: bool = False, name: str | None = None) -> "Image":
-    """Read a picture of 8 bits per channel as RGB, or as grey where it is and ``keep_grey`` says so.
+    """Read a picture of 8 bits per channel as RGB.
 
     Args:
-        picture: A file's path, or its bytes.
+        picture: The path of a file, or its content.
         keep_grey: Whether a grey picture stays grey.
-        name: What it is called in an error message; its path unless given.
+        name: Its name in error messages, by default its path.
     """
     pillow = require_pillow()
     try:
@@ -72,7 +72,7 @@ def decode(picture: str | bytes, keep_grey: bool = False, name: str | None = Non
             return plain
     except FileNotFoundError:
         raise
-    except Exception as error:  # Pillow's decoders raise whatever the damage leads to
+    except Exception as error:  # Pillow's decoders may raise anything
         raise ValueError(f"{name or picture!s:.200} cannot be read as a picture: {error}") from error
 
 
@@ -86,7 +86,7 @@ def fit(picture: "Image", shorter: int, size: int) -> "Image":
 
 
 def crop_at_random(picture: "Image", size: int, rng: random.Random) -> "Image":
-    """Scale a random part (8 % to 100 % of the area, 3:4 to 4:3) to a square; mirror every second one."""
+    """Scale a random part (8 % to 100 % of the area, 3:4 to 4:3) to a square; flip with probability 1/2."""
     pillow = require_pillow()
     square = picture.crop(_draw_box(*picture.size, rng)).resize((size, size), pillow.Resampling.BILINEAR)
     return square.transpose(pillow.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else square
@@ -107,7 +107,7 @@ def _draw_box(width: int, height: int, rng: random.Random) -> tuple[int, int, in
         if 0 < w <= width and 0 < h <= height:
             left, top = rng.randint(0, width - w), rng.randint(0, height - h)
             return left, top, left + w, top + h
-    # A picture too long for any such part: the largest centred one of an allowed shape.
+    # Too long for any such part: the largest centred one of an allowed shape.
     w, h = min(width, round(height * _WIDEST)), min(height, round(width / _NARROWEST))
     left, top = (width - w) // 2, (height - h) // 2
     return left, top, left + w, top + h

@@ -1,7 +1,7 @@
-"""Parquet shards of encoded pictures, as large collections are handed around.
+"""Parquet shards of encoded pictures.
 
-A shard is read by row groups, the smallest part Parquet can read. So an epoch takes row groups in a random
-order and shuffles the pictures of some of them together, instead of jumping about in the whole collection.
+The smallest part of a shard that can be read is a row group. An epoch therefore reads row groups in random
+order and shuffles the pictures of a few of them together.
 """
 
 import json
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _HALVES = {True: ("train",), False: ("test", "val", "validation")}
-_WINDOW = 16  # row groups that are shuffled together, and kept by each process that reads
+_WINDOW = 16  # row groups that are shuffled together, and cached by each process
 
 
 def find_shards(root: Path, train: bool) -> list[Path]:
     """The shards of one split, in order: ``train-*.parquet`` or ``train/*.parquet``, also below ``data``.
 
-    The other split is called ``test``, ``val`` or ``validation``; the first of them that has labels, as the
-    test split of ImageNet has none.
+    The other split is the first of ``test``, ``val`` and ``validation`` that has labels; the test split of
+    ImageNet has none.
     """
     halves = [
         sorted([*folder.glob(f"{half}-*.parquet"), *folder.glob(f"{half}/*.parquet")])
@@ -44,18 +44,18 @@ class Shards(Pictures):
     """The pictures of one split in Parquet shards.
 
     A column `image` holds encoded pictures, as bytes or as a structure with a field `bytes`; a column `label`
-    whole numbers from zero. Class names are those of the shards' description where there is one (as the
-    `datasets` library writes it), else the labels themselves.
+    integers from zero. Class names come from the metadata that the `datasets` library writes, if present;
+    otherwise they are the labels.
 
     Args:
         paths: The shards of the split.
-        training: Those of the training split, which say how many classes there are; the split's own if empty.
+        training: The shards of the training split, which determine the classes; by default `paths`.
     """
 
     def __init__(self, paths: list[Path], training: list[Path]) -> None:
         self.labels: list[int] = []
         self._groups: list[tuple[Path, int]] = []
-        self._starts: list[int] = []  # the number of each row group's first picture
+        self._starts: list[int] = []  # the index of each row group's first picture
         self._kept: OrderedDict[int, list[bytes]] = OrderedDict()
         for path in paths:
             for group, labels in enumerate(_read_labels(path)):
@@ -63,10 +63,10 @@ class Shards(Pictures):
                 self._starts.append(len(self.labels))
                 self.labels += labels
         if not self.labels:
-            raise ValueError(f"{paths[0]} and the shards beside it hold no pictures")
+            raise ValueError(f"{paths[0]} and the other shards hold no pictures")
         if min(self.labels) < 0:
             raise ValueError(
-                f"{paths[0].parent} has pictures labelled {min(self.labels)}: a split without labels?"
+                f"{paths[0].parent} has the label {min(self.labels)}: is it a split without labels?"
             )
         self.classes = _name_classes(training or paths, self.labels)
 
@@ -88,12 +88,12 @@ class Shards(Pictures):
         return order
 
     def _read(self, group: int) -> list[bytes]:
-        """The pictures of a row group, of which the latest few are kept."""
+        """The pictures of a row group; the last few are cached."""
         if group in self._kept:
             self._kept.move_to_end(group)
             return self._kept[group]
         path, number = self._groups[group]
-        # Without threads, which do not survive the fork of a DataLoader's workers.
+        # Without threads, which do not survive the fork into a DataLoader's workers.
         with _open(path, pre_buffer=False) as shard:
             column = shard.read_row_group(number, columns=["image"], use_threads=False).column("image")
         found = [image["bytes"] if isinstance(image, dict) else image for image in column.to_pylist()]
@@ -113,14 +113,14 @@ def _require_pyarrow() -> ModuleType:
 
 
 def _open(path: Path, **options: Any) -> Any:
-    """A shard, if it is one with the columns expected."""
+    """Open a shard and check its columns."""
     parquet = _require_pyarrow()
     from pyarrow import ArrowInvalid
 
     try:
         shard = parquet.ParquetFile(path, **options)
     except ArrowInvalid as error:
-        raise ValueError(f"{path} is not a whole Parquet file: {error}; fetch it again") from error
+        raise ValueError(f"{path} is not a complete Parquet file: {error}; download it again") from error
     columns = shard.schema_arrow.names
     if missing := [name for name in ("image", "label") if name not in columns]:
         raise ValueError(f"{path} has no column {missing[0]!r}: it has {', '.join(columns)}")
@@ -140,7 +140,7 @@ def _read_labels(path: Path) -> list[list[int]]:
         ]
     for labels in groups:
         if wrong := [label for label in labels if not isinstance(label, int)]:
-            raise ValueError(f"{path} has a label {wrong[0]!r}: whole numbers were expected")
+            raise ValueError(f"{path} has a label {wrong[0]!r}, expected an integer")
     return groups
 
 
@@ -154,6 +154,6 @@ def _name_classes(training: list[Path], labels: list[int]) -> tuple[str, ...]:
         names = [str(label) for label in range(max(known) + 1)]
     if max(labels) >= len(names):
         raise ValueError(
-            f"{training[0].parent} has pictures labelled {max(labels)}, but there are {len(names)} classes"
+            f"{training[0].parent} has the label {max(labels)}, but there are {len(names)} classes"
         )
     return tuple(names)

@@ -1,4 +1,4 @@
-"""A dataset in memory: its two splits as pixels and labels, and how pixels become network inputs."""
+"""Datasets in memory: pixels and labels of two splits, and the normalisation of pixels."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from torch import Tensor
 def normalise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """Turn uint8 pixels (…, C, H, W) into (pixel/255 − mean) / std, in float32 on the pixels' device."""
     if images.dtype != torch.uint8:
-        raise TypeError(f"normalise takes uint8 pixels, got {images.dtype}: these were normalised already?")
+        raise TypeError(f"normalise takes uint8 pixels, got {images.dtype}: are they normalised already?")
     if images.ndim < 3 or images.shape[-3] != len(mean):
         raise ValueError(
             f"normalise takes images of {len(mean)} channels (…, C, H, W), got {tuple(images.shape)}"
         )
-    # 255 is a tensor too: CUDA would multiply by the reciprocal of a number, one rounding away from the CPU.
+    # 255 is a tensor, because CUDA divides by a number by multiplying with its rounded reciprocal.
     full, centre, spread = (
         torch.tensor(v, dtype=torch.float32, device=images.device).view(-1, 1, 1) for v in (255.0, mean, std)
     )
@@ -25,9 +25,9 @@ def normalise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One half of a dataset: uint8 images (N, C, H, W), int64 labels (N,), both on one device.
+    """Uint8 images (N, C, H, W) and int64 labels (N,) on one device.
 
-    ``mean`` and ``std`` are those of pixel/255, one number per channel.
+    ``mean`` and ``std`` are those of pixel/255 per channel.
     """
 
     images: Tensor
@@ -47,13 +47,13 @@ class Split:
             )
         if self.labels.device != self.images.device:
             raise ValueError(
-                f"images and labels must lie on one device, got {self.images.device} and {self.labels.device}"
+                f"images and labels must be on one device, got {self.images.device} and {self.labels.device}"
             )
         channels = self.images.shape[1]
         finite = all(isfinite(number) for number in (*self.mean, *self.std))
         if not len(self.mean) == len(self.std) == channels or not finite or not all(s > 0 for s in self.std):
             raise ValueError(
-                f"{channels} channels need as many finite means and positive stds, "
+                f"{channels} channels need {channels} finite means and positive stds, "
                 f"got {self.mean} and {self.std}"
             )
 
@@ -61,26 +61,23 @@ class Split:
         return len(self.images)
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Turn uint8 pixels of this kind into what a network reads, on whatever device they are."""
+        """Turn uint8 pixels into network inputs, on their device."""
         return normalise(images, self.mean, self.std)
 
     def batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Give (normalised images, labels) in order; the last batch may be smaller."""
+        """Yield (normalised images, labels) in order; the last batch may be smaller."""
         pairs = zip(torch.split(self.images, batch_size), torch.split(self.labels, batch_size), strict=True)
         for images, labels in pairs:
             yield self.normalise(images), labels
 
     def take(self, n: int, seed: int = 0) -> "Split":
-        """Choose n images at random: the same ones whenever the seed is the same."""
+        """Select n images at random, as a function of the seed."""
         if not 1 <= n <= len(self):
             raise ValueError(f"cannot take {n} of {len(self)} images")
         return self._select(self._shuffled(seed)[:n])
 
     def hold_out(self, n: int, seed: int = 0) -> tuple["Split", "Split"]:
-        """Part into (the rest, n images held out): disjoint, the rest in its old order.
-
-        The n images are those that ``take(n, seed)`` gives: take from the rest, not from the whole.
-        """
+        """Split into (the rest in its old order, n images); the n images are those of ``take(n, seed)``."""
         if not 1 <= n < len(self):
             raise ValueError(f"cannot hold out {n} of {len(self)} images: both parts need at least one")
         order = self._shuffled(seed)
@@ -91,7 +88,7 @@ class Split:
         return replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
     def _shuffled(self, seed: int) -> Tensor:
-        # Drawn on the CPU, so that a split chooses the same images wherever it lies.
+        # Drawn on the CPU, so that the selection does not depend on the device.
         return torch.randperm(len(self), generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
 
     def _select(self, chosen: Tensor) -> "Split":

@@ -1,4 +1,4 @@
-"""The networks by name, and any other network by where it lives."""
+"""Build networks by name, or by the import path of a callable."""
 
 import importlib
 import inspect
@@ -23,7 +23,7 @@ _OWN = 'or "package.module:callable" for a network of your own'
 
 
 def names() -> list[str]:
-    """The networks `build` knows by name."""
+    """The names of all networks."""
     return sorted(BUILDERS)
 
 
@@ -31,15 +31,14 @@ def build(name: str, classes: int = 10, **options: Any) -> nn.Module:
     """Build a network with fresh weights.
 
     Args:
-        name: One of `names()`, or "package.module:callable" for a network of your own. Your callable gets
-            `classes` under that name or as `num_classes`, whichever it takes, or not at all if it takes
-            neither.
-        classes: Width of the read-out.
-        **options: Passed on to the builder, such as `size=224`.
+        name: One of `names()`, or "package.module:callable" for a network of your own. The callable is given
+            `classes` under that name or as `num_classes`, if it has such a parameter.
+        classes: Number of outputs.
+        **options: Passed to the builder, such as `size=224`.
 
     Raises:
-        ValueError: The name is not known, or names nothing that can be imported.
-        TypeError: The builder does not take these options, or what it returned is not a network.
+        ValueError: The name is unknown or cannot be imported.
+        TypeError: The builder does not take these options, or does not return a network.
     """
     if classes < 1:
         raise ValueError(f"a network needs at least one class, got classes={classes}")
@@ -65,19 +64,18 @@ def _import(name: str) -> Callable[..., object]:
     try:
         module = importlib.import_module(path)
     except ModuleNotFoundError as error:
-        # A module that exists but imports something missing is the user's own error, and says so itself.
+        # If the module exists, but something that it imports is missing, that error says more.
         if error.name is None or not f"{path}.".startswith(f"{error.name}."):
             raise
         raise ValueError(
-            f"{name!r}: there is no module {error.name!r} on the Python path; install it, or run from the "
-            "folder that holds it with PYTHONPATH=."
+            f"{name!r}: there is no module {error.name!r} on the Python path; install it, or set PYTHONPATH "
+            "to the folder that contains it"
         ) from None
     public = {each: value for each, value in vars(module).items() if not each.startswith("_")}
     builder: object = find_name("name", attribute, public, of=f"module {path}")
     if not callable(builder) or isinstance(builder, nn.Module):
         raise TypeError(
-            f"{name!r} is a {type(builder).__name__}, not a callable that builds a network: name a function "
-            "or a class that does"
+            f"{name!r} is a {type(builder).__name__}, expected a function or class that builds a network"
         )
     return builder
 

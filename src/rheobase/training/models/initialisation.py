@@ -1,12 +1,12 @@
-"""How the weights of every network here start."""
+"""Initial weights of the networks."""
 
 from torch import nn
 
 
 def initialise(model: nn.Module) -> None:
-    """Draw convolutions from the Kaiming-normal (fan-out) law and set linear biases to zero.
+    """Draw convolutions from the Kaiming-normal (fan-out) distribution and set linear biases to zero.
 
-    Everything else keeps torch's own start: batch norms at one and zero, linear weights uniform.
+    Everything else keeps torch's defaults.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv2d):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from rheobase.training.models.initialisation import initialise
 
-# The largest images whose detail a stride-1 stem can afford to keep.
+# The largest images for a stem of stride 1.
 SMALL_IMAGE = 64
 
 
@@ -34,7 +34,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, stages of blocks that halve the image from the second on, one average, one linear layer."""
+    """A stem, stages of blocks that halve the image from the second on, an average pool, a linear layer."""
 
     def __init__(
         self, depths: Sequence[int], widths: Sequence[int], classes: int, stem: nn.Sequential
@@ -63,8 +63,8 @@ def resnet20(classes: int = 10, *, size: int = 32) -> ResNet:
     """Build the narrow ResNet-20 (widths 16-32-64): at 32×32, 19 activations over 188,416 units.
 
     Args:
-        classes: Width of the read-out.
-        size: Side of the images; see `resnet18`.
+        classes: Number of outputs.
+        size: Width of the images; see `resnet18`.
     """
     return _build((3, 3, 3), (16, 32, 64), classes, size)
 
@@ -72,22 +72,21 @@ def resnet20(classes: int = 10, *, size: int = 32) -> ResNet:
 def resnet18(classes: int = 10, *, size: int = 32) -> ResNet:
     """Build a ResNet-18 (widths 64-128-256-512).
 
-    Up to 64×64 the stem is one 3×3 convolution of stride 1. For larger images it is the customary 7×7
-    convolution of stride 2 and a 3×3 pool of stride 2, an average where the original takes a maximum,
-    since a spiking network runs averages as they are. Some published conversions keep the 3×3 stem at
-    224×224, which costs fifteen times the operations; that network is the one built with `size=32`, as
-    nothing behind the stem depends on the size.
+    Up to 64×64 the stem is one 3×3 convolution of stride 1. For larger images it is the usual 7×7
+    convolution of stride 2 and a 3×3 pool of stride 2, but an average pool, which a spiking network can
+    compute, instead of a maximum. Some published conversions keep the 3×3 stem at 224×224, at fifteen times
+    the operations; build that network with `size=32`, since nothing after the stem depends on the size.
 
     Args:
-        classes: Width of the read-out.
-        size: Side of the images the stem is meant for.
+        classes: Number of outputs.
+        size: Width of the images, which determines the stem.
     """
     return _build((2, 2, 2, 2), (64, 128, 256, 512), classes, size)
 
 
 def _build(depths: Sequence[int], widths: Sequence[int], classes: int, size: int) -> ResNet:
     if size < 1:
-        raise ValueError(f"size is the side of the images in pixels, got {size}")
+        raise ValueError(f"size must be at least 1 pixel, got {size}")
     small = size <= SMALL_IMAGE
     conv = (
         nn.Conv2d(3, widths[0], 3, padding=1, bias=False)

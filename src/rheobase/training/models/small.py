@@ -1,4 +1,4 @@
-"""Networks small enough to train on a laptop in seconds, for 8×8 grey digits and images like them."""
+"""Networks that train in seconds on a CPU, for small grey images such as the digits."""
 
 from torch import nn
 
@@ -10,9 +10,9 @@ def small(classes: int = 10, *, channels: int = 1, size: int = 8) -> nn.Sequenti
     """Build three 3×3 convolutions with batch norm, two average pools and one linear layer.
 
     Args:
-        classes: Width of the read-out.
-        channels: Channels of the images.
-        size: Side of the images, a multiple of 4.
+        classes: Number of outputs.
+        channels: Number of channels of the images.
+        size: Width of the images, a multiple of 4.
     """
     if size < 4 or size % 4:
         raise ValueError(
@@ -35,8 +35,8 @@ def small_residual(classes: int = 10, *, channels: int = 1) -> ResNet:
     """Build a stem and two residual blocks, of 16 and 32 channels, for images of any size.
 
     Args:
-        classes: Width of the read-out.
-        channels: Channels of the images.
+        classes: Number of outputs.
+        channels: Number of channels of the images.
     """
     return ResNet((1, 1), (16, 32), classes, nn.Sequential(*_convolution(channels, 16)))
 

@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from rheobase.io import find_name
 from rheobase.training.models.initialisation import initialise
 
 BLOCKS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
@@ -9,14 +10,14 @@ POOLS: dict[str, type[nn.Module]] = {"average": nn.AvgPool2d, "max": nn.MaxPool2
 
 
 class VGG(nn.Module):
-    """Blocks of 3×3 convolutions, each block closed by a 2×2 pool, then three linear layers.
+    """Blocks of 3×3 convolutions, each block followed by a 2×2 pool, then three linear layers.
 
     At 32×32 there are 15 activations over 284,672 units.
     """
 
-    def __init__(self, classes: int, size: int, pool: str, dropout: float) -> None:
+    def __init__(self, classes: int, size: int, pool: type[nn.Module], dropout: float) -> None:
         super().__init__()
-        self.features = nn.Sequential(*_features(POOLS[pool], dropout))
+        self.features = nn.Sequential(*_features(pool, dropout))
         side = size // 2 ** len(BLOCKS)
         self.classifier = nn.Sequential(
             nn.Flatten(),
@@ -35,9 +36,9 @@ def vgg16(classes: int = 10, *, size: int = 32, pool: str = "average", dropout: 
     """Build a VGG-16 for square RGB images.
 
     Args:
-        classes: Width of the read-out.
-        size: Side of the images: 32 for CIFAR, 224 for ImageNet, any multiple of 32.
-        pool: "average", which a spiking network can run as it is, or "max".
+        classes: Number of outputs.
+        size: Width of the images: 32 for CIFAR, 224 for ImageNet, any multiple of 32.
+        pool: "average", which a spiking network can compute, or "max".
         dropout: Probability of dropping a unit after each activation.
     """
     shrinkage = 2 ** len(BLOCKS)
@@ -46,9 +47,7 @@ def vgg16(classes: int = 10, *, size: int = 32, pool: str = "average", dropout: 
             f"VGG-16 halves its images {len(BLOCKS)} times: size must be a multiple of "
             f"{shrinkage}, got {size}"
         )
-    if pool not in POOLS:
-        raise ValueError(f"unknown pool {pool!r}: choose from {', '.join(POOLS)}")
-    return VGG(classes, size, pool, dropout)
+    return VGG(classes, size, find_name("pool", pool, POOLS), dropout)
 
 
 def _features(pool: type[nn.Module], dropout: float) -> list[nn.Module]:

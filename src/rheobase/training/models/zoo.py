@@ -16,7 +16,7 @@ _FOLDER = Path(__file__).with_name("weights")
 
 
 def catalogue() -> dict[str, dict[str, Any]]:
-    """The trained networks by name: how each was trained, and the checksum of its file."""
+    """The trained networks by name, with their training settings and the checksums of their files."""
     found: dict[str, dict[str, Any]] = json.loads((_FOLDER / "index.json").read_text("utf-8"))
     return found
 
@@ -25,14 +25,12 @@ def pretrained(name: str) -> nn.Module:
     """A trained network in float32, in evaluation mode, with the activations it was trained with.
 
     Raises:
-        ValueError: There is none of that name, or its file is damaged.
+        ValueError: The name is unknown, or the file is damaged.
     """
     about, path = find_name("trained network", name, catalogue()), _FOLDER / f"{name}.safetensors"
     if hashlib.sha256(path.read_bytes()).hexdigest() != about["sha256"]:
-        raise ValueError(
-            f"{path} is damaged: its checksum is not the recorded one; install the package again"
-        )
-    with torch.random.fork_rng(devices=[]):  # its first weights are drawn, and of no use
+        raise ValueError(f"{path} is damaged: its checksum is wrong; install the package again")
+    with torch.random.fork_rng(devices=[]):  # the initial weights are not used
         network = build(about["model"], about["classes"])
     for name, module in list(network.named_modules()):
         if isinstance(module, nn.ReLU):
