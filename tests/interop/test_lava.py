@@ -1,6 +1,6 @@
-"""A small network in lava-nc's fixed-point model of Loihi: every spike, and a changed weight is noticed.
+"""A small network in lava-nc's fixed-point model of Loihi: all spikes are the same, changes are noticed.
 
-lava-nc needs a Python 3.10 of its own, which `RHEOBASE_LAVA` names, or which lies in `.venv-lava`.
+Needs a Python 3.10 with lava-nc: `RHEOBASE_LAVA`, or `.venv-lava`.
 """
 
 import os

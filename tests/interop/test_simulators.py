@@ -1,12 +1,13 @@
-"""Other simulators fire the golden spikes, each and every one; and where they would not, that is noticed.
+"""Other simulators fire the golden spikes, and every wrong reading is noticed.
 
-Runs in an environment of its own, which has the simulators: `make test-interop`.
+Needs the environment of `make test-interop`, which has the simulators.
 """
 
 import copy
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-pytest.importorskip("spikingjelly", reason="the simulators live in an environment of their own")
+pytest.importorskip("spikingjelly", reason="needs the environment of make test-interop")
 
 import nir
 import nirtorch
@@ -28,10 +29,11 @@ from rheobase.exchange.nir.draft import NirError
 from rheobase.exchange.nir.files import read_nir
 from rheobase.exchange.nir.golden import golden_path, read_golden
 from rheobase.exchange.simulators import check_simulator
-from rheobase.exchange.simulators.base import AdapterError, exact_kernels, quiet, starts
+from rheobase.exchange.simulators.base import AdapterError, Recorder, exact_kernels, quiet, starts
 from rheobase.training import datasets, models
 
 STEPS = 16
+Files = dict[tuple[str, str], Path]
 POOLS = {"spikingjelly": "average", "snntorch": "average", "norse": "convolution", "sinabs": "convolution"}
 
 
@@ -54,10 +56,8 @@ BUILDERS = {
 
 
 @pytest.fixture(scope="session")
-def exported(
-    digits: datasets.Dataset, tmp_path_factory: pytest.TempPathFactory
-) -> dict[tuple[str, str], Path]:
-    """Networks trained on digits, on the grid, with pools as such and as convolutions."""
+def exported(digits: datasets.Dataset, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """Networks trained on digits, on the grid with both forms of pools, and in float32."""
     folder = tmp_path_factory.mktemp("networks")
     x = digits.test.normalise(digits.test.images[:64])
     files = {}
@@ -86,7 +86,7 @@ def differing(path: Path, spikes: dict[str, Tensor]) -> int:
 
 @pytest.mark.parametrize("network", BUILDERS)
 @pytest.mark.parametrize("simulator", simulators.names())
-def test_every_spike_is_the_same(simulator: str, network: str, exported: dict[tuple[str, str], Path]) -> None:
+def test_every_spike_is_the_same(simulator: str, network: str, exported: Files) -> None:
     path = exported[network, POOLS[simulator]]
     result = check_simulator(path, simulator)
     assert result.total == 0, str(result)
@@ -99,10 +99,8 @@ def test_every_spike_is_the_same(simulator: str, network: str, exported: dict[tu
 
 
 @pytest.mark.parametrize("network", BUILDERS)
-def test_single_precision_needs_the_same_comparison(
-    network: str, exported: dict[tuple[str, str], Path]
-) -> None:
-    """Without the grid a reader that compares otherwise is refused; the others may differ in rounding."""
+def test_single_precision_needs_the_same_comparison(network: str, exported: Files) -> None:
+    """Without the grid a simulator with another comparison is refused; the others may differ in rounding."""
     path = exported[network, "float32"]
     for simulator in ("snntorch", "norse"):
         with pytest.raises(AdapterError, match="export with weights='grid'"):
@@ -112,7 +110,7 @@ def test_single_precision_needs_the_same_comparison(
         assert result.total <= 1e-3 * result.compared
 
 
-def test_pools_that_would_be_dropped_are_refused(exported: dict[tuple[str, str], Path]) -> None:
+def test_pools_that_would_be_dropped_are_refused(exported: Files) -> None:
     for simulator in ("norse", "sinabs"):
         with pytest.raises(AdapterError, match="export with pools='convolution'"):
             check_simulator(exported["plain", "average"], simulator)
@@ -120,7 +118,7 @@ def test_pools_that_would_be_dropped_are_refused(exported: dict[tuple[str, str],
 
 @pytest.mark.parametrize("simulator", simulators.names())
 class TestEveryAdapter:
-    def test_a_wrong_start_is_noticed(self, simulator: str, exported: dict[tuple[str, str], Path]) -> None:
+    def test_a_wrong_start_is_noticed(self, simulator: str, exported: Files) -> None:
         path = exported["plain", "convolution"]
         graph = read_nir(path)
         zeros = {site: torch.zeros_like(start) for site, start in starts(graph).items()}
@@ -128,18 +126,14 @@ class TestEveryAdapter:
             spikes = simulators.find(simulator).build(graph, zeros)(golden_of(path).inputs)
         assert differing(path, spikes) > 1000
 
-    def test_neurons_as_imported_are_refused(
-        self, simulator: str, exported: dict[tuple[str, str], Path]
-    ) -> None:
+    def test_neurons_as_imported_are_refused(self, simulator: str, exported: Files) -> None:
         adapter = replace(simulators.find(simulator), build=AS_IMPORTED[simulator])
         with pytest.raises((AdapterError, TypeError, AttributeError)) as caught:
             adapter.load(read_nir(exported["plain", "convolution"]))
-        if simulator != "snntorch":  # whose import does not run at all
+        if simulator != "snntorch":  # its import does not run at all
             assert "a neuron of" in str(caught.value)
 
-    def test_a_changed_weight_is_noticed(
-        self, simulator: str, exported: dict[tuple[str, str], Path], tmp_path: Path
-    ) -> None:
+    def test_a_changed_weight_is_noticed(self, simulator: str, exported: Files, tmp_path: Path) -> None:
         source, path = exported["plain", "convolution"], tmp_path / "net.nir"
         graph = read_nir(source)
         golden_path(path).write_bytes(golden_path(source).read_bytes())
@@ -155,22 +149,19 @@ class TestEveryAdapter:
 def stock_spikingjelly(graph: Any, _: dict[str, Tensor]) -> Any:
     from spikingjelly.activation_based.nir_exchange.from_nir import import_from_nir
 
-    model = import_from_nir(graph, dt=1.0)
-    return step_through(model, [n for n, m in graph.nodes.items() if type(m).__name__ == "IF"], first=True)
+    return step_through(import_from_nir(graph, dt=1.0), starts(graph))
 
 
 def stock_snntorch(graph: Any, _: dict[str, Tensor]) -> Any:
     from snntorch.import_nir import import_from_nir
 
-    model = import_from_nir(graph)
-    return step_through(model, [n for n, m in graph.nodes.items() if type(m).__name__ == "IF"], first=True)
+    return step_through(import_from_nir(graph), starts(graph))
 
 
 def stock_norse(graph: Any, _: dict[str, Tensor]) -> Any:
     import norse.torch
 
-    model = norse.torch.from_nir(graph)
-    return step_through(model, [n for n, m in graph.nodes.items() if type(m).__name__ == "IF"], first=True)
+    return step_through(norse.torch.from_nir(graph), starts(graph))
 
 
 def stock_sinabs(graph: Any, _: dict[str, Tensor]) -> Any:
@@ -184,10 +175,9 @@ def stock_sinabs(graph: Any, _: dict[str, Tensor]) -> Any:
     return run
 
 
-def step_through(model: Any, sites: list[str], first: bool) -> Any:
-    from rheobase.exchange.simulators.base import Recorder
-
-    recorder = Recorder({site: model.get_submodule(site) for site in sites}, lambda g: g[0] if first else g)
+def step_through(model: Any, sites: Iterable[str]) -> Any:
+    """Run a model as it was imported, step by step."""
+    recorder = Recorder({site: model.get_submodule(site) for site in sites}, lambda given: given[0])
 
     def run(inputs: Tensor) -> dict[str, Tensor]:
         state = None
@@ -206,8 +196,8 @@ AS_IMPORTED = {
 }
 
 
-def test_comparisons_differ_without_the_tie_offset(exported: dict[tuple[str, str], Path]) -> None:
-    """Starts exactly on the grid: who fires at the threshold agrees, who fires above it does not."""
+def test_comparisons_differ_without_the_tie_offset(exported: Files) -> None:
+    """With starts on the grid only simulators with the comparison of the file agree."""
     path = exported["vgg", "convolution"]
     graph = read_nir(path)
     halves = {site: torch.where(start > 0, 0.5, start) for site, start in starts(graph).items()}
@@ -220,9 +210,7 @@ def test_comparisons_differ_without_the_tie_offset(exported: dict[tuple[str, str
     assert differing(path, found["norse"]) > 10
 
 
-def test_a_skip_that_runs_too_early_is_noticed(
-    exported: dict[tuple[str, str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_skip_that_runs_too_early_is_noticed(exported: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     from rheobase.exchange.simulators import norse
 
     path = exported["residual", "convolution"]
@@ -234,7 +222,7 @@ def test_a_skip_that_runs_too_early_is_noticed(
     try:
         found = run_norse(norse, graph, path)
     except (RuntimeError, ValueError):
-        return  # shapes that do not fit are a way to notice, too
+        return  # a mismatch of shapes is noticed, too
     assert differing(path, found) > 0
 
 
@@ -243,8 +231,8 @@ def run_norse(norse: Any, graph: Any, path: Path) -> dict[str, Tensor]:
         return norse.ADAPTER.build(copy.deepcopy(graph), starts(graph))(golden_of(path).inputs)
 
 
-def test_nirtorch_alone_loses_biases(exported: dict[tuple[str, str], Path]) -> None:
-    """By its own map for linear layers: weights are right, and still spikes differ."""
+def test_nirtorch_alone_loses_biases(exported: Files) -> None:
+    """The map of nirtorch for linear layers sets the weights only."""
     path = exported["vgg", "convolution"]
     graph = read_nir(path)
     golden = golden_of(path)
@@ -273,18 +261,14 @@ def test_nirtorch_alone_loses_biases(exported: dict[tuple[str, str], Path]) -> N
     maps = {nir.IF: Fire, nir.Conv2d: conv, nir.Flatten: lambda node: nn.Flatten(1)}
     sites = list(golden.spikes)
     with quiet(), exact_kernels():
-        mended = step_through(nirtorch.nir_to_torch(graph, {**maps, nir.Affine: affine}), sites, True)(
-            golden.inputs
-        )
+        corrected = nirtorch.nir_to_torch(graph, {**maps, nir.Affine: affine})
+        assert differing(path, step_through(corrected, sites)(golden.inputs)) == 0
         torch.manual_seed(0)
-        stock = step_through(nirtorch.nir_to_torch(graph, maps), sites, True)(golden.inputs)
-    assert differing(path, mended) == 0
+        stock = step_through(nirtorch.nir_to_torch(graph, maps), sites)(golden.inputs)
     assert differing(path, stock) > 0
 
 
-def test_golden_spikes_of_another_network_are_refused(
-    exported: dict[tuple[str, str], Path], tmp_path: Path
-) -> None:
+def test_golden_spikes_of_another_network_are_refused(exported: Files, tmp_path: Path) -> None:
     path = tmp_path / "net.nir"
     path.write_bytes(exported["plain", "convolution"].read_bytes())
     with pytest.raises(FileNotFoundError, match="export with golden=inputs"):
@@ -302,8 +286,8 @@ def test_unknown_simulators() -> None:
         simulators.find("brian")
 
 
-def test_an_older_nir_reads_the_file_as_reset_by_subtraction(exported: dict[tuple[str, str], Path]) -> None:
-    """Up to 1.0.5 a neuron has no other reset than by subtraction, and no field for another."""
+def test_an_older_nir_reads_the_file_as_reset_by_subtraction(exported: Files) -> None:
+    """Up to 1.0.5 a neuron has only the reset by subtraction, and no field for another."""
     older = Path(sys.prefix) / "nir-1.0.4"
     if not older.is_dir():
         pytest.skip(f"nir 1.0.4 is not in {older}, where `make test-interop` puts it")

@@ -32,7 +32,7 @@ def test_accuracy_before_and_after_at_every_step(snn: SNN, digits: datasets.Data
     assert all(torch.equal(before[k], v) for k, v in snn.state_dict().items())
 
 
-def test_weights_are_whole_numbers(snn: SNN, digits: datasets.Dataset) -> None:
+def test_weights_are_integers(snn: SNN, digits: datasets.Dataset) -> None:
     result = check_hardware(snn, "generic-int8", digits.test.take(20), steps=4)
     assert result.snn is not None
     assert result.grid is not None
@@ -50,7 +50,7 @@ def test_nothing_is_quantised_unless_asked_for(snn: SNN, digits: datasets.Datase
     assert "quantise=True" in result.unchecked[0]
 
 
-def test_fewer_input_bits_let_an_image_be_a_bias_on_loihi(snn: SNN, digits: datasets.Dataset) -> None:
+def test_fewer_input_bits_fit_an_image_into_the_bias_of_loihi(snn: SNN, digits: datasets.Dataset) -> None:
     wide = check_hardware(snn, "loihi", digits.test.take(50), steps=8)
     assert [v.layer for v in wide.violations][:1] == ["0"]
     assert "image and bias together need" in wide.violations[0].found
@@ -60,7 +60,7 @@ def test_fewer_input_bits_let_an_image_be_a_bias_on_loihi(snn: SNN, digits: data
     assert not any("image" in v.found for v in narrow.violations)
 
 
-def test_what_is_not_checked_is_said(snn: SNN, digits: datasets.Dataset) -> None:
+def test_the_result_lists_what_was_not_checked(snn: SNN, digits: datasets.Dataset) -> None:
     for target in TARGETS:
         result = check_hardware(snn, target, digits.test.take(10), steps=2)
         assert result.unchecked
@@ -69,7 +69,7 @@ def test_what_is_not_checked_is_said(snn: SNN, digits: datasets.Dataset) -> None
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_no_hardware_here_has_is_named(target: str) -> None:
+def test_operations_that_no_target_has(target: str) -> None:
     snn = convert(build("MaxPooled"), "max-norm", inputs(16), initial=HALF)
     result = check_hardware(snn, target, (inputs(8), torch.zeros(8).long()), steps=4)
     assert not result.fits
@@ -79,7 +79,7 @@ def test_what_no_hardware_here_has_is_named(target: str) -> None:
     assert len(result.before) == 4
 
 
-def test_what_is_no_spiking_network() -> None:
+def test_what_is_not_a_spiking_network() -> None:
     with pytest.raises(TypeError, match="expected a spiking network"):
         check_hardware(build("Plain"), "loihi", (inputs(2), torch.zeros(2, dtype=torch.int64)))  # type: ignore[arg-type]
 
@@ -89,7 +89,7 @@ def test_data_without_labels() -> None:
         check_hardware(converted(*layer(2, 2)), "generic-int8", torch.rand(2, 2, 16, 16), steps=2)
 
 
-def test_inputs_without_bits() -> None:
+def test_too_few_input_bits() -> None:
     snn = converted(*layer(2, 2))
     with pytest.raises(ValueError, match=r"at least 2.*got 1"):
         check_hardware(snn, "generic-int8", labelled(snn, 2), steps=2, input_bits=1)

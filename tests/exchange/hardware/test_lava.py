@@ -11,7 +11,7 @@ from rheobase.exchange.hardware import check_hardware, lava, targets
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 
 
-def test_where_lava_cannot_be_had_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_result_says_why_lava_is_not_available(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     snn = converted(*layer(2, 2, count=2), shape=(2, 4, 4), coding=None)
 
     def report(input_bits: int = 3) -> str:
@@ -25,7 +25,7 @@ def test_where_lava_cannot_be_had_it_is_said(monkeypatch: pytest.MonkeyPatch, tm
     assert "No module named 'lava'" in report()
 
 
-def test_what_cannot_run_in_lava_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_says_why_lava_cannot_run_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(lava.VARIABLE, sys.executable)
     joined = converted(Branches(2), shape=(2, 4, 4), coding=None)
     result = check_hardware(joined, "loihi", labelled(joined, 2), steps=2, input_bits=3)

@@ -51,7 +51,7 @@ def test_every_limit_is_found(limit: str) -> None:
     assert all(str(v).startswith(v.layer) for v in found.values())
 
 
-def test_a_network_that_keeps_to_all_of_them() -> None:
+def test_a_network_within_all_limits() -> None:
     head = [nn.Flatten(), nn.Linear(128, 10), nn.ReLU()]
     snn = converted(*layer(2, 2, count=2), nn.AvgPool2d(2), *layer(2, 2), *head)
     result = check_hardware(snn, "speck", labelled(snn), steps=8)
@@ -59,7 +59,7 @@ def test_a_network_that_keeps_to_all_of_them() -> None:
     assert "as far as it was checked" in str(result)
 
 
-def test_biases_and_membranes_have_their_sizes() -> None:
+def test_the_sizes_of_biases_and_membranes() -> None:
     snn = converted(*layer(2, 2, count=2), bias=True)
     for name in ("0", "2"):
         snn.module.get_submodule(name).bias.fill_(-40.0)
@@ -68,21 +68,21 @@ def test_biases_and_membranes_have_their_sizes() -> None:
     assert {v.layer for v in result.violations if "membranes have 16 bits" in v.limit} == {"1", "3"}
 
 
-def test_memory_is_counted_as_published() -> None:
+def test_the_memory_of_a_core() -> None:
     draft = Draft(converted(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU(), shape=(3, 9, 17)))
     with torch.no_grad():
         canonicalise(draft)
     assert core_memory(layers_of(draft, None)[0]) == (3 * 2**4 * 2**3, 5 * 2**4 * 2**5)
 
 
-def test_a_core_takes_so_many_axons() -> None:
+def test_the_axons_of_a_core() -> None:
     snn = converted(*layer(2, 460, 1), *layer(460, 2, 3), shape=(2, 4, 4), coding=None)
     found = check_hardware(snn, "loihi", labelled(snn, 2), steps=2, quantise=False).violations
     assert [(v.layer, v.found) for v in found] == [("2", "its neurons read 4140 others")]
     assert "smaller kernels" in found[0].remedy
 
 
-def test_a_chip_has_so_many_cores() -> None:
+def test_the_cores_of_a_chip() -> None:
     snn = converted(*layer(1, 65, 1, count=1), *layer(65, 65, 1), shape=(1, 32, 32), coding=None)
     found = check_hardware(snn, "loihi", labelled(snn, 2), steps=2, quantise=False).violations
     assert [(v.layer, v.found) for v in found] == [("2", "up to here the network needs 130 cores")]

@@ -36,7 +36,7 @@ def put(file: Path, place: str, value: Any) -> None:
             content[place] = value
 
 
-def test_files_that_are_none(file: Path) -> None:
+def test_files_that_are_not_nir(file: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"other\.nir"):
         from_nir(file.with_name("other.nir"))
     content = file.read_bytes()
@@ -67,7 +67,7 @@ def test_a_file_may_be_changed_by_hdf5_and_nir(file: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["v_init", "dt", "names", "coding", "weight", "shape"])
-def test_values_that_are_none(place: str, file: Path) -> None:
+def test_invalid_values(place: str, file: Path) -> None:
     written = file.read_bytes()
     found: list[str] = []
     with h5py.File(file, "r") as content:

@@ -82,14 +82,14 @@ def test_nodes_without_an_operation(node: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "value"), [("dt", 2.0), ("threshold_compare", "<"), ("names", "[]"), ("coding", "{")]
 )
-def test_metadata_that_cannot_be(key: str, value: Any) -> None:
+def test_invalid_metadata(key: str, value: Any) -> None:
     graph = chain([3], {"fire": fire(3)})
     graph.metadata = {"reset": "subtract", key: value}
     with pytest.raises(NirError, match=str(value).replace("[", r"\[").replace("{", "coding")):
         read_graph(graph, None)
 
 
-def test_neurons_that_are_not_read() -> None:
+def test_unsupported_neurons() -> None:
     for change, fact in (({"r": 2 * ONE}, "resistance"), ({"v_reset": ONE}, "potential other than 0")):
         node = nir.IF(**{"r": ONE, "v_threshold": ONE, **change})
         with pytest.raises(NirError, match=f"fire.*{fact}"):
