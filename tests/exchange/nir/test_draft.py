@@ -10,7 +10,7 @@ from families import build, inputs
 from nir_examples import assert_same, example
 from rheobase.exchange.nir import from_nir, to_nir
 from rheobase.exchange.nir.draft import Draft, compress
-from rheobase.network import Add
+from rheobase.network import Add, find_result
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 
@@ -30,7 +30,7 @@ def test_an_unknown_input_shape() -> None:
 def test_inserting_and_replacing() -> None:
     draft = Draft(example())
     before = list(draft.snn.sites)
-    result = draft.output.all_input_nodes[0]
+    result = find_result(draft.graph)
     doubled = [draft.insert(draft.output, "twice", Add(), result, result) for _ in range(2)]
     assert len({str(node.target) for node in doubled}) == 2
     assert draft.shapes[doubled[0]] == draft.shapes[result]

@@ -18,7 +18,7 @@ from rheobase.exchange.nir.draft import Draft, NirError, plain_defaults
 from rheobase.exchange.nir.grid import Grid, to_grid
 from rheobase.exchange.nir.pooling import fold_pools
 from rheobase.io import Data, batches, find_name
-from rheobase.network import SNN, Scale, expect_snn
+from rheobase.network import SNN, Scale, expect_snn, find_result
 
 __all__ = ["TARGETS", "HardwareCheck", "SimulatedRun", "Violation", "check_hardware"]
 
@@ -144,7 +144,7 @@ def _prepare(
 
 def _drop_output_scale(draft: Draft) -> None:
     """Drop a common factor of all outputs, which spike counts are read without."""
-    result = draft.output.all_input_nodes[0]
+    result = find_result(draft.graph)
     scale = draft.operation(result)
     if isinstance(scale, Scale) and scale.scale.dim() == 0 and scale.scale > 0 and not scale.shift.any():
         draft.replace(result, result.all_input_nodes[0])

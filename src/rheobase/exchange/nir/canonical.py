@@ -28,6 +28,7 @@ from rheobase.network import (
     Scale,
     Slice,
     along_channels,
+    find_result,
     traits_of,
 )
 
@@ -262,7 +263,7 @@ def _separate_sums(draft: Draft) -> None:
             for position, source in enumerate(sources):
                 if isinstance(draft.operation(source), Add) or (position == 1 and first is second):
                     node.update_arg(position, _pass_on(draft, node, source))
-    result = draft.output.all_input_nodes[0]
+    result = find_result(draft.graph)
     if isinstance(draft.operation(result), Add):
         draft.output.update_arg(0, _pass_on(draft, draft.output, result))
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.conversion import Refusal
-from rheobase.network import SNN, Neuron, expect_snn, insert_call, operation_of, replace_node
-from rheobase.simulation import plan_calls
+from rheobase.network import SNN, Neuron, expect_snn, insert_call, operation_of, replace_node, run_values
 
 Weighted = nn.Conv1d | nn.Conv2d | nn.Linear
 """The layers with weights that NIR has."""
@@ -52,9 +51,10 @@ class Draft:
         for neuron in self.snn.neurons.values():
             neuron.threshold.clamp_(max=torch.finfo(torch.float32).max)  # of dead neurons in double precision
         self.graph.eliminate_dead_code()
-        plan = plan_calls(self.snn, torch.zeros(1, *snn.input_shape))
-        self.shapes: dict[fx.Node, tuple[int, ...]] = {plan.source: snn.input_shape}
-        self.shapes |= {step.node: step.shape for step in plan.steps}
+        values = run_values(module, torch.zeros(1, *snn.input_shape))
+        self.shapes: dict[fx.Node, tuple[int, ...]] = {
+            node: tuple(value.shape[1:]) for node, value in values.items() if node.op != "output"
+        }
 
     @property
     def graph(self) -> fx.Graph:

@@ -57,7 +57,7 @@ class Builder:
         return Signal(place, empty, (self.source.shape[0], *empty.shape[1:]))
 
     def _is_taken(self, name: str) -> bool:
-        return hasattr(self.root, name) or name in RESERVED or keyword.iskeyword(name)
+        return name in RESERVED or keyword.iskeyword(name) or name in dict(self.root.named_children())
 
     def finish(self) -> fx.GraphModule:
         """The complete module."""
