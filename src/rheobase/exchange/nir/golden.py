@@ -66,9 +66,8 @@ def run(snn: SNN, inputs: Tensor, steps: int) -> dict[str, Tensor]:
         parts[site][-1].append(signal.bool())
 
     for first in range(0, len(inputs), _BATCH):
-        Simulator(snn, inputs[first : first + _BATCH], steps, at=[steps], probe=Probe(None, keep)).run(
-            inputs[first : first + _BATCH], first
-        )
+        batch = inputs[first : first + _BATCH]
+        Simulator(snn, batch, steps, at=[steps], probe=Probe(None, keep)).run(batch, first)
     return {
         site: torch.cat([torch.cat(chunks).transpose(0, 1) for chunks in samples])
         for site, samples in parts.items()
