@@ -9,7 +9,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # must be set before triton is first imported
 
 import pytest
-from torch import nn
+from torch import Tensor, nn
 
 from rheobase import prepare
 from rheobase.training import datasets, models
@@ -52,3 +52,8 @@ def clipped(digits: datasets.Dataset) -> nn.Module:
     """A network trained on the digits with the paper's clips."""
     torch.manual_seed(1)
     return fit(prepare(models.build("small"), "opi"), digits.train)
+
+
+def images(digits: datasets.Dataset, count: int) -> Tensor:
+    """The first training images, as a network takes them."""
+    return digits.train.normalise(digits.train.images[:count])

@@ -1,12 +1,17 @@
 """Small stand-ins for the families of networks that people convert."""
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from rheobase import ZERO, convert
+from rheobase.methods import Conversion, Method
 
 
 class Plain(nn.Sequential):
@@ -342,3 +347,16 @@ def networks(draw: st.DrawFn) -> tuple[nn.Module, tuple[int, ...]]:
     with torch.no_grad():
         width = nn.Sequential(*layers)(torch.zeros(1, *shape)).shape[1]
     return nn.Sequential(*layers, nn.Linear(width, 3)).eval(), shape
+
+
+def unfinished(model: nn.Module, method: Method, x: Tensor) -> Conversion:
+    """A conversion as the method's `finish` leaves it: amplitudes are not folded."""
+    seen: list[Conversion] = []
+
+    class Spy(type(method)):  # type: ignore[misc]
+        def finish(self, conversion: Conversion) -> None:
+            super().finish(conversion)
+            seen.append(replace(conversion, snn=copy.deepcopy(conversion.snn)))
+
+    convert(model, Spy(**vars(method)), x, initial=ZERO)
+    return seen[0]

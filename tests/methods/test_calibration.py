@@ -1,67 +1,23 @@
 """Calibration: thresholds of least squared error, corrected biases, starts and weights."""
 
-import copy
-import dataclasses
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import families
+from conftest import images
+from families import unfinished
 from rheobase import HALF, ZERO, convert, evaluate, methods, simulate
-from rheobase.conversion.capture import capture
 from rheobase.methods import calibration as module
 from rheobase.methods.contract import Conversion
 from rheobase.methods.shared import settling
-from rheobase.methods.shared.mmse import SHARES
-from rheobase.methods.shared.side_by_side import ExactSum, activations, copy_folded, currents, shortfall
+from rheobase.methods.shared.side_by_side import activations, shortfall
 from rheobase.network.starts import Corrected, Searched
 from rheobase.simulation import Simulator
 from rheobase.training import datasets, models
 
-
-def images(digits: datasets.Dataset, count: int) -> Tensor:
-    return digits.train.normalise(digits.train.images[:count])
-
-
-def under_way(model: nn.Module, x: Tensor, **settings: object) -> Conversion:
-    """A conversion with its thresholds and shifts, before any correction."""
-    seen: list[Conversion] = []
-
-    class Spy(module.Calibration):
-        def finish(self, conversion: Conversion) -> None:
-            super().finish(conversion)
-            seen.append(dataclasses.replace(conversion, snn=copy.deepcopy(conversion.snn)))
-
-    convert(model, Spy(**{"steps": 8, "pipeline": "none", **settings}), x)
-    return seen[0]
-
-
-def brute_force(a: Tensor, steps: int) -> float:
-    """The candidate with the least squared error, computed all at once in double."""
-    a, errors = a.double(), []
-    for k in range(95):
-        theta = (1 - 0.01 * k) * a.max()
-        quantised = theta / steps * torch.floor((a * steps / theta).clamp(0, steps))
-        errors.append((a - quantised).square().mean().item())
-    return (1 - 0.01 * min(range(95), key=errors.__getitem__)) * a.max().item()
-
-
-@pytest.mark.parametrize("per_channel", [False, True])
-@pytest.mark.parametrize("steps", [2, 16])
-def test_thresholds_are_the_brute_force_optimum(trained, digits, per_channel: bool, steps: int) -> None:
-    x = images(digits, 48)
-    snn = convert(trained, "calibration", x, steps=steps, per_channel=per_channel, pipeline="none")
-    network = capture(trained, x)
-    for site in snn.sites:
-        a = activations(network, x, [site])[site]
-        theta = snn.neuron(site).threshold
-        parts = a.unbind(1) if per_channel else [a]
-        assert theta.numel() == len(parts)
-        expected = torch.tensor([brute_force(part, steps) for part in parts])
-        torch.testing.assert_close(theta.flatten(), expected, rtol=1e-5, atol=0)
-    assert len(SHARES) == 95
-    assert SHARES[-1] == 0.06
+PLAIN = module.Calibration(8, "none")
+"""Thresholds and shifts, without a correction."""
 
 
 @pytest.mark.parametrize("pipeline", ["light", "potential"])
@@ -105,28 +61,6 @@ def test_all_layers_in_one_run_or_each_in_its_own(
             torch.testing.assert_close(one.initial.values, other.initial.values, rtol=1e-4, atol=1e-5)
 
 
-def test_a_folded_copy_fires_ones_and_leaves_the_network_alone(trained, digits) -> None:
-    x = images(digits, 8)
-    snn = under_way(trained, x, per_channel=True).snn
-    amplitudes = {site: snn.neuron(site).amplitude.clone() for site in snn.sites}
-    assert all((amplitude != 1).all() for amplitude in amplitudes.values())
-    folded = copy_folded(snn)
-    for site, amplitude in amplitudes.items():
-        assert torch.equal(folded.neuron(site).amplitude, torch.ones(()))
-        assert torch.equal(snn.neuron(site).amplitude, amplitude)
-    torch.testing.assert_close(simulate(folded, x, 8).logits, simulate(snn, x, 8).logits)
-
-
-def test_an_exact_sum_has_no_order() -> None:
-    values = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
-    sums = [ExactSum(4.0), ExactSum(4.0)]
-    sums[0].add(values, [0])
-    for row in values.flip(0).split(7):
-        sums[1].add(row, [0])
-    assert torch.equal(sums[0].value, sums[1].value)
-    torch.testing.assert_close(sums[0].value, values.double().sum(0), atol=1e-4, rtol=0)
-
-
 def test_bias_correction_makes_channel_means_equal_where_all_neurons_follow() -> None:
     """With every activation inside (0, θ) the mean output moves as the bias does, up to the rounding."""
     torch.manual_seed(0)
@@ -136,7 +70,7 @@ def test_bias_correction_makes_channel_means_equal_where_all_neurons_follow() ->
     x = torch.randn(256, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     x = x / x.abs().max()
     steps = 32
-    conversion = under_way(model, x, steps=steps)
+    conversion = unfinished(model, module.Calibration(steps, "none"), x)
     neuron = conversion.snn.neuron("1")
     neuron.retune(neuron.threshold.new_tensor(1.5))
     module.shift_current(conversion.snn, "1", torch.full((4,), 0.1))  # an error to be found
@@ -150,7 +84,7 @@ def test_bias_correction_makes_channel_means_equal_where_all_neurons_follow() ->
 @pytest.mark.parametrize("name", ["small", "small-residual"])
 def test_repeated_bias_correction_makes_channel_means_equal(name: str, digits: datasets.Dataset) -> None:
     torch.manual_seed(0)
-    conversion = under_way(models.build(name).eval(), images(digits, 64))
+    conversion = unfinished(models.build(name).eval(), PLAIN, images(digits, 64))
     for site in conversion.snn.sites:
         unit = conversion.snn.neuron(site).threshold
         gaps = []
@@ -161,7 +95,7 @@ def test_repeated_bias_correction_makes_channel_means_equal(name: str, digits: d
 
 
 def test_potential_correction_starts_each_neuron_by_what_is_missing(trained, digits) -> None:
-    conversion = under_way(trained, images(digits, 64))
+    conversion = unfinished(trained, PLAIN, images(digits, 64))
     site = conversion.snn.sites[1]
     missing = shortfall(conversion, site, 8)
     module.correct_potential(conversion, site, 8)
@@ -184,7 +118,7 @@ def test_a_correction_goes_on_top_of_any_start(trained, digits) -> None:
 
 def test_fitted_weights_mend_weights_that_were_disturbed(digits: datasets.Dataset) -> None:
     torch.manual_seed(0)
-    conversion = under_way(models.build("small-residual").eval(), images(digits, 64), steps=8)
+    conversion = unfinished(models.build("small-residual").eval(), PLAIN, images(digits, 64))
     method = methods.get("calibration", steps=8, pipeline="advanced", iterations=100, learning_rate=1e-2)
     assert isinstance(method, module.Calibration)
     for site in conversion.snn.sites[:3]:  # the third lies behind an add
@@ -239,19 +173,3 @@ def test_it_is_at_least_as_good_as_the_plain_maximum(trained, digits, pipeline: 
         accuracy.append(evaluate(snn, digits.test, 8, progress=False).accuracy[-1])
     assert accuracy[1] >= accuracy[0] + 5
     assert accuracy[1] >= 95
-
-
-def test_currents_are_those_of_a_run(trained, digits) -> None:
-    x = images(digits, 40)
-    snn = convert(trained, "max-norm", x, initial=HALF)
-    for site in snn.sites[:2]:
-        seen = list(currents(snn, site, [x], 5))
-        assert [e.first_sample for e in seen] == [0, 32]
-        for excerpt in seen:
-            moving = excerpt.current.dim() == excerpt.inputs.dim() + 1
-            mean = excerpt.current.mean(0) if moving else excerpt.current
-            expected = (
-                Simulator(snn, excerpt.inputs, 5, at=[5], read=snn.source(site)).run(excerpt.inputs).logits[0]
-            )
-            torch.testing.assert_close(mean, expected)
-        assert snn.neuron(site).initial == HALF

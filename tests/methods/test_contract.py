@@ -5,8 +5,9 @@ import dataclasses
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from conftest import images
 from rheobase import HALF, ZERO, Constant, Gaussian, Uniform, convert, methods, prepare, simulate
 from rheobase.methods import COSTS, Method
 from rheobase.network import ConstantCurrent, Searched
@@ -22,10 +23,6 @@ def network(method: Method, plain: nn.Module) -> nn.Module:
     prepared = prepare(plain, method)
     prepared.load_state_dict({**prepared.state_dict(), **plain.state_dict()})
     return prepared.eval()
-
-
-def images(digits: datasets.Dataset, count: int) -> Tensor:
-    return digits.train.normalise(digits.train.images[:count])
 
 
 NAMES = methods.names()

@@ -1,7 +1,5 @@
 """Few-spikes neurons: digits in time, and fitted tables for what is not a ReLU."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,18 +8,14 @@ from torch import Tensor, nn
 
 import families
 from conftest import fit as train_quickly
+from conftest import images
 from rheobase import HALF, ZERO, convert, evaluate, prepare, simulate
 from rheobase.conversion.capture import CaptureError, capture
 from rheobase.methods import few_spikes
-from rheobase.methods.shared.few_spikes_fit import place_points
-from rheobase.network.activations import FUNCTIONS, Smooth
+from rheobase.network.activations import Smooth
 from rheobase.network.neurons import Coefficients, FewSpikes
 from rheobase.simulation import Simulator
 from rheobase.training import datasets
-
-
-def images(digits: datasets.Dataset, count: int) -> Tensor:
-    return digits.train.normalise(digits.train.images[:count])
 
 
 def respond(neuron: FewSpikes, z: Tensor) -> Tensor:
@@ -194,18 +188,6 @@ def test_other_methods_still_refuse_them(activation: nn.Module) -> None:
     assert isinstance(network.sites[0].activation, Smooth)
 
 
-def test_every_table_is_as_near_as_it_says() -> None:
-    found = few_spikes.tables()
-    assert {t.function for t in found} == {"silu", "gelu", "sigmoid"}
-    for table in found:
-        x = place_points(*table.bounds).float()
-        y = FUNCTIONS[table.function](x)
-        neuron = FewSpikes(torch.ones(()), table.fit.coefficients, table.function)
-        error = (respond(neuron, x) - y).square().mean().sqrt().item()
-        assert math.isclose(error, table.fit.error, rel_tol=0.02), table
-        assert error < {8: 0.09, 12: 0.06, 16: 0.04}[table.steps], table
-
-
 def test_a_table_with_fewer_steps_is_padded_and_one_is_chosen_by_its_range() -> None:
     def site(largest: float, **options: object) -> FewSpikes:
         model = nn.Sequential(nn.Linear(1, 1), nn.SiLU(), nn.Linear(1, 1)).eval()
@@ -229,23 +211,3 @@ def test_a_table_with_fewer_steps_is_padded_and_one_is_chosen_by_its_range() -> 
         site(4.0, steps=4)
     own = few_spikes.Table("silu", (-8.0, 8.0), few_spikes.fit("silu", 4, (-8, 8), iterations=5))
     assert site(4.0, steps=4, tables=(own,)).window == 4
-
-
-def test_a_fit_repeats_improves_and_takes_any_function() -> None:
-    first = few_spikes.fit("silu", 6, (-8, 8), seed=1, climbers=2, iterations=20)
-    assert first == few_spikes.fit("silu", 6, (-8, 8), seed=1, climbers=2, iterations=20)
-    start = few_spikes.fit("silu", 6, (-8, 8), seed=1, climbers=2, iterations=0)
-    assert first.error < start.error
-    square = few_spikes.fit(lambda x: x.square() / 4, 8, (-2, 2), climbers=2, iterations=60)
-    assert square.error < 0.15
-    x = place_points(-2, 2).float()
-    neuron = FewSpikes(torch.ones(()), square.coefficients)
-    error = (respond(neuron, x) - x.square() / 4).square().mean().sqrt().item()
-    assert math.isclose(error, square.error, rel_tol=0.02)
-
-
-def test_coefficients_and_bounds_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"bounds=\(8, -8\)"):
-        few_spikes.fit("silu", 8, (8, -8))
-    with pytest.raises(ValueError, match="as many thresholds, resets and values"):
-        Coefficients((1.0,), (1.0,), ())

@@ -8,10 +8,8 @@ from torch import nn
 
 import families
 from rheobase import ZERO, convert, methods, simulate
-from rheobase.methods.shared import settling
 from rheobase.network.codings import ConstantCurrent, Poisson
-from rheobase.network.neurons import IntegrateFire
-from rheobase.simulation import Probe, Run, Simulator
+from rheobase.simulation import Probe
 
 
 def largest_currents(snn, x: torch.Tensor, steps: int) -> dict[str, float]:
@@ -93,65 +91,6 @@ def test_it_has_the_settings_of_its_paper() -> None:
     assert dataclasses.asdict(method) == {"factor": None, "percentile": None, "steps": 100}
 
 
-def test_a_bound_of_the_network_is_kept() -> None:
-    """ReLU6 stays ReLU6: no threshold may be above the bound."""
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU6(), nn.Linear(8, 3))
-    nn.init.constant_(model[0].weight, 5.0)
-    snn = convert(model, "rmp", torch.rand(10, 4), factor=1.0, coding=ConstantCurrent())
-    neuron = snn.neuron("1")
-    assert isinstance(neuron, IntegrateFire)
-    assert neuron.threshold.item() == pytest.approx(6.0)
-
-
-def test_a_site_that_gets_no_current_stays_silent() -> None:
-    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
-    nn.init.constant_(model[0].weight, -1.0)
-    nn.init.constant_(model[0].bias, -1.0)
-    with pytest.warns(UserWarning, match="never activated"):
-        snn = convert(model, "rmp", torch.rand(5, 2), coding=ConstantCurrent())
-    x = torch.rand(3, 2)
-    torch.testing.assert_close(simulate(snn, x, 5).logits[-1], model[2].bias.expand(3, 2))
-
-
-@pytest.mark.parametrize(
-    ("method", "settings"),
-    [
-        ("rmp", {}),
-        ("rmp", {"percentile": 99.0, "initial": "uniform", "coding": "constant"}),
-        ("spike-norm", {"initial": "half"}),
-        ("tsc", {"window": 8, "hidden": "switch"}),
-    ],
-)
-def test_all_layers_in_one_run_or_each_in_its_own(method: str, settings: dict, monkeypatch) -> None:
-    model, x = families.build("IdentitySkip"), families.inputs(6).clamp(-1, 1)
-    at_once = convert(model, method, x, **settings)
-    monkeypatch.setattr(settling, "memory_for_all_steps", lambda device: 2**16)
-    in_turn = convert(model, method, x, **settings)
-    for site in at_once.sites:
-        assert torch.equal(at_once.neuron(site).threshold, in_turn.neuron(site).threshold)
-        assert type(at_once.neuron(site)) is type(in_turn.neuron(site)) is not settling.StandIn
-
-
-def test_more_data_than_fit_are_never_held_together(monkeypatch) -> None:
-    """A loader may give the images of a whole dataset, one batch after the other."""
-    model, x = families.build("IdentitySkip"), families.inputs(40).clamp(-1, 1)
-    monkeypatch.setattr(settling, "memory_for_all_steps", lambda device: 2**23)
-    held: list[int] = []
-    original = settling.gather
-
-    def gather(*given) -> torch.Tensor:
-        found = original(*given)
-        held.append(len(found))
-        return found
-
-    monkeypatch.setattr(settling, "gather", gather)
-    found = convert(model, "rmp", [sample[None] for sample in x], factor=0.7)
-    assert held[0] == 1 < held[1] < 40
-    expected = convert(model, "rmp", x, factor=0.7)
-    for site in expected.sites:
-        assert torch.equal(found.neuron(site).threshold, expected.neuron(site).threshold)
-
-
 def test_a_factor_is_searched_on_more_than_the_first_batch(trained: nn.Module, digits) -> None:
     x = digits.train.normalise(digits.train.images[:40])
     settings = {"coding": ConstantCurrent(), "steps": 6}
@@ -159,25 +98,3 @@ def test_a_factor_is_searched_on_more_than_the_first_batch(trained: nn.Module, d
     one_by_one = convert(trained, "rmp", [sample[None] for sample in x], **settings)
     for site in whole.sites:
         assert torch.equal(whole.neuron(site).threshold, one_by_one.neuron(site).threshold)
-
-
-def test_a_device_that_runs_out_of_memory_does_not_cut_the_calibration_data(monkeypatch) -> None:
-    model, x = families.build("IdentitySkip"), families.inputs(6).clamp(-1, 1)
-    settings = {"factor": 0.7, "percentile": 50.0}
-    expected = convert(model, "rmp", x, **settings)
-    run_once, cuts = Simulator._run_once, []
-
-    def fail_first(self: Simulator, *arguments) -> Run:
-        if not cuts:
-            cuts.append(0)
-            self.memory = 2 * (self.plan.fixed_bytes + self.plan.moving_bytes)  # half of it is one sample's
-            raise torch.OutOfMemoryError
-        result = run_once(self, *arguments)
-        cuts.append(result.chunk[0])
-        return result
-
-    monkeypatch.setattr(Simulator, "_run_once", fail_first)
-    found = convert(model, "rmp", x, **settings)
-    assert cuts[1] == 1
-    for site in expected.sites:
-        assert torch.equal(found.neuron(site).threshold, expected.neuron(site).threshold)

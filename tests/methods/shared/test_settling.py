@@ -1,0 +1,50 @@
+"""All neurons settled in one run: what happens when memory is short."""
+
+import torch
+
+import families
+from rheobase import convert
+from rheobase.methods.shared import settling
+from rheobase.simulation import Run, Simulator
+
+
+def test_more_data_than_fit_are_never_held_together(monkeypatch) -> None:
+    """A loader may give the images of a whole dataset, one batch after the other."""
+    model, x = families.build("IdentitySkip"), families.inputs(40).clamp(-1, 1)
+    monkeypatch.setattr(settling, "memory_for_all_steps", lambda device: 2**23)
+    held: list[int] = []
+    original = settling.gather
+
+    def gather(*given) -> torch.Tensor:
+        found = original(*given)
+        held.append(len(found))
+        return found
+
+    monkeypatch.setattr(settling, "gather", gather)
+    found = convert(model, "rmp", [sample[None] for sample in x], factor=0.7)
+    assert held[0] == 1 < held[1] < 40
+    expected = convert(model, "rmp", x, factor=0.7)
+    for site in expected.sites:
+        assert torch.equal(found.neuron(site).threshold, expected.neuron(site).threshold)
+
+
+def test_a_device_that_runs_out_of_memory_does_not_cut_the_calibration_data(monkeypatch) -> None:
+    model, x = families.build("IdentitySkip"), families.inputs(6).clamp(-1, 1)
+    settings = {"factor": 0.7, "percentile": 50.0}
+    expected = convert(model, "rmp", x, **settings)
+    run_once, cuts = Simulator._run_once, []
+
+    def fail_first(self: Simulator, *arguments) -> Run:
+        if not cuts:
+            cuts.append(0)
+            self.memory = 2 * (self.plan.fixed_bytes + self.plan.moving_bytes)  # half of it is one sample's
+            raise torch.OutOfMemoryError
+        result = run_once(self, *arguments)
+        cuts.append(result.chunk[0])
+        return result
+
+    monkeypatch.setattr(Simulator, "_run_once", fail_first)
+    found = convert(model, "rmp", x, **settings)
+    assert cuts[1] == 1
+    for site in expected.sites:
+        assert torch.equal(found.neuron(site).threshold, expected.neuron(site).threshold)
