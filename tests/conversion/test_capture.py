@@ -1,6 +1,9 @@
 """Capture: every call is accounted for, nothing is changed, refusals are clear."""
 
 import copy
+import operator
+from collections.abc import Callable
+from types import MethodType
 
 import pytest
 import torch
@@ -200,3 +203,85 @@ def test_bad_weights_and_examples() -> None:
             inspect(build("Plain"), example)
     with pytest.raises(CaptureError, match="ReLU"):
         prepare(nn.Sequential(nn.Linear(8, 4)))
+
+
+def test_a_forward_replaced_on_one_layer_is_refused() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)).eval()
+    model[0].forward = MethodType(lambda self, x: 2 * nn.Conv2d.forward(self, x), model[0])
+    for take in (lambda: convert(model, "cao"), lambda: prepare(model, "opi"), lambda: capture(model)):
+        with pytest.raises(CaptureError, match=r"0 .*forward was replaced"):
+            take()
+
+
+class Scaled(nn.Module):
+    """Its call multiplies what its forward gives, which tracing does not see."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.a, self.b, self.factor = nn.Linear(5, 6), nn.Linear(6, 3), factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x))) * 1e-5
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.factor * super().__call__(x)
+
+
+def test_small_outputs_are_compared_too() -> None:
+    x = torch.randn(8, 5)
+    capture(Scaled(1.0).eval(), x)
+    with pytest.raises(CaptureError, match="differs by"):
+        capture(Scaled(2.0).eval(), x)
+
+
+class Unused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(5, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.b(torch.relu(self.a(x)))
+        x.softmax(1), torch.sigmoid(x)
+        return x
+
+
+def test_calls_whose_results_nobody_uses_are_not_refused() -> None:
+    model, x = Unused().eval(), torch.randn(8, 5)
+    snn = convert(model, "max-norm", x)
+    torch.testing.assert_close(snn.limit(x), model(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+class Writing(nn.Module):
+    """Writes into its input before it reads it again."""
+
+    def __init__(self, write: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.write, self.conv = write, nn.Conv2d(3, 6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        early = F.relu(self.conv(x))
+        self.write(x)
+        return (early + F.relu(self.conv(x))).mean((2, 3))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.relu_(), lambda x: x.mul_(2), lambda x: x.add_(x), lambda x: operator.isub(x, 0.5),
+        lambda x: F.relu(x, inplace=True), lambda x: nn.ReLU(inplace=True)(x), lambda x: x.detach().mul_(3),
+        lambda x: x.contiguous().mul_(3), lambda x: x.float().mul_(3), lambda x: x.sub_(0.1).div_(0.2),
+    ],
+)  # fmt: skip
+def test_a_model_may_write_into_its_input(write: Callable[[Tensor], object]) -> None:
+    torch.manual_seed(0)
+    model, x = Writing(write).eval(), inputs()
+    snn = convert(model, "max-norm", x)
+    assert torch.equal(x, inputs())
+    torch.testing.assert_close(snn.limit(x), model(x.clone()).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_clip_below_zero_is_refused() -> None:
+    model = prepare(nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)), "opi").eval()
+    model.get_parameter("1.threshold").data.fill_(-0.5)
+    with pytest.raises(ValueError, match=r"'1'.*-0\.5"):
+        convert(model, "opi")

@@ -1,11 +1,15 @@
 """Prepared networks: the names and weights of the model, with activations to train."""
 
+from typing import Any
+
+import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from families import Applied, build, inputs
 from rheobase import convert, prepare, simulate
+from rheobase.conversion import CaptureError
 
 
 def test_a_model_in_double_precision_stays_one_when_prepared() -> None:
@@ -49,3 +53,38 @@ def test_prepare_keeps_what_an_in_place_relu_did() -> None:
     model, x = build("PreActivation"), inputs()
     prepared = prepare(model, "max-norm")
     torch.testing.assert_close(prepared(x), model(x))
+
+
+class TrainingOnly(nn.Module):
+    """Computes something in training that an evaluation does not show."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.a, self.b, self.norm, self.how = nn.Linear(5, 6), nn.Linear(6, 3), nn.BatchNorm1d(6), how
+
+    def forward(self, x: Tensor) -> Any:
+        x = self.a(x)
+        if self.how == "noise" and self.training:
+            x = x * torch.bernoulli(torch.full_like(x, 0.5))
+        if self.how == "factor":
+            x = x * (0.5 if self.training else 1.0)
+        if self.how == "batch_norm":
+            x = F.batch_norm(x, self.norm.running_mean, self.norm.running_var, training=self.training)
+        if self.how == "dropout":
+            x = F.dropout(x, 0.5, self.training)
+        x = self.b(self.norm(x).relu())
+        return (x, x) if self.how == "output" and self.training else x
+
+
+@pytest.mark.parametrize(
+    ("how", "place"),
+    [("noise", "full_like"), ("factor", "mul"), ("batch_norm", "batch_norm"), ("output", "output")],
+)
+def test_what_happens_in_training_only_is_refused(how: str, place: str) -> None:
+    with pytest.raises(CaptureError, match=f"first at {place}"):
+        prepare(TrainingOnly(how), "opi")
+
+
+def test_dropout_by_a_function_is_kept() -> None:
+    prepared = prepare(TrainingOnly("dropout"), "opi").train()
+    assert any(isinstance(module, nn.Dropout) and module.p == 0.5 for module in prepared.modules())

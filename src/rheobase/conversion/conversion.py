@@ -79,6 +79,7 @@ def convert(
     inputs = _calibration_inputs(chosen, initial, calibration)
     example = next(inputs()) if example is None and calibration is not None else example
     network = capture(model, example, chosen.handles)
+    _require_bounds(network)
     observers = _observe(network, chosen, inputs)
     snn = SNN(
         copy.deepcopy(network.module).eval(),
@@ -119,6 +120,16 @@ def _compare(neuron: Neuron, fire_above: bool, method: Method) -> None:
             "neurons do not compare a membrane with a threshold; leave fire_above out"
         )
     neuron.strict = fire_above
+
+
+def _require_bounds(network: Network) -> None:
+    """Refuse clips below zero: there the ANN gives a negative constant, which no rate can stand for."""
+    for site in network.sites:
+        if site.bound is not None and site.bound < 0:
+            raise ValueError(
+                f"site {site.name!r}: its clip has a threshold of {site.bound:g}, below 0: train the network "
+                "again with a higher initial threshold or less decay of thresholds"
+            )
 
 
 def _calibration_inputs(method: Method, initial: Start, calibration: Any) -> Callable[[], Iterator[Tensor]]:

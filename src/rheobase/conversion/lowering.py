@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.conversion.unwrap import has_hooks, is_torchs, layer_type
+from rheobase.conversion.unwrap import has_hooks, is_patched, is_torchs, layer_type
 from rheobase.network import Activation, Scale, free_name, traits_of
 
 Rule = Callable[..., Any]
@@ -64,6 +64,7 @@ class Lowering:
         self.max_pools: dict[fx.Node, nn.Module] = {}
         self.dropouts: dict[fx.Node, nn.Module] = {}
         self.left_out: nn.Module | None = None
+        self._needed: set[fx.Node] = set()
         self._owners: dict[fx.Node, fx.Node] = {}
         self._wholes: dict[fx.Node, list[fx.Node]] = {}
         called = [_plain(str(n.target)).split(".") for n in traced.graph.nodes if n.op == "call_module"]
@@ -71,6 +72,9 @@ class Lowering:
 
     def run(self) -> None:
         """Lower every call; refusals are collected in `rows`, not raised."""
+        for node in reversed(self.traced.graph.nodes):
+            if node.op == "output" or node in self._needed:
+                self._needed.update(node.all_input_nodes)
         for node in self.traced.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = placed = self.graph.placeholder(node.name)
@@ -103,7 +107,8 @@ class Lowering:
         try:
             self.values[node] = _apply(call, module)
         except Refusal as refusal:
-            row.refused, row.becomes, row.remedy = True, refusal.reason, refusal.remedy
+            row.refused = node in self._needed or call.in_place or _writes(node, module)
+            row.becomes, row.remedy = (refusal.reason, refusal.remedy) if row.refused else ("not used", "")
             self.values[node] = self._stand_in(node)
         if row.becomes:
             self.rows.append(row)
@@ -189,7 +194,7 @@ class Call:
     @property
     def is_last(self) -> bool:
         """Whether the result is the model's output and nothing else."""
-        return all(user.op == "output" for user in self.node.users)
+        return bool(self.node.users) and all(user.op == "output" for user in self.node.users)
 
     @property
     def shape(self) -> torch.Size:
@@ -287,11 +292,21 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
         ) from None
 
 
+def _writes(node: fx.Node, module: nn.Module | None) -> bool:
+    """Whether a call has an argument or a setting by which it writes over its input."""
+    return bool(node.kwargs.get("inplace", getattr(module, "inplace", False)))
+
+
 def _rule_of(module: nn.Module, rules: Mapping[str, Rule]) -> Rule:
     if has_hooks(module):
         raise Refusal(
             "it has a forward hook, which may change what it computes",
             "remove the hook, by .remove() of what register_forward_hook gave",
+        )
+    if is_patched(module):
+        raise Refusal(
+            "its forward was replaced on this one object",
+            "make a subclass with that forward, whose calls can be traced",
         )
     if isinstance(module, Activation):
         return rules.get(type(module).__name__, rules["Activation"])

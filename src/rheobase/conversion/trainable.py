@@ -1,6 +1,7 @@
 """`prepare`: a copy of a model that is ready to be trained for a method."""
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from torch import fx, nn
@@ -8,6 +9,7 @@ from torch import fx, nn
 from rheobase import methods
 from rheobase.conversion.capture import lower, raise_refusals, require_sites
 from rheobase.conversion.lowering import NeedsExample, first_argument
+from rheobase.conversion.tracing import CaptureError, trace
 from rheobase.methods import Method
 from rheobase.network import Site, find_like, free_name, replace_node
 
@@ -49,7 +51,8 @@ def replace_sites(
     Raises:
         CaptureError: If something in the model could not be converted later.
     """
-    _, lowering = lower(model, handles=handles)
+    copied, lowering = lower(model, handles=handles)
+    _refuse_training_only(copied)
     traced = lowering.traced
     raise_refusals([row for row in lowering.rows if row.remedy != NeedsExample("").remedy])
     require_sites(lowering.sites)
@@ -68,6 +71,34 @@ def replace_sites(
     traced.delete_all_unused_submodules()
     traced.recompile()
     return traced.train(model.training)
+
+
+def _refuse_training_only(model: nn.Module) -> None:
+    """Refuse what a model computes in training only: tracing in evaluation mode would drop it without notice.
+
+    Dropout by a function is kept, as a module.
+    """
+    evaluation, training = (list(trace(model.train(mode)).graph.nodes) for mode in (False, True))
+    model.eval()
+    for one, other in zip_longest(evaluation, training):
+        if one is None or other is None or _form(one, evaluation) != _form(other, training):
+            node = other or one
+            assert node is not None
+            raise CaptureError(
+                f"in training the model computes something else than in evaluation, first at {node.name} "
+                f"({node.meta.get('line') or node.op}), and prepare would drop it\n"
+                "  -> use layers that know their mode (nn.Dropout, nn.BatchNorm2d), or set its rate to 0"
+            )
+
+
+def _form(node: fx.Node, order: list[fx.Node]) -> Any:
+    """What a node computes, in words that another trace of the same model has too."""
+    if node.op == "get_attr" and str(node.target).startswith("_tensor_constant"):
+        return node.op  # every trace numbers the tensors it finds again
+    if getattr(node.target, "__name__", "").startswith("dropout"):
+        return node.op, node.target
+    arguments = fx.node.map_arg((node.args, node.kwargs), lambda n: order.index(n))
+    return node.op, node.target, str(arguments)
 
 
 def _exchange(traced: fx.GraphModule, old: fx.Node, name: str, module: nn.Module) -> fx.Node:

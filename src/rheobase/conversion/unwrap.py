@@ -85,3 +85,8 @@ def has_hooks(module: nn.Module) -> bool:
     """Whether a call of a layer does more than the layer."""
     before = [hook for hook in module._forward_pre_hooks.values() if not isinstance(hook, _WEIGHT_HOOKS)]
     return bool(before or module._forward_hooks)
+
+
+def is_patched(module: nn.Module) -> bool:
+    """Whether a layer has a `forward` of its own that its class does not have."""
+    return "forward" in vars(module)

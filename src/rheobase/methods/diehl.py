@@ -126,6 +126,7 @@ class _Bounds(fx.Interpreter):
 
     def __init__(self, conversion: Conversion) -> None:
         super().__init__(conversion.snn.module)
+        self.extra_traceback = False  # a refusal is about the network, not about this interpreter
         self.conversion = conversion
         self.sites = {site.name: site for site in conversion.ann.sites}
 
