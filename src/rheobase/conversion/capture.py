@@ -176,7 +176,7 @@ def _rounding(model: nn.Module, example: Tensor, expected: Tensor) -> float:
             exact = copy.deepcopy(model).double()(example.double())
     except RuntimeError:  # the model makes tensors of a fixed precision
         return torch.finfo(expected.dtype).eps * expected.abs().max().item()
-    return (exact - expected).abs().max().item()
+    return float((exact - expected).abs().max())
 
 
 def _check_equal(
