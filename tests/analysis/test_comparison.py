@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from rheobase import HALF, ZERO, compare
+from rheobase.analysis import comparison
 from rheobase.training import datasets
 
 
@@ -32,6 +33,25 @@ def test_a_method_that_cannot_convert_says_why(trained: nn.Module, digits: datas
         ask(smooth, data)
 
 
+def test_an_interrupted_comparison_keeps_its_rows(
+    trained: nn.Module, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, calls = comparison.evaluate, []
+
+    def pressing(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) in (2, 3):
+            raise KeyboardInterrupt
+        return evaluate(*arguments, **options)
+
+    monkeypatch.setattr(comparison, "evaluate", pressing)
+    found = ask(trained, digits.train.take(24))
+    assert [row.steps for row in found.rows] == [2, 0]
+    assert found.rows[1].note == comparison.STOPPED
+    with pytest.raises(KeyboardInterrupt):
+        ask(trained, digits.train.take(24))
+
+
 def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
     data = digits.train.take(24)
     for steps in ([], [0, 4], "8", [2.5]):
@@ -40,7 +60,7 @@ def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
     for asked in ({"trained": {"tlc": trained}}, {"settings": {"tlc": {}}}):
         with pytest.raises(ValueError, match="tlc"):
             ask(trained, data, **asked)
-    with pytest.raises(ValueError, match="'constant' or 'own'.*'poisson'"):
+    with pytest.raises(ValueError, match=r"'constant' or 'own'.*'poisson'"):
         ask(trained, data, coding="poisson")
     with pytest.raises(ValueError, match="from 10 to 10"):
         ask(trained, (data.normalise(data.images), torch.full((24,), 10)))

@@ -294,7 +294,7 @@ def test_bad_requests() -> None:
             evaluate(snn, data, steps)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"rheobase\.fit_exit"):
         evaluate(snn, data, 4, exit_rule="margin", progress=False)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="cmos.*paper, 45nm"):
+    with pytest.raises(ValueError, match=r"cmos.*paper, 45nm"):
         evaluate(snn, data, 4, convention="cmos")
     named, given = (evaluate(snn, data, 4, convention=c, progress=False) for c in ("45nm", CMOS_45NM))
     assert named == given

@@ -1,6 +1,6 @@
-"""The command line: each command is one verb of the package.
+"""The command line. Each command is one file in `commands` and one function of the package.
 
-torch is imported inside the commands, so that help is there at once.
+torch is imported inside the commands, so that the help does not wait for it.
 """
 
 import io
@@ -10,7 +10,35 @@ from collections.abc import Callable
 
 import typer
 
-from rheobase.cli import checking, explaining, making, measuring, reproducing, seeing
+from rheobase.cli.commands import (
+    advise,
+    bench,
+    check_hardware,
+    compare,
+    convert,
+    demo,
+    diagnose,
+    evaluate,
+    export,
+    inspect,
+    methods,
+    report,
+    reproduce,
+    train,
+    verify,
+)
+
+__all__ = ["COMMANDS", "app", "main"]
+
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Explore": (demo.demo, inspect.inspect, methods.methods),
+    "Make": (train.train, convert.convert, export.export),
+    "Measure": (evaluate.evaluate, compare.compare, bench.bench),
+    "Understand": (diagnose.diagnose, advise.advise),
+    "Check": (verify.verify, check_hardware.check_hardware),
+    "Reproduce": (reproduce.reproduce, report.report),
+}
+"""All commands, by the headings of the help."""
 
 app = typer.Typer(
     help="Turn a trained ReLU network into a spiking one that answers in a few time steps.",
@@ -19,29 +47,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "See": (seeing.demo, seeing.inspect, seeing.methods),
-    "Make": (making.train, making.convert, making.export),
-    "Measure": (measuring.evaluate, measuring.compare, measuring.bench),
-    "Understand": (explaining.diagnose, explaining.advise),
-    "Check": (checking.verify, checking.fit),
-    "Reproduce": (reproducing.reproduce, reproducing.report),
-}
-"""All commands, under the headings of the help."""
-
 for _heading, _commands in COMMANDS.items():
     for _command in _commands:
         app.command(rich_help_panel=_heading)(_command)
 
 
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning in words, without the line of source it came from."""
-    typer.echo(f"warning: {message}", err=True)
-
-
 def main() -> None:
-    """Run the command line; what a user can mend is said in words, without a traceback."""
+    """Run the command line. Errors that a user can fix are printed without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without µ must not cost a measurement
@@ -50,9 +62,10 @@ def main() -> None:
         try:
             app()
         except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
-            from rich.console import Console
-            from rich.markup import escape
-
-            console = Console(stderr=True, highlight=False, soft_wrap=True)
-            console.print(f"[bold red]error:[/] {escape(str(error))}")
+            typer.echo(f"{typer.style('error:', fg='red', bold=True)} {error}", err=True)
             sys.exit(1)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning without the line of source it comes from."""
+    typer.echo(f"warning: {message}", err=True)

@@ -1,4 +1,4 @@
-"""How commands come by their networks: one way to build a named model, to load and to train it."""
+"""Building, loading and training the networks that commands name."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +13,9 @@ if TYPE_CHECKING:
     from rheobase.network import SNN
     from rheobase.training import Dataset, Split
 
-UNTRAINED_METHOD = "robust-norm"
-"""Of networks that were trained for no method."""
-
 
 def build(model: str, classes: int, shape: "Sequence[int]") -> "nn.Module":
-    """A network: built in, for images of this shape; trained already, a user's own, or from an ONNX file."""
+    """A network by name: built in, for inputs of this shape; pretrained; a user's own; or an ONNX file."""
     from rheobase.training import models
 
     if model.endswith(".onnx"):
@@ -27,7 +24,7 @@ def build(model: str, classes: int, shape: "Sequence[int]") -> "nn.Module":
         return from_onnx(model)
     if model in models.catalogue():
         return models.pretrained(model)
-    return models.build(model, classes, **_fitting(model, shape))
+    return models.build(model, classes, **_input_options(model, shape))
 
 
 def build_for(model: str, dataset: "Dataset") -> "nn.Module":
@@ -55,16 +52,14 @@ def build_for(model: str, dataset: "Dataset") -> "nn.Module":
 
 
 def load(model: str, weights: Path | None, dataset: "Dataset") -> "nn.Module":
-    """A trained network: built, given the activations it was trained with, and its weights."""
+    """A trained network: built, with the activations it was trained with, and its weights."""
     import rheobase
     from rheobase.io import load_weights, read_tensors
 
     network = build_for(model, dataset)
     if weights is None:
-        if _is_fresh(model):
-            raise ValueError(
-                f"{model} has fresh weights: pass --weights, as `rheobase train {model}` writes them"
-            )
+        if _is_untrained(model):
+            raise ValueError(f"{model} is not trained: pass --weights; `rheobase train {model}` writes them")
         return network.eval()
     _, metadata = read_tensors(weights)
     if "method" in metadata:
@@ -74,32 +69,31 @@ def load(model: str, weights: Path | None, dataset: "Dataset") -> "nn.Module":
 
 
 def load_or_train(model: str, weights: Path | None, dataset: "Dataset") -> "nn.Module":
-    """A trained network; where nobody gave weights, one trained as it is, by the recipe of its dataset."""
+    """A trained network; a built-in one without weights is trained by the recipe of its dataset."""
     import torch
 
     from rheobase.training import RECIPES, train
 
-    if weights is not None or not _is_fresh(model):
+    if weights is not None or not _is_untrained(model):
         return load(model, weights, dataset)
     network = build_for(model, dataset)
     if (recipe := RECIPES.get(dataset.name)) is None:
         raise ValueError(
-            f"{model} has fresh weights, and there is no quick training on {dataset.name}: pass --weights, "
-            f"as `rheobase train {model}` writes them"
+            f"{model} is not trained, and there is no quick recipe for {dataset.name}: pass --weights; "
+            f"`rheobase train {model}` writes them"
         )
-    typer.echo(f"no --weights: training {model} on {dataset.name} first, {recipe.epochs} epochs", err=True)
+    typer.echo(f"no --weights: training {model} on {dataset.name} for {recipe.epochs} epochs", err=True)
     torch.manual_seed(recipe.seed)
     return train(network, dataset.train, recipe).model
 
 
-def method_for(model: str, weights: Path | None) -> str:
-    """The method a network was trained for; else one that takes any network."""
+def method_for(model: str, weights: Path | None) -> str | None:
+    """The method a network was trained for; None if it was trained for none."""
     from rheobase.io import read_tensors
     from rheobase.training import models
 
-    if weights is not None:
-        return str(read_tensors(weights)[1].get("method", UNTRAINED_METHOD))
-    return str(models.catalogue().get(model, {}).get("method", UNTRAINED_METHOD))
+    known = models.catalogue().get(model, {}) if weights is None else read_tensors(weights)[1]
+    return str(known["method"]) if "method" in known else None
 
 
 def load_spiking(path: Path) -> "SNN":
@@ -110,12 +104,12 @@ def load_spiking(path: Path) -> "SNN":
 
 
 def take(split: "Split", count: int | None) -> "Split":
-    """At most so many images of a split, the same ones each time."""
+    """At most the given number of images of a split, the same ones each time."""
     return split if count is None or count >= len(split) else split.take(count)
 
 
-def _fitting(model: str, shape: "Sequence[int]") -> dict[str, int]:
-    """What a built-in network's builder can be told about its images."""
+def _input_options(model: str, shape: "Sequence[int]") -> dict[str, int]:
+    """The options of a built-in network's builder that fit its inputs."""
     import inspect
 
     from rheobase.training import models
@@ -128,7 +122,7 @@ def _fitting(model: str, shape: "Sequence[int]") -> dict[str, int]:
     return {name: value for name, value in known.items() if name in taken}
 
 
-def _is_fresh(model: str) -> bool:
+def _is_untrained(model: str) -> bool:
     from rheobase.training import models
 
     return ":" not in model and not model.endswith(".onnx") and model not in models.catalogue()

@@ -1,8 +1,9 @@
-"""What commands take: the arguments they share, and text turned into values."""
+"""Arguments and options that commands share, and the parsing of their values."""
 
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,42 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from rheobase.reports import RunRecord
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        help="A built-in name (vgg16, resnet20, small …), one that comes trained (resnet20-cifar10), "
-        "`package.module:callable`, or an .onnx file."
-    ),
-]
-Network = Annotated[Path, typer.Argument(help="A spiking network, as `rheobase convert` writes it.")]
-Data = Annotated[str, typer.Option(help="`digits`, `cifar10`, `cifar100`, or a folder of images.")]
-Root = Annotated[Path | None, typer.Option(help="Where CIFAR lies; by default $RHEOBASE_DATA.")]
-Weights = Annotated[Path | None, typer.Option(help="A safetensors file, as `rheobase train` writes it.")]
-MethodName = Annotated[
-    str | None,
-    typer.Option(
-        help="A conversion method; `rheobase methods` lists them. By default the one the weights were "
-        "trained for, else robust-norm."
-    ),
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--setting", help="A setting of the method, as name=value; repeatable.")
-]
-Start = Annotated[
-    str | None, typer.Option(help="zero, half, uniform, gaussian, or a fraction of the threshold.")
-]
-Steps = Annotated[int, typer.Option(help="Time steps.", min=1)]
-Shape = Annotated[str, typer.Option(help="One input's shape, such as 3,32,32.")]
-Samples = Annotated[int, typer.Option(help="Training images to calibrate on.", min=1)]
-Limit = Annotated[int | None, typer.Option(help="Only so many test images.", min=1)]
+LARGEST_SEED = 2**32 - 1
+"""All random number generators take seeds up to here."""
+
+INTERRUPTED = 130
+"""Exit status of a command that Ctrl-C ended."""
 
 
 def check_device(name: str | None) -> str | None:
-    """A device that torch can use here; torch is asked for others than the CPU only."""
+    """Refuse a device that torch cannot use. torch is not imported for the CPU."""
     if name in (None, "cpu"):
         return name
     import torch
@@ -55,28 +31,25 @@ def check_device(name: str | None) -> str | None:
     except (AssertionError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"torch {torch.__version__} cannot use the device {name!r} here ({reason}): leave --device out"
+            f"torch {torch.__version__} cannot use the device {name!r} ({reason}): leave --device out"
         ) from error
     return name
 
 
-Device = Annotated[str, typer.Option(help="cpu or cuda.", callback=check_device)]
-
-
 def check_output(path: Path | None) -> Path | None:
-    """A file that can be written, which is asked before the work begins."""
+    """Refuse a file that cannot be written, before the work begins."""
     if path is None:
         return path
     if path.is_dir():
         raise ValueError(f"{path} is a folder: give the name of a file in it")
     folder = next(parent for parent in path.resolve().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ValueError(f"{path} cannot be written: {folder} is no folder that files can be put into")
+        raise ValueError(f"{path} cannot be written: {folder} is not a writable folder")
     return path
 
 
 def check_folder(path: Path | None) -> Path | None:
-    """A folder that files can be put into, there or not yet; asked before the work begins."""
+    """Refuse a folder that files cannot be written to, before the work begins; it need not exist."""
     if path is not None and path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file: give a folder")
     check_output(path and path / "index.html")
@@ -84,26 +57,47 @@ def check_folder(path: Path | None) -> Path | None:
 
 
 def ensure_apart(*paths: Path | None) -> None:
-    """Refuse one file for two things, of which one would be written over the other."""
+    """Refuse one file for two purposes, where one would overwrite the other."""
     given = [path.resolve() for path in paths if path is not None]
     if twice := [path for path in given if given.count(path) > 1]:
-        raise ValueError(f"{twice[0].name} is named for two things: give each a file of its own")
+        raise ValueError(f"{twice[0].name} is given twice: use a different file for each option")
 
 
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A built-in network (vgg16, resnet20, small …), a pretrained one (resnet20-cifar10), "
+        "`package.module:callable`, or an .onnx file."
+    ),
+]
+Network = Annotated[Path, typer.Argument(help="A spiking network: the file that `rheobase convert` writes.")]
+Data = Annotated[str, typer.Option(help="`digits`, `cifar10`, `cifar100`, or a folder of images.")]
+Root = Annotated[Path | None, typer.Option(help="The folder that holds CIFAR; by default $RHEOBASE_DATA.")]
+Weights = Annotated[Path | None, typer.Option(help="The weights: the file that `rheobase train` writes.")]
+MethodName = Annotated[
+    str | None,
+    typer.Option(
+        help="A conversion method; `rheobase methods` lists them. By default the one the weights were "
+        "trained for, else robust-norm with start half."
+    ),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--setting", help="A setting of the method, as name=value; repeatable.")
+]
+Start = Annotated[
+    str | None, typer.Option(help="zero, half, uniform, gaussian, or a fraction of the threshold.")
+]
+Steps = Annotated[int, typer.Option(help="Number of time steps.", min=1)]
+Shape = Annotated[str, typer.Option(help="The shape of one input, such as 3,32,32.")]
+Samples = Annotated[int, typer.Option(help="Number of training images for calibration.", min=1)]
+Device = Annotated[str, typer.Option(help="cpu or cuda.", callback=check_device)]
 Ann = Annotated[str | None, typer.Option(help="The model that was converted, named as for `convert`.")]
 Page = Annotated[
     Path | None, typer.Option(help="Write a page with figures to this .html file.", callback=check_output)
 ]
 RecordFile = Annotated[
-    Path | None,
-    typer.Option("--record", help="Write what was measured here as JSON.", callback=check_output),
+    Path | None, typer.Option("--record", help="Write the results to this JSON file.", callback=check_output)
 ]
-
-LARGEST_SEED = 2**32 - 1
-"""Generators of random numbers all take seeds up to here."""
-
-INTERRUPTED = 130
-"""What a command that was stopped by Ctrl-C ends with."""
 
 
 def command_line() -> str:
@@ -112,46 +106,32 @@ def command_line() -> str:
 
 
 def parse_shape(text: str) -> list[int]:
-    """One input's shape, such as 3,32,32."""
-    return _numbers(text, "a shape", "3,32,32")
-
-
-@contextmanager
-def explained_shape(shape: str) -> "Iterator[None]":
-    """Tell by which option inputs got the shape that a model does not take."""
-    from rheobase.conversion import CaptureError
-
-    try:
-        yield
-    except CaptureError as error:
-        if "could not run on an example input" in str(error):
-            told = f"{error}\n  -> the shape is that of --shape {shape}: give that of the model's images"
-            raise ValueError(told) from error
-        raise
+    """The shape of one input, such as 3,32,32."""
+    return _integers(text, "shape", "3,32,32")
 
 
 def parse_steps(text: str) -> list[int]:
-    """Numbers of steps, with commas between."""
-    return _numbers(text, "a number of steps", "8,16,32")
+    """Numbers of steps, separated by commas."""
+    return _integers(text, "list of steps", "8,16,32")
 
 
-def parse_names(text: str) -> list[str]:
-    """Names with commas between, each once."""
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise ValueError(f"{text!r} is no list of names: give them with commas between, none of them empty")
-    return list(dict.fromkeys(names))
-
-
-def _numbers(text: str, what: str, example: str) -> list[int]:
+def _integers(text: str, what: str, example: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError(f"{text!r} is not {what}: give whole numbers such as {example}")
+        raise ValueError(f"{text!r} is not a {what}: give positive integers, such as {example}")
     return [int(part) for part in parts]
 
 
+def parse_names(text: str) -> list[str]:
+    """Names separated by commas, each once."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ValueError(f"{text!r} is not a list of names: separate them by commas, without empty ones")
+    return list(dict.fromkeys(names))
+
+
 def parse_pairs(pairs: list[str] | None) -> dict[str, str]:
-    """Values by their names, each pair as name=value."""
+    """Values by name, each given as name=value."""
     found: dict[str, str] = {}
     for pair in pairs or []:
         name, sign, value = pair.partition("=")
@@ -164,7 +144,7 @@ def parse_pairs(pairs: list[str] | None) -> dict[str, str]:
 
 
 def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
-    """Settings of a method by name, each as name=value."""
+    """Settings of a method by name, each given as name=value."""
     return {name: _value(value) for name, value in parse_pairs(pairs).items()}
 
 
@@ -180,24 +160,33 @@ def _value(text: str) -> Any:
     return text
 
 
-def write_run(run: "RunRecord", page: Path | None, record: Path | None) -> list[str]:
-    """Write what was measured where it was asked for, as a record or as a page; gives lines that tell so.
+@contextmanager
+def explained_shape(shape: str) -> Iterator[None]:
+    """Add to the error of a model that does not take its inputs that their shape is --shape's."""
+    from rheobase.conversion import CaptureError
 
-    That comes before anything is printed, which may fail when nobody listens any more.
+    try:
+        yield
+    except CaptureError as error:
+        if "could not run on an example input" in str(error):
+            raise ValueError(
+                f"{error}\n  -> pass the shape of the model's inputs by --shape, not {shape}"
+            ) from error
+        raise
+
+
+def write_run(run: "RunRecord", page: Path | None, record: Path | None) -> list[str]:
+    """Write a run's record and page, where asked for, and return lines that say where.
+
+    Call it before printing: printing fails when the reader of a pipe is gone.
     """
-    from rheobase import reports
+    from rheobase.reports import diagnosis_page, evaluation_page
 
     written = []
     if record is not None:
         run.write(record)
         written.append(f"record: {record}")
     if page is not None:
-        draw = reports.evaluation_page if run.diagnosis is None else reports.diagnosis_page
+        draw = evaluation_page if run.diagnosis is None else diagnosis_page
         written.append(f"page: {draw(run, page)}")
     return written
-
-
-def say(lines: "Iterable[str]") -> None:
-    """Print lines."""
-    for line in lines:
-        typer.echo(line)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from rheobase.conversion.capture import lower
+from rheobase.io import format_table
 from rheobase.network import SYNAPTIC, count_multiplications
 
 
@@ -55,7 +56,7 @@ class Coverage:
 
     def __str__(self) -> str:
         head = ("where", "call", "becomes", "neurons", "operations")
-        table = [head]
+        table = []
         for line in self.lines:
             becomes = f"REFUSED: {line.becomes}" if line.remedy else line.becomes
             table.append((line.name, line.call, becomes, _amount(line.neurons), _amount(line.operations)))
@@ -63,11 +64,7 @@ class Coverage:
                 table.append(("", "", f"-> {line.remedy}", "", ""))
                 if line.line:
                     table.append(("", "", f"   at {line.line}", "", ""))
-        widths = [max(len(row[i]) for row in table) for i in range(len(head))]
-        rows = [
-            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in table
-        ]
-        return "\n".join([rows[0], "-" * len(rows[0]), *rows[1:], "", self._verdict()])
+        return f"{format_table(head, table, left=3)}\n\n{self._verdict()}"
 
     __repr__ = __str__
 

@@ -19,6 +19,7 @@ from rheobase.io.schema import (
     restore,
     write_document,
 )
+from rheobase.io.tables import format_table
 from rheobase.io.tensors import (
     load_weights,
     read_tensors,
@@ -40,6 +41,7 @@ __all__ = [
     "ensure_percent",
     "find_commit",
     "find_name",
+    "format_table",
     "interruptible",
     "joined",
     "live_table",

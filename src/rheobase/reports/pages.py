@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rheobase.io import replace_file
+from rheobase.io import format_table, replace_file
 from rheobase.reports.drawing import Panel
 from rheobase.reports.tables import Table
 
@@ -68,13 +68,11 @@ def escape_markdown(text: str) -> str:
 
 def to_markdown(table: Table) -> str:
     """A table in Markdown."""
-    rows = [table.header, ["---", *["---:"] * (len(table.header) - 1)]]
-    lines = [f"| {' | '.join(escape_markdown(name) for name in rows[0])} |", f"|{'|'.join(rows[1])}|"]
+    rows = []
     for line in table.lines:
-        label = escape_markdown(line.label)
-        label = f"**{label}**" if line.kind == "measured" and label else label
-        lines.append(f"| {' | '.join([label, *(escape_markdown(value) for value in line.values)])} |")
-    return "\n".join(lines)
+        label, *values = map(escape_markdown, (line.label, *line.values))
+        rows.append([f"**{label}**" if line.kind == "measured" and label else label, *values])
+    return format_table([escape_markdown(name) for name in table.header], rows, markdown=True)
 
 
 def _style() -> str:

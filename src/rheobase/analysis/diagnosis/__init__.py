@@ -11,7 +11,7 @@ from rheobase.analysis.diagnosis.observation import capture_original, observe
 from rheobase.analysis.diagnosis.parts import PARTS, Account, Part, SiteDiagnosis
 from rheobase.analysis.diagnosis.remedies import Batches, Remedy, try_remedies
 from rheobase.analysis.evaluation import evaluate
-from rheobase.io import Data, batches
+from rheobase.io import Data, batches, format_table
 from rheobase.network import SNN, Network, classes_of, expect_snn
 
 __all__ = ["PARTS", "Diagnosis", "Finding", "Part", "Remedy", "SiteDiagnosis", "diagnose"]
@@ -50,7 +50,7 @@ class Diagnosis:
             f"{self.measure} after T = {self.steps} on {self.samples} inputs: "
             f"{self.snn:.2f} %, ANN {self.ann:.2f} %"
         )
-        lines = [head, "", *_table(self.sites.values()), ""]
+        lines = [head, "", _table(self.sites.values()), ""]
         lines += [f"{i}. {finding}" for i, finding in enumerate(self.findings, start=1)]
         if not self.findings:
             lines.append("nothing stands out")
@@ -127,28 +127,15 @@ def _label(network: Network, given: list[tuple[Tensor, Tensor | None]]) -> tuple
     return labelled, None if given[0][1] is None else right
 
 
-def _table(sites: Iterable[SiteDiagnosis]) -> list[str]:
-    titles = ("site", "error", "bias", *(p.replace("_", " ") for p in PARTS))
-    titles = (*titles, "correlation", "not fired", "saturated", "dead")
-    rows = [titles]
+def _table(sites: Iterable[SiteDiagnosis]) -> str:
+    parts = (part.replace("_", " ") for part in PARTS)
+    header = ("site", "error", "bias", *parts, "correlation", "not fired", "saturated", "dead")
+    rows = []
     for site in sites:
-        shares = (f"{getattr(site, part).share:z.0%}" for part in PARTS)
         bias = site.error.bias / site.power**0.5 if site.power else 0.0
-        rows.append(
-            (
-                site.name,
-                f"{site.relative():.0%}",
-                f"{bias:+.0%}",
-                *shares,
-                f"{site.correlation:.3f}",
-                f"{site.waiting[-1]:.0%}",
-                f"{site.saturated:.0%}",
-                f"{site.dead:.0%}",
-            )
-        )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(titles))]
-    lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    note = (
-        "error and bias: of the activation's root mean square; its parts: their shares of the squared error"
-    )
-    return [*lines, note]
+        shares = (f"{getattr(site, part).share:z.0%}" for part in PARTS)
+        rates = (f"{share:.0%}" for share in (site.waiting[-1], site.saturated, site.dead))
+        error = f"{site.relative():.0%}", f"{bias:+.0%}"
+        rows.append((site.name, *error, *shares, f"{site.correlation:.3f}", *rates))
+    note = "error and bias: relative to the activation's root mean square; parts: shares of the squared error"
+    return f"{format_table(header, rows)}\n{note}"

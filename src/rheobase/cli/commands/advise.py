@@ -1,0 +1,72 @@
+"""`rheobase advise`: a conversion for a budget."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rheobase.cli import models
+from rheobase.cli.options import (
+    INTERRUPTED,
+    LARGEST_SEED,
+    Data,
+    Model,
+    RecordFile,
+    Root,
+    Weights,
+    check_output,
+    ensure_apart,
+)
+
+
+def advise(
+    model: Model = "small",
+    weights: Weights = None,
+    data: Data = "digits",
+    lose: Annotated[float | None, typer.Option(help="Points of accuracy that may be lost.", min=0)] = None,
+    steps: Annotated[int | None, typer.Option(help="Largest number of time steps.", min=1)] = None,
+    microjoules: Annotated[float | None, typer.Option(help="Largest energy per image.")] = None,
+    samples: Annotated[
+        int, typer.Option(help="Number of training images to fit to and choose by.", min=2)
+    ] = 512,
+    seed: Annotated[int, typer.Option(help="Seed of the search.", min=0, max=LARGEST_SEED)] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the spiking network to this file.", callback=check_output)
+    ] = None,
+    record: RecordFile = None,
+    root: Root = None,
+) -> None:
+    """Search for the method, start, settings and number of steps that keep to a budget.
+
+    It does not use test images. Without `--weights` a built-in network is trained first, in seconds on the
+    digits. Ctrl-C ends the search and shows the best so far.
+
+    Example: `rheobase advise small --lose 0.5`,
+    `rheobase advise small --weights runs/digits.safetensors --steps 4 --out best.safetensors`
+    """
+    import rheobase
+    from rheobase.training import datasets
+
+    ensure_apart(weights, out, record)
+    if lose is None and steps is None and microjoules is None:
+        raise ValueError("there is no budget: pass --lose, --steps or --microjoules")
+    joules = None if microjoules is None else microjoules * 1e-6
+    budget = rheobase.Budget(accuracy_loss=lose, steps=steps, joules=joules)
+    dataset = datasets.load(data, root)
+    ann = models.load_or_train(model, weights, dataset)
+    advice = rheobase.advise(ann, models.take(dataset.train, samples), budget, seed=seed)
+    lines = [f"ANN: {advice.ann:.2f} % on the held-out half", advice.verdict]
+    if record is not None:
+        advice.write(record)
+        lines.append(f"record: {record}")
+    if out is not None:
+        rheobase.save(advice.snn, out)
+        where = ["--data", data] if data != "digits" else []
+        where += ["--root", str(root)] if root is not None else []
+        measure = ["rheobase", "evaluate", str(out), *where, "--steps", str(advice.chosen.steps)]
+        lines.append(f"written to {out}; to measure it: `{shlex.join(measure)}`")
+    typer.echo("\n".join(lines))
+    if advice.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(int(not advice.met))

@@ -1,0 +1,71 @@
+"""`rheobase check-hardware`: a network and the limits of a chip."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rheobase.cli import models
+from rheobase.cli.options import Data, Network, Root, Steps, check_output, ensure_apart
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rheobase.training import Split
+
+
+def check_hardware(
+    network: Network,
+    target: Annotated[str, typer.Option(help="The hardware: loihi, speck or generic-int8.")],
+    quantise: Annotated[
+        bool, typer.Option(help="Round the weights to integers, check those, and measure the loss.")
+    ] = True,
+    data: Data = "digits",
+    steps: Steps = 32,
+    samples: Annotated[int, typer.Option(help="Number of test images to measure on.", min=1)] = 500,
+    input_bits: Annotated[int, typer.Option(help="Bits of an analog input, with its sign.", min=2)] = 8,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the network in integers to this file.", callback=check_output)
+    ] = None,
+    root: Root = None,
+) -> None:
+    """Check a spiking network against the published limits of neuromorphic hardware.
+
+    No chip is used; what cannot be checked is listed. For loihi, if the environment variable RHEOBASE_LAVA
+    names a Python 3.10 with lava-nc, a small network is run in its fixed-point model.
+
+    Example: `rheobase check-hardware snn.safetensors --target generic-int8 --steps 16`,
+    `rheobase check-hardware snn.safetensors --target loihi --steps 8 --input-bits 3`
+    """
+    import rheobase
+    from rheobase.cli.console import show_hardware
+    from rheobase.training import datasets
+
+    ensure_apart(network, out)
+    if out is not None and not quantise:
+        raise ValueError("--out writes the network in integers: leave out --out or --no-quantise")
+    split = models.take(datasets.load(data, root).test, samples)
+    result = rheobase.check_hardware(
+        models.load_spiking(network),
+        target,
+        split,
+        steps=steps,
+        quantise=quantise,
+        input_bits=input_bits,
+        inputs=_pixel_range(split),
+    )
+    show_hardware(result)
+    if out is not None:
+        if result.snn is None:
+            raise ValueError(f"there is no network in integers to write to {out}: see above")
+        rheobase.save(result.snn, out)
+        typer.echo(f"written to {out}")
+    raise typer.Exit(int(not result.fits))
+
+
+def _pixel_range(split: "Split") -> "Tensor":
+    """The darkest and the brightest possible image."""
+    import torch
+
+    image = split.images[0]
+    return split.normalise(torch.stack([torch.zeros_like(image), torch.full_like(image, 255)]))

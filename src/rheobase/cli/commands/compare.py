@@ -1,0 +1,90 @@
+"""`rheobase compare`: all methods side by side on one network."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rheobase.cli import models
+from rheobase.cli.options import (
+    INTERRUPTED,
+    Data,
+    Model,
+    Root,
+    Samples,
+    Weights,
+    check_output,
+    command_line,
+    parse_names,
+    parse_pairs,
+    parse_steps,
+)
+
+
+def compare(
+    model: Model = "small",
+    weights: Weights = None,
+    data: Data = "digits",
+    methods: Annotated[str, typer.Option(help="Names separated by commas, or `all`.")] = "all",
+    starts: Annotated[str, typer.Option(help="Starts separated by commas.")] = "zero,half",
+    steps: Annotated[str, typer.Option(help="Columns separated by commas.")] = "8,16,32,64,128",
+    coding: Annotated[
+        Literal["constant", "own"], typer.Option(help="`constant` for all, or each method's `own`.")
+    ] = "constant",
+    trained: Annotated[
+        list[str] | None, typer.Option(help="Weights trained for a method, as opi=FILE; repeatable.")
+    ] = None,
+    samples: Samples = 256,
+    out: Annotated[Path, typer.Option(help="The file for the page.", callback=check_output)] = Path(
+        "compare.html"
+    ),
+    root: Root = None,
+) -> None:
+    """Convert one trained network by every method and start, and compare them.
+
+    Without `--weights` a built-in network is trained first, in seconds on the digits. Ctrl-C ends it and
+    shows the rows measured so far.
+
+    Example: `rheobase compare small --methods robust-norm,max-norm --starts zero,half --steps 4,8,16`
+    """
+    import rheobase
+    from rheobase import methods as registry
+    from rheobase.analysis import STOPPED
+    from rheobase.cli.console import show_comparison
+    from rheobase.network import parse_start
+    from rheobase.reports import comparison_page
+    from rheobase.training import datasets
+
+    record = out.with_suffix(".json")
+    if out == record:
+        raise ValueError(f"{out} is the name of the record: name the page otherwise, such as {out.stem}.html")
+    dataset = datasets.load(data, root)
+    columns = parse_steps(steps)
+    asked = [parse_start(name) for name in parse_names(starts)]
+    names = None if methods == "all" else parse_names(methods)
+    files = parse_pairs(trained)
+    for name in (*(names or []), *files):
+        registry.find(name)
+    own = {name: models.load(model, Path(file), dataset) for name, file in files.items()}
+    network = models.load_or_train(model, weights, dataset)
+    if (method := models.method_for(model, weights)) is not None:
+        own = {method: network, **own}
+    result = rheobase.compare(
+        network,
+        models.take(dataset.train, samples),
+        dataset.test,
+        methods=names,
+        starts=asked,
+        steps=columns,
+        coding=coding,
+        trained=own,
+        title=f"{model} on {dataset.name}",
+    )
+    result = replace(result, command=command_line())
+    result.write(record)
+    page = comparison_page(result, out)
+    show_comparison(result)
+    typer.echo(f"record: {record}\npage: {page}")
+    if any(row.note == STOPPED for row in result.rows):
+        raise typer.Exit(INTERRUPTED)

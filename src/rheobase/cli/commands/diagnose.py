@@ -1,0 +1,90 @@
+"""`rheobase diagnose`: where a conversion loses accuracy."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rheobase.cli import models
+from rheobase.cli.options import (
+    INTERRUPTED,
+    Data,
+    MethodName,
+    Model,
+    Page,
+    RecordFile,
+    Root,
+    Settings,
+    Start,
+    Steps,
+    Weights,
+    command_line,
+    ensure_apart,
+    parse_settings,
+    write_run,
+)
+
+
+def diagnose(
+    model: Model = "small",
+    weights: Weights = None,
+    data: Data = "digits",
+    method: MethodName = None,
+    initial: Start = None,
+    setting: Settings = None,
+    network: Annotated[
+        Path | None, typer.Option(help="A conversion of MODEL; by default a new one is made.")
+    ] = None,
+    steps: Steps = 16,
+    samples: Annotated[
+        int, typer.Option(help="Number of training images for calibration and diagnosis.", min=1)
+    ] = 256,
+    remedies: Annotated[bool, typer.Option(help="Try remedies and measure their gain.")] = True,
+    page: Page = None,
+    record: RecordFile = None,
+    root: Root = None,
+) -> None:
+    """Find out where a conversion loses accuracy, site by site, and what helps.
+
+    Without `--weights` a built-in network is trained first, in seconds on the digits. Ctrl-C ends the trial
+    of remedies and shows the results so far.
+
+    Example: `rheobase diagnose small --method max-norm --steps 8`,
+    `rheobase diagnose small --weights runs/digits.safetensors --page diagnose.html --record diagnose.json`
+    """
+    import rheobase
+    from rheobase.reports import record_diagnosis
+    from rheobase.training import datasets
+
+    ensure_apart(network, weights, page, record)
+    given = {"--method": method, "--initial": initial, "--setting": setting}
+    if network is not None and (unused := [name for name, value in given.items() if value]):
+        raise ValueError(f"{network} is converted already: leave out {unused[0]} or --network")
+    dataset = datasets.load(data, root)
+    calibration = models.take(dataset.train, samples)
+    ann = models.load_or_train(model, weights, dataset)
+    if network is not None:
+        snn = models.load_spiking(network)
+    else:
+        method = method or models.method_for(model, weights)
+        snn = rheobase.convert(ann, method, calibration, initial=initial, **parse_settings(setting))
+    written: list[str] = []
+    if page is None and record is None:
+        found = rheobase.diagnose(ann, snn, calibration, steps, remedies=remedies)
+    else:
+        run = record_diagnosis(
+            ann,
+            snn,
+            calibration,
+            steps,
+            title=f"{model} on {dataset.name}",
+            dataset=dataset.name,
+            command=command_line(),
+            classes=dataset.classes,
+            remedies=remedies,
+        )
+        assert run.diagnosis is not None
+        found, written = run.diagnosis, write_run(run, page, record)
+    typer.echo("\n".join([str(found), *written]))
+    if found.untried:
+        raise typer.Exit(INTERRUPTED)

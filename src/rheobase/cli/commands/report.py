@@ -1,0 +1,40 @@
+"""`rheobase report`: pages from records."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rheobase.cli.options import check_folder, check_output
+
+
+def report(
+    results: Annotated[
+        list[Path] | None, typer.Argument(help="A folder of records, or the records of single runs.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the report, or for single runs the page.")
+    ] = None,
+) -> None:
+    """Draw tables and figures: a folder of records next to the paper's values, or runs side by side.
+
+    Example: `rheobase report results --out report`,
+    `rheobase report evaluate.json diagnose.json --out runs.html`
+    """
+    from rheobase.papers import records, write_report
+    from rheobase.reports import page_of
+
+    given = results or [Path("results")]
+    if any(path.suffix == ".json" for path in given):
+        page = check_output(out) or Path("report.html")
+        typer.echo(f"page: {page_of(given, page)}")
+        return
+    if len(given) > 1:
+        raise ValueError(f"give one folder of records, or .json files; got {len(given)} folders")
+    if not given[0].is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {given[0]}: give one with the records of `rheobase reproduce`"
+        )
+    check_folder(out)
+    page, text = write_report(records.load_all(given[0]), out or Path("report"))
+    typer.echo(f"written: {page} and {text}")

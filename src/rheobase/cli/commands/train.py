@@ -1,0 +1,68 @@
+"""`rheobase train`: train a network for a method."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rheobase.cli import models
+from rheobase.cli.options import LARGEST_SEED, Data, Device, Model, Root, check_output
+
+
+def train(
+    model: Model,
+    data: Data = "digits",
+    method: Annotated[str, typer.Option(help="The method to train for.")] = "opi",
+    recipe: Annotated[
+        str | None, typer.Option(help="The name of a recipe; by default the one for MODEL and DATA.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The file for the weights.", callback=check_output)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Overrides the recipe's.", min=1)] = None,
+    seed: Annotated[int | None, typer.Option(help="Overrides the recipe's.", min=0, max=LARGEST_SEED)] = None,
+    root: Root = None,
+    device: Device = "cpu",
+) -> None:
+    """Train a network with the activations of a method. An interrupted training resumes.
+
+    Example: `rheobase train small --data digits --out runs/digits.safetensors`
+    """
+    from dataclasses import replace
+
+    import torch
+
+    import rheobase
+    from rheobase.analysis import accuracy
+    from rheobase.io import save_weights
+    from rheobase.training import RECIPES, datasets, find_recipe
+
+    if out is not None and out.suffix == ".checkpoint":
+        raise ValueError(
+            f"{out} is the name of the checkpoint: name the weights otherwise, such as {out.stem}.safetensors"
+        )
+    dataset = datasets.load(data, root)
+    if (recipe := recipe or next((n for n in (f"{model}-{data}", data) if n in RECIPES), None)) is None:
+        raise ValueError(
+            f"there is no recipe for {model} on {dataset.name}: pass one by --recipe; there are "
+            f"{', '.join(RECIPES)}"
+        )
+    chosen = find_recipe(recipe)
+    epochs = epochs or chosen.epochs
+    chosen = replace(
+        chosen,
+        epochs=epochs,
+        warmup_epochs=min(chosen.warmup_epochs, epochs - 1),
+        seed=chosen.seed if seed is None else seed,
+    )
+    if device == "cpu":
+        chosen = replace(chosen, precision="float32", compile=False)
+    torch.manual_seed(chosen.seed)
+    prepared = rheobase.prepare(models.build_for(model, dataset), method).to(device)
+    out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}.safetensors"
+    trained = rheobase.train(prepared, dataset.train, chosen, checkpoint=out.with_suffix(".checkpoint"))
+    reached = accuracy(trained.model, dataset.test.to(device))
+    save_weights(
+        trained.model,
+        out,
+        {"model": model, "classes": len(dataset.classes), "dataset": dataset.name, "method": method},
+    )
+    typer.echo(f"test accuracy {reached:.2f} %; weights: {out}")

@@ -1,0 +1,207 @@
+"""The command line as a whole: its commands and options, its help, its examples and its errors."""
+
+import re
+import shlex
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+
+from rheobase import methods as registry
+from rheobase.cli import COMMANDS, app
+from rheobase.training import datasets
+from rheobase.training.datasets.split import Dataset
+from rheobase.training.recipe import RECIPES
+
+Cli = Callable[..., str]
+FUNCTIONS = [command for group in COMMANDS.values() for command in group]
+
+COMMAND_LINE = """
+advise MODEL --weights --data --lose --steps --microjoules --samples --seed --out --record --root
+bench MODEL --shape --steps --batch-size --repeats --record --device
+check-hardware NETWORK --target --quantise/--no-quantise --data --steps --samples --input-bits --out --root
+compare MODEL --weights --data --methods --starts --steps --coding --trained --samples --out --root
+convert MODEL --weights --data --method --initial --coding --out --samples --setting --root
+demo --out --data --root
+diagnose MODEL --weights --data --method --initial --setting --network --steps --samples \
+--remedies/--no-remedies --page --record --root
+evaluate NETWORK --data --steps --exit --lose --ann --weights --profile --batch-size --limit --page \
+--record --root --device
+export NETWORK OUT --data --weights --pools --steps --samples --root
+inspect MODEL --shape --classes
+methods
+report RESULTS --out
+reproduce PAPER CELL --parts --study --candidate --chosen --pretrained --trained-for --methods --tuning \
+--profile --seed --epochs --limit --steps --results --runs --root --device
+train MODEL --data --method --recipe --out --epochs --seed --root --device
+verify NETWORK --in --ann --weights --data --root
+"""
+"""All commands and options: a change here is a change for users."""
+
+
+def test_the_command_line_is_as_listed() -> None:
+    lines = []
+    for name, command in sorted(typer.main.get_command(app).commands.items()):  # type: ignore[attr-defined]
+        words = [
+            "/".join([*p.opts, *p.secondary_opts]) if p.opts[0].startswith("-") else str(p.name).upper()
+            for p in command.params
+            if p.name != "help"
+        ]
+        lines.append(" ".join([name, *words]))
+    assert lines == COMMAND_LINE.strip().split("\n")
+
+
+def test_the_help_needs_no_torch() -> None:
+    code = (
+        "import sys; sys.argv=['rheobase','--help']\n"
+        "from rheobase.cli import app\n"
+        "try: app()\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_package_is_a_command() -> None:
+    command = [sys.executable, "-m", "rheobase.cli", "--help"]
+    assert "reproduce" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def examples(command: Callable[..., None]) -> list[list[str]]:
+    """The commands that a help shows, word by word."""
+    shown = (command.__doc__ or "").partition("Example:")[2]
+    return [shlex.split(example) for example in re.findall(r"`(rheobase [^`]*)`", shown)]
+
+
+@pytest.mark.parametrize("command", FUNCTIONS)
+def test_every_command_has_examples(command: Callable[..., None], cli: Cli) -> None:
+    name = command.__name__.replace("_", "-")
+    assert {words[1] for words in examples(command)} == {name}
+    assert f"rheobase {name}" in cli(name, "--help").partition("Example:")[2]
+
+
+ELSEWHERE = ("demo", "reproduce", "report results", "verify net.nir", "bench vgg16")
+"""Examples that need minutes, data, a GPU or other packages, and have tests of their own."""
+
+
+@pytest.mark.filterwarnings("ignore:site .* never activated")
+def test_examples_work_as_printed(
+    cli: Cli, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = replace(digits, train=digits.train.take(400), test=digits.test.take(100))
+    monkeypatch.setattr(datasets, "load", lambda name, root: few)
+    monkeypatch.setitem(RECIPES, "digits", replace(RECIPES["digits"], epochs=8))
+    monkeypatch.setattr(registry, "names", lambda: ["max-norm", "opi", "robust-norm"])
+    order = ["train", "convert", "evaluate", "diagnose"]
+    commands = sorted(FUNCTIONS, key=lambda c: order.index(c.__name__) if c.__name__ in order else len(order))
+    said = {}
+    for words in (words for command in commands for words in examples(command)):
+        if not " ".join(words[1:]).startswith(ELSEWHERE):
+            said[" ".join(words[1:3])] = cli(*words[1:])
+    assert "runs/digits.safetensors" in said["train small"]
+    assert "start half" in said["convert small"]
+    assert "saved:" in said["evaluate snn.safetensors"]
+    assert "quantisation" in said["diagnose small"]
+    assert "best.safetensors" in said["advise small"]
+    assert "all checks passed" in said["verify snn.safetensors"]
+    assert "lava-nc" in said["check-hardware snn.safetensors"]
+    assert "eight bits" in said["export snn.safetensors"]
+    written = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert written >= {
+        "snn.safetensors", "best.safetensors", "net.nir", "net.golden.nir", "compare.html", "compare.json",
+        "evaluate.html", "evaluate.json", "diagnose.html", "diagnose.json", "runs.html",
+    }  # fmt: skip
+
+
+CELL = "opi2022 resnet20-cifar10"
+
+
+@pytest.mark.parametrize(
+    ("command", "facts"),
+    [
+        ("advise small", "--lose, --steps or --microjoules"),
+        ("advise small --steps 4 --out x --record x", "x is given twice"),
+        ("bench resnet20 --shape 1,8,8 --batch-size 2", "--shape, not 1,8,8"),
+        ("check-hardware nowhere.safetensors --target loihi", "nowhere.safetensors"),
+        ("check-hardware s.safetensors --target loihi --no-quantise --out q", "leave out --out or"),
+        ("compare small --methods opi,,tcl", "'opi,,tcl' is not a list of names"),
+        ("compare small --methods opi,robust", "did you mean 'robust-norm'"),
+        ("compare small --out compare.json", "compare.html"),
+        ("compare small --starts halve", "halve"),
+        ("compare small --steps 0", "'0' is not a list of steps"),
+        ("compare small --steps 8,many", "'8,many' is not a list of steps"),
+        ("compare small --trained opi=a --trained opi=b", "opi is set twice, to a and b"),
+        ("compare small --trained opi=runs/d.safetensors", "runs/d.safetensors"),
+        ("compare small --trained opj=runs/d.safetensors", "'opj'"),
+        ("convert nowhere.onnx", "nowhere.onnx"),
+        ("convert smal", "did you mean 'small'"),
+        ("convert small", "--weights"),
+        ("convert small --weights nowhere.safetensors", "nowhere.safetensors"),
+        ("convert small --weights w.safetensors --out w.safetensors", "w.safetensors is given twice"),
+        (f"demo --out {__file__}", "give a folder"),
+        ("diagnose small --network s.safetensors --initial half", "leave out --initial or --network"),
+        ("diagnose small --page d.html --record ./d.html", "d.html is given twice"),
+        ("evaluate nowhere.safetensors", "nowhere.safetensors"),
+        ("evaluate s.safetensors --lose 0.5", "--exit"),
+        ("evaluate s.safetensors --page .", "is a folder"),
+        (f"evaluate s.safetensors --record {__file__}/x.json", "cannot be written"),
+        ("evaluate s.safetensors --weights w.safetensors", "--ann"),
+        ("export nowhere.safetensors net.nir", "nowhere.safetensors"),
+        ("inspect resnet20 --shape -1,8,8", "'-1,8,8' is not a shape"),
+        ("inspect resnet20 --shape 1,8,8", "--shape, not 1,8,8"),
+        ("inspect resnet20 --shape 3,x", "'3,x' is not a shape"),
+        ("inspect vgg16 --shape 3,40,40", "32, got 40"),
+        ("report .", "no records"),
+        (f"report . --out {__file__}", "give a folder"),
+        ("report nowhere", "no folder nowhere"),
+        ("report nowhere.json", "nowhere.json"),
+        ("report run.json --out .", "is a folder"),
+        ("reproduce opi2023", "opi2022"),
+        ("reproduce opi2023 resnet20-cifar10", "opi2022"),
+        (f"reproduce {CELL} --candidate own", "--study"),
+        (f"reproduce {CELL} --methods max-nrom", "did you mean 'max-norm'"),
+        (f"reproduce {CELL} --profile faster", "exact, fast, int8"),
+        (f"reproduce {CELL} --study --candidate 2", "2"),
+        (f"reproduce {CELL} --study --chosen", "leave out --chosen"),
+        (f"reproduce {CELL} --tuning a=1 --tuning a=2", "a is set twice, to 1 and 2"),
+        (f"reproduce {CELL} --tuning epochs", "name=value"),
+        ("train resnet20 --data digits", "1×8×8"),
+        ("train small --data nowhere", "nowhere"),
+        ("train small --method max-nrom", "did you mean 'max-norm'"),
+        ("train small --out .", "is a folder"),
+        ("train small --out w.checkpoint", "w.safetensors"),
+        ("verify net.nir", "--in SIMULATOR"),
+        ("verify net.nir --in abacus", "norse, sinabs, snntorch, spikingjelly"),
+    ],
+)
+def test_a_mistake_is_an_error_that_writes_nothing(
+    command: str, facts: str, cli: Cli, tmp_path: Path
+) -> None:
+    assert facts in cli(*command.split(), code=1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["bench small", "train small", f"reproduce {CELL}"])
+def test_a_missing_device_is_reported_first(cli: Cli, command: str) -> None:
+    printed = cli(*command.split(), "--device", "abacus", code=1)
+    assert "'abacus'" in printed
+    assert "leave --device out" in printed
+
+
+def test_warnings_are_printed_without_their_source(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rheobase.papers import reproduction
+
+    def reproduce(*_: object, **__: object) -> list[object]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            warnings.warn("rnl is left out", stacklevel=1)
+        return []
+
+    monkeypatch.setattr(reproduction, "reproduce", reproduce)
+    assert "warning: rnl is left out" in (said := cli("reproduce", "opi2022", "vgg16-cifar10"))
+    assert "UserWarning" not in said

@@ -1,0 +1,48 @@
+"""`rheobase compare`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from rheobase.analysis import comparison
+from rheobase.cli import models
+
+Cli = Callable[..., str]
+
+
+def test_methods_with_their_own_training_and_their_own_steps(
+    clipped: nn.Module, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "load_or_train", lambda *_: clipped)
+    monkeypatch.setattr(models, "method_for", lambda *_: "opi")
+    said = cli(
+        "compare", "small", "--methods", "opi,max-norm,few-spikes", "--steps", "4,16", "--samples", "64",
+        "--out", "c.html",
+    )  # fmt: skip
+    rows = json.loads((tmp_path / "c.json").read_text())["rows"]
+    assert [(r["method"], r["initial"]) for r in rows][:2] == [("opi", "zero"), ("opi", "half")]
+    assert all(set(r["accuracy"]) == ({"16"} if r["method"] == "few-spikes" else {"4", "16"}) for r in rows)
+    assert "few-spikes: answers once, after 10 steps" in said
+    assert "over the whole run" in said  # few-spikes ran for 10 steps, not 16
+    assert "<svg" in (tmp_path / "c.html").read_text()
+
+
+def test_an_interrupted_comparison_keeps_its_rows(
+    trained: nn.Module, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, calls = comparison.evaluate, []
+
+    def pressing(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return evaluate(*arguments, **options)
+
+    monkeypatch.setattr(comparison, "evaluate", pressing)
+    monkeypatch.setattr(models, "load_or_train", lambda *_: trained)
+    said = cli("compare", "small", "--methods", "max-norm", "--steps", "2", code=130)
+    assert f"max-norm: {comparison.STOPPED}" in said

@@ -1,0 +1,52 @@
+"""Results as text on the terminal."""
+
+import sys
+
+import pytest
+
+from page_records import make_comparison, make_evaluation
+from rheobase import Margin
+from rheobase.cli import console
+
+
+def test_steps_that_fit_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = make_evaluation(["a"], 64)
+    console.show_evaluations({"half": result}, 99.0)
+    shown = capsys.readouterr().out
+    assert all(f"T={t} " in shown for t in (1, 8, 64))
+    assert "99.00 %" in shown
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    console.show_evaluations({"half": result})
+    shown = capsys.readouterr().out
+    assert "T=32  T=64" in " ".join(shown.split(" "))
+    assert "T=16" not in shown
+    assert f"{result.final_accuracy:.1f}" in shown
+
+
+def test_a_dash_where_there_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    result = make_evaluation(["a"], 4)
+    result.accuracy[:3] = [None] * 3
+    console.show_evaluations({"half": result, "zero": make_evaluation(["a"], 8)})
+    row = next(line for line in capsys.readouterr().out.split("\n") if line.startswith("start half"))
+    assert row.split()[2:6] == ["–", "–", "95.0", "–"]
+
+
+def test_what_an_exit_saves(capsys: pytest.CaptureFixture[str]) -> None:
+    full, early = make_evaluation(["a"], 4), make_evaluation(["a"], 4, exit="a rule")
+    console.show_exit(full, early, Margin(0.5))
+    shown = capsys.readouterr().out
+    assert "margin: at least 0.5 from step 1" in shown
+    assert "25 after 1, 25 after 2" in shown
+    console.show_exit(full, full, Margin(float("inf")))
+    assert "no image leaves early" in capsys.readouterr().out
+
+
+def test_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    console.show_comparison(make_comparison())
+    shown = capsys.readouterr().out
+    assert shown.split("\n")[0].split() == ["method", "start", "T=8", "T=16", "spikes", "SOP", "energy"]
+    assert "over 16 steps" in shown
+    assert "method: not measured." in shown

@@ -1,0 +1,51 @@
+"""`rheobase convert`."""
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import rheobase
+from rheobase.cli import models
+from rheobase.io import save_weights
+from rheobase.training.datasets.split import Dataset
+
+Cli = Callable[..., str]
+
+
+def test_the_default_is_the_packages(trained: nn.Module, cli: Cli) -> None:
+    save_weights(trained, Path("w.safetensors"), {})
+    assert models.method_for("small", Path("w.safetensors")) is None
+    said = cli("convert", "small", "--weights", "w.safetensors")
+    assert "method robust-norm" in said
+    assert "start half" in said
+    said = cli(
+        "convert",
+        "small",
+        "--weights",
+        "w.safetensors",
+        "--method",
+        "robust-norm",
+        "--setting",
+        "percentile=99",
+    )
+    assert "start zero" in said
+    assert rheobase.load("snn.safetensors").provenance.settings["percentile"] == 99
+
+
+def test_an_onnx_file_from_end_to_end(trained: nn.Module, digits: Dataset, cli: Cli, tmp_path: Path) -> None:
+    x = digits.test.normalise(digits.test.images[:2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(trained, (x,), str(tmp_path / "net.onnx"), dynamo=False, dynamic_axes={})
+        odd = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.LogSigmoid()).eval()
+        torch.onnx.export(odd, (x,), str(tmp_path / "odd.onnx"), dynamo=False)
+    assert "3 sites, method robust-norm, start half" in cli("convert", "net.onnx")
+    cli("evaluate", "snn.safetensors", "--steps", "8", "--limit", "100", "--record", "r.json")
+    assert json.loads((tmp_path / "r.json").read_text())["evaluation"]["accuracy"][-1] > 90
+    said = cli("convert", "odd.onnx", code=1)
+    assert "/2/Log (Log)" in said
+    assert "/2/Sigmoid (Sigmoid)" in said

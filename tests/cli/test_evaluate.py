@@ -1,0 +1,96 @@
+"""`rheobase evaluate`."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+import rheobase
+from rheobase.cli import console
+from rheobase.cli.commands import evaluate
+from rheobase.training.datasets.split import Dataset, Split
+
+Cli = Callable[..., str]
+
+
+@pytest.fixture
+def network(trained: nn.Module, digits: Dataset, tmp_path: Path) -> str:
+    rheobase.save(rheobase.convert(trained, "max-norm", digits.train.take(50)), tmp_path / "snn.safetensors")
+    return "snn.safetensors"
+
+
+@contextmanager
+def interrupted_after(batch: int) -> Iterator[None]:
+    """Somebody presses Ctrl-C after the given number of batches."""
+    batches = Split.batches
+
+    def pressing(split: Split, size: int) -> Iterator[Any]:
+        for number, given in enumerate(batches(split, size)):
+            if number == batch:
+                signal.raise_signal(signal.SIGINT)
+            yield given
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Split, "batches", pressing)
+        yield
+
+
+def test_an_interrupted_evaluation_keeps_its_images(cli: Cli, network: str, tmp_path: Path) -> None:
+    command = ("evaluate", network, "--steps", "2", "--record", "part.json")
+    with interrupted_after(2):
+        assert "200 of 360" in cli(*command, code=130)
+    part = json.loads((tmp_path / "part.json").read_text())
+    assert part["evaluation"]["samples"] == 200
+    assert "200 of 360" in part["title"]
+    with interrupted_after(2):
+        cli(*command, "--exit", "margin", "--lose", "50", code=130)
+    part = json.loads((tmp_path / "part.json").read_text())
+    assert (part["evaluation"]["samples"], part["exit"]) == (200, "")  # no image has left early yet
+    with interrupted_after(0):
+        assert "accuracy" not in cli("evaluate", network, "--steps", "2", code=130)
+
+
+@pytest.mark.parametrize(("lose", "loss"), [(None, 0.2), (0.0, 0.0)])
+def test_a_rule_is_fitted_in_the_arithmetic_that_runs(
+    digits: Dataset, monkeypatch: pytest.MonkeyPatch, lose: float | None, loss: float
+) -> None:
+    passed: dict[str, Any] = {}
+    monkeypatch.setattr(rheobase, "fit_exit", lambda *_, **settings: passed.update(settings))
+    evaluate._fit_rule(None, digits, "margin", 4, "int8", lose)
+    assert passed == {"steps": 4, "loss": loss, "profile": "int8"}
+
+
+def test_results_are_written_before_they_are_shown(
+    cli: Cli, network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_off(*_: object) -> None:
+        raise BrokenPipeError(32, "the reader is gone")
+
+    monkeypatch.setattr(console, "show_evaluations", break_off)
+    cli("evaluate", network, "--steps", "2", "--limit", "20", "--record", "r.json", code=1)
+    assert json.loads((tmp_path / "r.json").read_text())["evaluation"]["samples"] == 20
+
+
+@pytest.mark.parametrize("closed", ["", ">&- 2>&-"])
+def test_it_works_without_a_terminal_and_its_letters(network: str, tmp_path: Path, closed: str) -> None:
+    command = shlex.join([sys.executable, "-m", "rheobase.cli", "evaluate", network])
+    done = subprocess.run(
+        f"{command} --steps 2 --limit 20 --record é.json {closed}",
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "é.json").exists()
+    assert (b"J\n" in done.stdout) == (not closed)

@@ -1,0 +1,25 @@
+"""Values of options."""
+
+from pathlib import Path
+
+import pytest
+
+from rheobase.cli import options
+
+
+def test_lists_and_pairs() -> None:
+    assert options.parse_shape("3, 32,32") == [3, 32, 32]
+    assert options.parse_steps("8,4") == [8, 4]
+    assert options.parse_names("a, b,a") == ["a", "b"]
+    pairs = ["a=1", "b=0.5", "c=True", "d=none", "e=x=y"]
+    assert options.parse_settings(pairs) == {"a": 1, "b": 0.5, "c": True, "d": None, "e": "x=y"}
+    assert options.parse_settings(None) == {}
+
+
+def test_files_and_folders(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "file"
+    assert options.check_output(file) == file
+    assert options.check_folder(file) == file
+    options.ensure_apart(file, None, None, tmp_path)
+    with pytest.raises(ValueError, match="file is given twice"):
+        options.ensure_apart(file, tmp_path / "new" / ".." / "new" / "file")

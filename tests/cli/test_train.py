@@ -1,0 +1,53 @@
+"""`rheobase train`, and what follows it."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Cli = Callable[..., str]
+
+
+def test_train_convert_evaluate(cli: Cli, tmp_path: Path) -> None:
+    assert "w.safetensors" in cli("train", "small", "--epochs", "4", "--out", "w.safetensors")
+    said = cli("convert", "small", "--weights", "w.safetensors", "--initial", "half")
+    assert "3 sites, method opi, start half" in said
+    said = cli(
+        "evaluate", "snn.safetensors", "--steps", "8", "--limit", "100", "--record", "r.json",
+        "--ann", "small", "--weights", "w.safetensors",
+    )  # fmt: skip
+    result = json.loads((tmp_path / "r.json").read_text())
+    # Of 100 images an integer is right, of all 360 it would not be.
+    assert result["ann_accuracy"] == round(result["ann_accuracy"]) > 60
+    assert f"before conversion: {result['ann_accuracy']:.2f} %" in said
+    assert result["evaluation"]["samples"] == 100
+    assert len(result["evaluation"]["accuracy"]) == 8
+    assert result["evaluation"]["accuracy"][-1] > 60
+    assert result["command"].startswith("rheobase evaluate snn.safetensors")
+
+
+def test_a_folder_of_images_from_end_to_end(cli: Cli, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for place in ("train", "test"):
+        for name, colour in (("dark", 40), ("bright", 200)):
+            folder = tmp_path / "my images" / place / name
+            folder.mkdir(parents=True)
+            for i in range(40):
+                image.new("RGB", (12, 12), (colour + i, colour, colour - i)).save(folder / f"{i}.png")
+    train = ("train", "small", "--data", "my images", "--epochs", "2", "--out", "w.safetensors")
+    assert "--recipe" in cli(*train, code=1)
+    cli(*train, "--recipe", "digits")
+    given = ("--data", "my images", "--weights", "w.safetensors")
+    assert "3 sites" in cli("convert", "small", *given)
+    cli("evaluate", "snn.safetensors", "--data", "my images", "--steps", "2")
+    untrained = cli("diagnose", "small", "--data", "my images", code=1)
+    assert "my images" in untrained
+    assert "--weights" in untrained
+    advice = ("advise", "small", *given, "--steps", "4", "--samples", "40", "--out", "best.safetensors")
+    said = re.search(r"`(rheobase evaluate .*?)`", cli(*advice))
+    assert said is not None
+    cli(*shlex.split(said[1])[1:])
+    assert "(3, 12, 12)" in cli("evaluate", "snn.safetensors", code=1)
