@@ -93,7 +93,7 @@ ELSEWHERE = ("demo", "reproduce", "report results", "verify net.nir", "bench vgg
 def test_examples_work_as_printed(
     cli: Cli, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = replace(digits, train=digits.train.take(400), test=digits.test.take(100))
+    few = replace(digits, train=digits.train.take(700), test=digits.test.take(100))
     monkeypatch.setattr(datasets, "load", lambda name, root: few)
     monkeypatch.setitem(RECIPES, "digits", replace(RECIPES["digits"], epochs=8))
     monkeypatch.setattr(registry, "names", lambda: ["max-norm", "opi", "robust-norm"])
