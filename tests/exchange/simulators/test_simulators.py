@@ -134,6 +134,11 @@ def test_files_that_it_would_misread_are_refused(path: Path, tmp_path: Path) -> 
         PLAIN.load(graph)
 
 
+def test_the_grid_of_a_file_of_version_0_1() -> None:
+    graph = read_nir(Path(__file__).parents[2] / "files/nir-0.1/net.nir")
+    replace(PLAIN, compare=">", reads=PLAIN.reads | {"AvgPool2d"}).load(graph)
+
+
 def test_files_of_others_are_refused(path: Path, use: Any) -> None:
     use(PLAIN)
     for change, reason in (

@@ -5,6 +5,7 @@ the initial potential, so simulators read one file in different ways. `to_nir` w
 and the adapters of `rheobase.exchange.simulators` make other simulators follow it. See `docs/nir.md`.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,13 +15,13 @@ from torch import Tensor
 
 from rheobase.exchange.nir.canonical import canonicalise, unit_thresholds
 from rheobase.exchange.nir.draft import Draft, NirError, plain_defaults
-from rheobase.exchange.nir.files import read_nir, require_nir, to_bytes
+from rheobase.exchange.nir.files import read_nir, require_nir, seal
 from rheobase.exchange.nir.golden import Golden, golden_path, record, run, to_data
 from rheobase.exchange.nir.grid import Grid, to_grid
 from rheobase.exchange.nir.pooling import area, fold_pools, is_power_of_two
 from rheobase.exchange.nir.reading import read_graph
 from rheobase.exchange.nir.writing import write_graph
-from rheobase.io import replace_file
+from rheobase.io import replacing
 from rheobase.network import SNN
 
 __all__ = ["Export", "Golden", "Grid", "NirError", "from_nir", "golden_path", "to_nir"]
@@ -112,11 +113,14 @@ def to_nir(
 def _write(path: Path, graph: object, golden: Golden | None) -> None:
     import nir
 
-    content = to_bytes(lambda place: nir.write(place, graph))
-    if golden is not None:
-        data = to_data(golden)
-        replace_file(golden_path(path), to_bytes(lambda place: nir.write_data(place, data)))
-    replace_file(path, content)
+    with ExitStack() as files:  # both files or none
+        part = files.enter_context(replacing(path))
+        nir.write(part, graph)
+        seal(part)
+        if golden is not None:
+            part = files.enter_context(replacing(golden_path(path)))
+            nir.write_data(part, to_data(golden))
+            seal(part)
 
 
 @plain_defaults()

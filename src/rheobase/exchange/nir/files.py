@@ -7,7 +7,6 @@ reading. Files of this package end with their SHA-256, which HDF5 does not read;
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from rheobase.exchange.nir.draft import NirError
@@ -62,20 +61,18 @@ def read_file(path: Path, read: Callable[[Path], Any]) -> Any:
         raise NirError(f"{path} is not a valid NIR file: {str(error)[:200]}") from error
 
 
-def to_bytes(write: Callable[[Path], None]) -> bytes:
-    """The content of a file that a function of nir writes, followed by its checksum."""
+def seal(path: Path) -> None:
+    """Complete a file that nir wrote: remove v_reset, and append the checksum."""
     import h5py
 
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "net.nir"
-        write(path)
-        with h5py.File(path, "r+") as file:
-            for node in file.get("node/nodes", {}).values():
-                # NIR up to 1.0.5 has no v_reset and reads the file as reset by subtraction, which is right.
-                if "v_reset" in node:
-                    del node["v_reset"]
-        content = path.read_bytes()
-    return content + _MARK + hashlib.sha256(content).hexdigest().encode()
+    with h5py.File(path, "r+") as file:
+        for node in file.get("node/nodes", {}).values():
+            # NIR up to 1.0.5 has no v_reset and reads the file as reset by subtraction, which is right.
+            if "v_reset" in node:
+                del node["v_reset"]
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest().encode()
+    with path.open("ab") as file:
+        file.write(_MARK + checksum)
 
 
 def _check_sum(content: bytes) -> None:
