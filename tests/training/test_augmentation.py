@@ -229,24 +229,9 @@ def test_magnitudes():
     assert all(find_magnitude(name, 0) == 0 for name in SIGNED)
 
 
-@pytest.mark.parametrize(
-    ("operation", "message"),
-    [
-        (("shearX", 0.5, 3), "'shearX'.*'shear_x'"),
-        (("shear_x", 1.5, 3), "shear_x.*probability.*1.5"),
-        (("shear_x", 0.5, 10), "level.*0 to 9, got 10"),
-    ],
-)
-def test_policies_that_cannot_be_are_refused(operation, message):
-    with pytest.raises(ValueError, match=message):
-        AutoAugment(((operation, operation),))
-    with pytest.raises(ValueError, match="sub-policy"):
-        AutoAugment(())
-
-
 def test_autoaugment_refuses_what_is_not_rgb_bytes():
     for images in (torch.rand(2, 3, 8, 8), torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.zeros(3, 8, 8)):
-        with pytest.raises(ValueError, match="RGB images as uint8"):
+        with pytest.raises(ValueError, match=r"AutoAugment.*RGB.*uint8"):
             AutoAugment()(images, seed(0))
 
 
@@ -285,13 +270,6 @@ def test_normalise_takes_out_mean_and_deviation(normalise):
     assert ours.dtype == torch.float32
     torch.testing.assert_close(ours.double(), (images.double() / 255 - mean) / std, atol=2e-6, rtol=0)
     assert torch.equal(Normalise(list(normalise.mean), np.array(normalise.std))(images), ours)
-
-
-def test_normalise_refuses_what_it_cannot_mean():
-    with pytest.raises(ValueError, match=r"uint8.*\(B, 3, H, W\), got torch.float32"):
-        Normalise((0.5,) * 3, (0.5,) * 3)(torch.rand(2, 3, 8, 8))
-    with pytest.raises(ValueError, match="positive"):
-        Normalise((0.5,), (0.0,))
 
 
 @pytest.mark.parametrize("length", [8, 16, 5, 1, 0])
@@ -338,23 +316,6 @@ def test_recipes_of_the_paper():
     assert [type(t) for t in hundred] == [type(t) for t in ten]
     assert (ten[-1], hundred[-1]) == (Cutout(16), Cutout(8))
     assert (ten[0], hundred[0]) == (RandomCrop(4), RandomCrop(4))
-
-
-def test_recipe_refuses_what_is_no_batch_and_a_generator_elsewhere():
-    with pytest.raises(ValueError, match=r"\(B, C, H, W\)"):
-        PAPER[0](make_images()[0], seed(0))
-    with pytest.raises(ValueError, match=r"meta.* cpu"):
-        PAPER[0](make_images().to("meta"), seed(0))
-
-
-def test_settings_that_cannot_be_are_refused():
-    for make, message in (
-        (lambda: RandomCrop(-1), "pad"),
-        (lambda: Flip(2.0), "probability"),
-        (lambda: Cutout(-1), "length"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

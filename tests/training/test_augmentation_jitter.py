@@ -58,8 +58,6 @@ def test_hue_turns_along_the_colour_circle() -> None:
             assert turned.tolist() == pytest.approx([255 * c for c in expected], abs=0.51)
 
 
-def test_wrong_use_is_named() -> None:
-    with pytest.raises(ValueError, match=r"hue .*0\.5"):
-        ColourJitter(hue=0.6)
-    with pytest.raises(ValueError, match=r"uint8 of shape \(B, 3, H, W\)"):
+def test_other_images_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"ColourJitter.*RGB.*uint8"):
         ColourJitter()(pictures().float(), torch.Generator())

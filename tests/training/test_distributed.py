@@ -5,7 +5,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from torch import nn
 
 from rheobase import Patience, Uniform, convert, evaluate
 from rheobase.analysis.evaluation import Evaluation, accuracy
-from rheobase.io.processes import joined
 from rheobase.io.tensors import load_weights, read_tensors, save_weights
 from rheobase.network.activations import Clip
 from rheobase.papers import records
@@ -170,27 +168,6 @@ def test_the_command_line_works_together(folder: Path) -> None:
     said = [(folder / f"typed{rank}").read_text() for rank in range(2)]
     assert "1 record under" in said[0]
     assert "under" not in said[1]
-
-
-def test_what_torchrun_started_is_joined_and_left_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        port = trial.getsockname()[1]
-    told = {"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    for name, value in (told | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}).items():
-        monkeypatch.setenv(name, value)
-    with joined() as ranks:
-        assert dist.is_initialized()
-        assert (ranks.rank, ranks.count) == (0, 1)
-        with joined() as again:
-            assert again == ranks
-        assert dist.is_initialized()
-    assert not dist.is_initialized()
-
-
-def test_alone_there_is_nothing_to_join() -> None:
-    with joined() as ranks:
-        assert (ranks.count, dist.is_initialized()) == (1, False)
 
 
 def test_different_checkpoints_are_refused(folder: Path) -> None:

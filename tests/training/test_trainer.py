@@ -186,12 +186,6 @@ class TestRefusals:
         assert resumed.notes[0].startswith("resumed after epoch ")
         assert equal(whole.model, resumed.model)
 
-    def test_a_process_that_has_not_joined_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-        for call in (lambda: quietly(network(), textures(), QUICK), lambda: accuracy(network(), textures())):
-            with pytest.raises(RuntimeError, match="init_process_group"):
-                call()
-
 
 class TestCollapse:
     def test_a_fallen_clip_is_named(self, tmp_path: Path) -> None:

@@ -38,13 +38,6 @@ class Augmentation:
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Augment a batch (B, C, H, W) with a generator on the same device."""
-        if images.dim() != 4:
-            raise ValueError(f"expected a batch of images (B, C, H, W), got shape {tuple(images.shape)}")
-        if generator.device.type != images.device.type:
-            raise ValueError(
-                f"the images are on {images.device} and the generator on {generator.device}: "
-                f"make it with torch.Generator({str(images.device)!r})"
-            )
         for transform in self.transforms:
             images = transform(images, generator)
         return images

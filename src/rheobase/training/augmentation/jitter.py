@@ -3,10 +3,12 @@
 Shape letters: B batch, C channels (red, green, blue), H height, W width.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
+
+from rheobase.training.augmentation.transforms import require_rgb
 
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601
 
@@ -25,19 +27,9 @@ class ColourJitter:
     saturation: float = 0.2
     hue: float = 0.1
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            most = 0.5 if field.name == "hue" else 1.0
-            if not 0 <= getattr(self, field.name) <= most:
-                raise ValueError(f"{field.name} must be in 0 … {most}, got {getattr(self, field.name)}")
-
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Jitter RGB images (B, 3, H, W) of uint8."""
-        if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
-            raise ValueError(
-                f"ColourJitter takes RGB images as uint8 of shape (B, 3, H, W), before they are normalised; "
-                f"got {images.dtype} of shape {tuple(images.shape)}"
-            )
+        require_rgb(images, "ColourJitter")
         draws = torch.rand(len(images), 4, generator=generator, dtype=torch.float32, device=images.device)
         strengths = draws.new_tensor([self.brightness, self.contrast, self.saturation, self.hue])
         brighter, starker, richer, turn = ((2 * draws - 1) * strengths)[..., None, None, None].unbind(1)

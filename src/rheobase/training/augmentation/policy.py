@@ -4,8 +4,6 @@ Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data", CVPR 20
 A sub-policy is a sequence of two operations; an operation is a name, a probability and a level from 0 to 9.
 """
 
-from rheobase.io import find_name
-
 Operation = tuple[str, float, int]
 SubPolicy = tuple[Operation, Operation]
 Policy = tuple[SubPolicy, ...]
@@ -73,15 +71,3 @@ def find_magnitude(name: str, level: int, sign: int = 1) -> float:
     if name == "posterize":
         return float(round(magnitude))
     return sign * magnitude if name in SIGNED else magnitude
-
-
-def check_policy(policy: Policy) -> None:
-    """Check names, probabilities and levels of a policy."""
-    if not policy:
-        raise ValueError("a policy needs at least one sub-policy")
-    for name, probability, level in (operation for sub_policy in policy for operation in sub_policy):
-        find_name("operation", name, RANGES)
-        if not 0 <= probability <= 1:
-            raise ValueError(f"{name}: the probability must be between 0 and 1, got {probability}")
-        if level not in range(LEVELS):
-            raise ValueError(f"{name}: the level must be an integer from 0 to {LEVELS - 1}, got {level}")

@@ -4,24 +4,18 @@ A transform is called with the images and a generator on the same device. None l
 an accelerator. Shape letters: B batch, C channels, H height, W width, A actions.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Protocol
 
 import torch
 from torch import Generator, Tensor
 
 from rheobase.training.augmentation.actions import Action, Actions, act, sample
-from rheobase.training.augmentation.policy import CIFAR10_POLICY, Policy, check_policy
+from rheobase.training.augmentation.policy import CIFAR10_POLICY, Policy
 
-
-class Transform(Protocol):
-    """Turns a batch of images into another."""
-
-    def __call__(self, images: Tensor, generator: Generator) -> Tensor:
-        """Transform the batch."""
-        ...
+Transform = Callable[[Tensor, Generator], Tensor]
 
 
 @dataclass(frozen=True)
@@ -29,10 +23,6 @@ class RandomCrop:
     """Shift each image by up to `pad` pixels in each direction, filled with black."""
 
     pad: int = 4
-
-    def __post_init__(self) -> None:
-        if self.pad < 0:
-            raise ValueError(f"pad must be at least 0 pixels, got {self.pad}")
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Crop a batch (B, C, H, W) of any type."""
@@ -49,10 +39,6 @@ class Flip:
     """Flip each image horizontally with the given probability."""
 
     probability: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.probability <= 1:
-            raise ValueError(f"the probability must be between 0 and 1, got {self.probability}")
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Flip images of a batch (B, C, H, W) of any type."""
@@ -71,16 +57,9 @@ class AutoAugment:
 
     policy: Policy = CIFAR10_POLICY
 
-    def __post_init__(self) -> None:
-        check_policy(self.policy)
-
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Augment a batch (B, 3, H, W) of uint8."""
-        if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
-            raise ValueError(
-                f"AutoAugment takes RGB images as uint8 of shape (B, 3, H, W), before they are normalised; "
-                f"got {images.dtype} of shape {tuple(images.shape)}"
-            )
+        require_rgb(images, "AutoAugment")
         actions = _tabulate(self.policy, images.shape[2], images.shape[3], images.device)
         for chosen_B in self.draw(len(images), generator, images.device).unbind(1):
             images = act(images, actions, chosen_B, pick=images.device.type == "cpu")
@@ -123,19 +102,8 @@ class Normalise:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def __post_init__(self) -> None:
-        if len(self.mean) != len(self.std) or not all(std > 0 for std in self.std):
-            raise ValueError(
-                f"expected one mean and one positive std per channel, got {self.mean} and {self.std}"
-            )
-
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         """Normalise a batch (B, C, H, W) of uint8; the generator is not used."""
-        if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != len(self.mean):
-            raise ValueError(
-                f"expected uint8 images of shape (B, {len(self.mean)}, H, W), got {images.dtype} of shape "
-                f"{tuple(images.shape)}"
-            )
         scale_C11, shift_C11 = _tabulate_statistics(tuple(self.mean), tuple(self.std), images.device)
         return (images * scale_C11).sub_(shift_C11)
 
@@ -160,10 +128,6 @@ class Cutout:
 
     length: int
 
-    def __post_init__(self) -> None:
-        if self.length < 0:
-            raise ValueError(f"length must be at least 0 pixels, got {self.length}")
-
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Cut a square out of each image of a batch (B, C, H, W) of any type."""
         batch, _, height, width = images.shape
@@ -176,3 +140,12 @@ class Cutout:
         first_B1 = torch.randint(size, (batch, 1), generator=generator, device=device) - self.length // 2
         place = torch.arange(size, device=device)
         return (place >= first_B1) & (place < first_B1 + self.length)
+
+
+def require_rgb(images: Tensor, transform: str) -> None:
+    """Raise a ValueError unless these are RGB images of uint8."""
+    if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
+        raise ValueError(
+            f"{transform} needs RGB images as uint8 of shape (B, 3, H, W), got {images.dtype} of shape "
+            f"{tuple(images.shape)}; choose another augmentation for this data"
+        )
