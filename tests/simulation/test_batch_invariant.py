@@ -1,0 +1,69 @@
+"""Chunks and batches change no bit."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from families import FAMILIES, build, inputs
+from rheobase import HALF, Uniform, convert, simulate
+from rheobase.simulation import Simulator
+from rheobase.simulation.batch_invariant import _in_blocks, memory_format
+from rheobase.simulation.plan import plan_calls
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("initial", [HALF, Uniform()], ids=str)
+def test_chunks_and_batches_change_nothing(name: str, initial) -> None:
+    """Single precision, weights as they come: bit for bit the same."""
+    x = inputs(5)
+    snn = convert(build(name), "max-norm", inputs(16, seed=5), initial=initial)
+    whole = simulate(snn, x, 9)
+    for chunk in (1, 2, 4, 9):
+        part = Simulator(snn, x, 9, chunk=chunk).run(x)
+        assert torch.equal(part.logits, whole.logits)
+        assert all(torch.equal(part.spikes[s], whole.spikes[s]) for s in snn.sites)
+    singles = [Simulator(snn, x[i : i + 1], 9, chunk=1 + i).run(x[i : i + 1], i) for i in range(5)]
+    assert torch.equal(torch.cat([s.logits for s in singles], 1), whole.logits)
+    plan = plan_calls(snn, x)
+    tight = simulate(snn, x, 9, memory=2 * (plan.fixed_bytes + plan.moving_bytes))
+    assert tight.chunk != whole.chunk
+    assert torch.equal(tight.logits, whole.logits)
+
+
+class Sliced(nn.Module):
+    """Two sites read one current, and the read-out a part of the spikes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        current = self.second(self.first(x).relu())
+        return self.last((self.third(current.relu()) + current).relu()[:, :4])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_chunks_of_one_step_change_nothing_in_any_precision(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    snn = convert(Sliced().eval(), "max-norm", torch.randn(16, 6), initial="half").to(dtype)
+    x = torch.randn(4, 6, dtype=dtype)
+    whole, single = (Simulator(snn, x, 9, chunk=chunk).run(x) for chunk in (9, 1))
+    assert whole.logits.dtype == dtype
+    assert torch.equal(single.logits, whole.logits)
+    for site in snn.sites:
+        assert torch.equal(single.spikes[site], whole.spikes[site])
+
+
+def test_blocks_of_rows_are_the_rows() -> None:
+    """As on a GPU, where everything is weighed in blocks of one height and one memory format."""
+    conv, seen = nn.Conv2d(3, 4, 3, padding=1), list[Tensor]()
+    conv.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    for count in (1, 5, 8, 16, 21):
+        for form in (torch.contiguous_format, torch.channels_last):
+            x = torch.randn(count, 3, 6, 6).contiguous(memory_format=form)
+            seen.clear()
+            with torch.no_grad():
+                got = _in_blocks(conv, x, 8)
+                assert {(len(block), memory_format(block)) for block in seen} == {(8, form)}
+                torch.testing.assert_close(got, conv(x))

@@ -1,0 +1,99 @@
+"""CUDA graphs: captured runs are the runs."""
+
+import pytest
+import torch
+
+from families import build, inputs
+from rheobase import HALF, Uniform, convert, simulate
+from rheobase.network.codings import Poisson
+from rheobase.network.snn import SNN
+from rheobase.simulation import Simulator
+
+
+def converted(name: str, **options) -> SNN:
+    return convert(build(name), "max-norm", inputs(16, seed=5), initial=HALF, **options)
+
+
+class Again:
+    """What takes the place of a CUDA graph: the work is done again."""
+
+    def __init__(self, work, device, pool) -> None:
+        self.replay = work
+        work()
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let runs be recorded without a GPU; gives the number of recordings made."""
+    made: list[int] = []
+
+    def record(work, device, pool) -> Again:
+        made.append(pool)
+        return Again(work, device, pool)
+
+    monkeypatch.setattr("rheobase.simulation.cuda_graphs.record", record)
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: (0, 1))
+    return made
+
+
+def test_recorded_runs_are_the_runs(recorded: list[int]) -> None:
+    snn = converted("IdentitySkip")
+    simulator = Simulator(snn, inputs(4), 8)
+    simulator.graph = True
+    kept = []
+    for seed, size in ((1, 4), (2, 4), (3, 2), (4, 4), (5, 2), (6, 2)):
+        x = inputs(size, seed=seed)
+        once, again = simulate(snn, x, 8), simulator.run(x)
+        kept.append((once, again))
+    assert recorded == [(0, 1), (0, 1)]  # one for each size, in one memory
+    for once, again in kept:  # and no later run has changed an earlier result
+        assert torch.equal(again.logits, once.logits)
+        assert all(torch.equal(again.spikes[s], once.spikes[s]) for s in snn.sites)
+
+
+def test_what_cannot_be_recorded_is_run_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("not while recording\nmore")
+
+    monkeypatch.setattr("rheobase.simulation.cuda_graphs.record", fail)
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: (0, 1))
+    snn, x = converted("Plain"), inputs(4)
+    simulator = Simulator(snn, x, 8)
+    simulator.graph = True
+    runs = [simulator.run(x) for _ in range(3)]
+    assert runs[0].notes == ()
+    (note,) = runs[1].notes
+    assert note.endswith("not while recording")
+    assert runs[2].notes == (note,)
+    assert all(torch.equal(run.logits, runs[0].logits) for run in runs)
+
+
+def test_too_little_memory_for_a_recording(recorded: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    snn, x = converted("Plain"), inputs(4)
+    simulator = Simulator(snn, x, 8)
+    simulator.graph = True
+    first = simulator.run(x)
+
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rheobase.simulation.cuda_graphs.record", fail)
+        second = simulator.run(x)
+    assert [note.split(":")[0] for note in second.notes] == ["out of memory"]
+    third = simulator.run(x)
+    assert len(recorded) == 1
+    assert all(torch.equal(run.logits, first.logits) for run in (second, third))
+
+
+def test_only_runs_that_are_always_the_same_are_recorded() -> None:
+    x = inputs(4)
+    assert Simulator(converted("Plain"), x, 4)._is_repeatable()
+    poisson = convert(build("Plain"), "max-norm", inputs(16), coding=Poisson(scale=8.0))
+    assert not Simulator(poisson, x, 4)._is_repeatable()
+    drawn = convert(build("Plain"), "max-norm", inputs(16), initial=Uniform())
+    assert not Simulator(drawn, x, 4)._is_repeatable()
+    graded = converted("Plain")
+    neuron = graded.neuron(graded.sites[0])
+    neuron.retune(neuron.threshold, 2 * torch.ones_like(neuron.threshold))
+    assert not Simulator(graded, x, 4)._is_repeatable()

@@ -1,0 +1,212 @@
+"""The engine: folded time equals a loop over the steps."""
+
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from families import FAMILIES, build, inputs
+from rheobase import HALF, ZERO, Constant, Gaussian, Margin, Uniform, convert, evaluate, simulate
+from rheobase.network.codings import Coding
+from rheobase.network.neurons import IntegrateFire
+from rheobase.network.operations import Accumulating
+from rheobase.network.snn import SNN
+from rheobase.simulation import Simulator
+
+
+def converted(name: str, **options) -> SNN:
+    return convert(build(name), "max-norm", inputs(16, seed=5), initial=HALF, **options)
+
+
+@pytest.mark.parametrize("profile", ["exact", "fast", "int8"])
+@pytest.mark.parametrize("delay", [0, 3])
+def test_what_is_read_out_does_not_depend_on_what_else_is(profile: str, delay: int) -> None:
+    snn, x = converted("SharedReLU"), inputs(3)
+    every = Simulator(snn, x, 12, delay=delay, chunk=5, profile=profile).run(x).logits
+    for at in ([12], [4, 11], [6, 7, 8, 9, 10]):
+        some = Simulator(snn, x, 12, at=at, delay=delay, chunk=2, profile=profile).run(x).logits
+        torch.testing.assert_close(some, every[[t - delay - 1 for t in at]])
+
+
+def step_by_step(snn: SNN, x: Tensor, steps: int) -> tuple[Tensor, dict[str, Tensor]]:
+    """The plainest simulation: every node at every step, in a Python loop, state in a dictionary."""
+    graph, state, outputs = snn.module.graph, {}, []
+    spikes: dict[str, list[float]] = {site: [] for site in snn.sites}
+    for t in range(steps):
+        values = {}
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                values[node] = x
+            elif node.op == "output":
+                outputs.append(values[node.args[0]])
+            else:
+                module = snn.module.get_submodule(node.target)
+                args = [values[a] for a in node.args]
+                if isinstance(module, IntegrateFire):
+                    if node not in state:
+                        state[node] = module.start(args[0].shape, snn.sites.index(node.target), 0)
+                    theta = module.threshold
+                    theta = theta.view(-1, *[1] * (x.dim() - 2)) if theta.dim() else theta
+                    u = state[node] + args[0]
+                    fired = u >= theta
+                    state[node] = torch.where(fired, u - theta, u)
+                    values[node] = fired.to(x.dtype)
+                    spikes[node.target].append(fired.sum().item())
+                elif isinstance(module, Accumulating):
+                    sums = [
+                        a + s for a, s in zip(args, state.get(node, ([0.0] * len(args),))[0], strict=True)
+                    ]
+                    total = module.accumulate(tuple(sums), torch.full((len(x),), t + 1))
+                    values[node] = total - state[node][1] if node in state else total
+                    state[node] = (sums, total)
+                else:
+                    values[node] = module(*args)
+    means = torch.stack(outputs).double().cumsum(0) / torch.arange(1, steps + 1).view(-1, 1, 1)
+    return means, {site: torch.tensor(counts) for site, counts in spikes.items()}
+
+
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"SqueezeExcite"}))
+def test_folded_time_equals_the_step_loop(name: str) -> None:
+    x = inputs(3)
+    snn = convert(build(name), "max-norm", inputs(16, seed=5), initial=HALF).double()
+    expected, spikes = step_by_step(snn, x.double(), 12)
+    run = Simulator(snn, x.double(), 12, chunk=5).run(x.double())
+    assert all(torch.equal(run.spikes[s], spikes[s].long()) for s in snn.sites)
+    torch.testing.assert_close(run.logits, expected.to(run.logits.dtype))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    z=st.integers(0, 64), v0=st.integers(0, 63), theta=st.sampled_from([0.5, 1.0, 4.0]), T=st.integers(1, 70)
+)
+def test_closed_form(z: int, v0: int, theta: float, T: int) -> None:
+    """Constant current z in [0, θ], start v(0) in [0, θ): count = clip(floor((T·z + v(0))/θ), 0, T)."""
+    neuron = IntegrateFire(torch.tensor(theta, dtype=torch.float64), initial=Constant(v0 / 64))
+    membrane = neuron.start(torch.Size((1, 1)), 0, 0)
+    neuron.amplitude = torch.ones((), dtype=torch.float64)
+    spikes = neuron.advance(torch.full((1, 1), z / 64 * theta, dtype=torch.float64), membrane, T)
+    assert spikes.sum().item() == min(max((T * z + v0) // 64, 0), T)
+
+
+@pytest.mark.parametrize(
+    "initial", [ZERO, HALF, Constant(0.3), Uniform(), Gaussian(), Gaussian(0, 1)], ids=str
+)
+def test_starts(initial) -> None:
+    neuron = IntegrateFire(torch.tensor([1.0, 2.0, 0.0]), initial=initial)
+    shape = torch.Size((64, 3, 16, 16))
+    v = neuron.start(shape, 1, 100)
+    assert torch.equal(v, neuron.start(shape, 1, 100))
+    assert torch.equal(v[10:20], neuron.start(torch.Size((10, 3, 16, 16)), 1, 110))
+    assert (v[:, 2] == 0).all()  # dead
+    if isinstance(initial, Constant):
+        assert torch.equal(v[:, 1], 2 * v[:, 0])
+    else:
+        assert not torch.equal(v, neuron.start(shape, 2, 100))
+        expected = 0.5 if str(initial) != "gaussian(0, 1)" else 0.0
+        assert abs(v[:, 0].mean().item() - expected) < 0.02
+        assert abs(v[:, 0].std().item() - (12**-0.5 if expected else 1)) < 0.02
+
+
+class Reversed(Coding):
+    """A coding that changes over time: the input at odd steps, its negative at even ones."""
+
+    @property
+    def constant(self) -> bool:
+        return False
+
+    def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
+        signs = torch.tensor([1.0 if (first_step + t) % 2 == 0 else -1.0 for t in range(steps)])
+        return signs.view(-1, *[1] * x.dim()) * x
+
+
+def test_a_coding_that_moves() -> None:
+    x = inputs(3)
+    snn = convert(build("SharedReLU"), "max-norm", inputs(16), coding=Reversed())
+    whole = simulate(snn, x, 10)
+    assert torch.equal(Simulator(snn, x, 10, chunk=3).run(x).logits, whole.logits)
+    still = simulate(convert(build("SharedReLU"), "max-norm", inputs(16)), x, 10)
+    assert not torch.equal(whole.logits, still.logits)
+
+
+@pytest.mark.parametrize("at", [[32], [2, 20, 32], [1]])
+def test_reading_out_late_when_everybody_has_left(at: list[int]) -> None:
+    x = inputs(4)
+    snn = convert(build("Plain"), "max-norm", inputs(16, seed=5), initial=HALF)
+    every = simulate(snn, x, 32, exit_rule=Margin(0.0))
+    some = simulate(snn, x, 32, at=at, exit_rule=Margin(0.0))
+    assert (some.left < 32).all()
+    assert torch.equal(some.logits, every.logits[[t - 1 for t in at]])
+
+
+class Beside(nn.Module):
+    """The read-out reads a current beside the spikes that it makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        current = self.second(self.first(x).relu())
+        return self.last(torch.cat([current.relu(), current], 1))
+
+
+def test_spikes_are_not_written_over_what_the_read_out_needs() -> None:
+    torch.manual_seed(0)
+    model, x = Beside().double().eval(), torch.randn(16, 6, dtype=torch.float64)
+    snn = convert(model, "max-norm", x, initial="half")
+    assert (simulate(snn, x, 1024, at=[1024]).logits[0] - model(x)).abs().max() < 0.01
+
+
+def test_a_site_of_one_neuron_without_dimensions_is_counted() -> None:
+    class Single(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 1), nn.Linear(1, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.first(x).squeeze(1).relu().unsqueeze(1))
+
+    torch.manual_seed(0)
+    x = torch.randn(16, 6)
+    snn = convert(Single().eval(), "max-norm", x, initial="half")
+    (spikes,) = simulate(snn, x, 8).spikes.values()
+    assert 0 < spikes.sum() <= 16 * 8
+
+
+def test_pooled_units_are_counted_before_their_room_is_used_again() -> None:
+    """Who has left is known at the end of a chunk: until then nothing may be written over what will count."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.Hardtanh(0.0, 1.0),  # spikes are worth 1 as they are: nothing lies between pooling and neuron
+        nn.AvgPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, 5),
+    )
+    snn, data = convert(model, "max-norm", inputs(16)), (inputs(4), torch.zeros(4, dtype=torch.int64))
+    never, plain = (
+        evaluate(snn, data, 12, pooled_units=True, exit_rule=rule, progress=False)
+        for rule in (Margin(float("inf")), None)
+    )
+    assert never.sop == plain.sop
+
+
+@pytest.mark.parametrize(
+    ("profile", "first", "others"),
+    [("exact", "scan", "scan"), ("fast", "scan", "amx|oneDNN|torch"), ("int8", "scan", "amx|oneDNN|torch")],
+)
+def test_a_run_names_the_routine_of_each_site(profile: str, first: str, others: str) -> None:
+    x = inputs(3)
+    snn = convert(build("Plain"), "max-norm", inputs(16))
+    kernels = simulate(snn, x, 4, profile=profile).kernels
+    assert list(kernels) == snn.sites
+    assert re.search(first, kernels[snn.sites[0]])
+    assert all(re.search(others, kernels[site]) for site in snn.sites[1:])
+    read = Simulator(snn, x, 4, read=snn.sites[0]).run(x)
+    assert list(read.kernels) == snn.sites[:1]
+    few = convert(build("Plain"), "few-spikes", inputs(16), steps=4)
+    assert set(simulate(few, x, 4).kernels.values()) == {"torch"}

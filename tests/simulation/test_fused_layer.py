@@ -1,0 +1,142 @@
+"""Fused layers: both ways to compute them give the spikes of the reference."""
+
+import importlib
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from families import FAMILIES, build, inputs
+from rheobase import HALF, convert, simulate
+from rheobase.network.snn import SNN
+from rheobase.simulation import Simulator
+from rheobase.simulation.device import DEVICES
+from rheobase.simulation.fused_layer import FusedLayer
+
+
+def converted(name: str, **options) -> SNN:
+    return convert(build(name), "max-norm", inputs(16, seed=5), initial=HALF, **options)
+
+
+def onto_grid(snn: SNN) -> SNN:
+    """Round weights, biases and thresholds so that sums are exact in every order and in half precision."""
+    for parameter in snn.parameters():
+        parameter.data = (parameter.data * 64).round().clamp(-100, 100) / 64
+    for neuron in snn.neurons.values():
+        neuron.retune((neuron.threshold * 64).round().clamp(min=1) / 64, neuron.amplitude)
+    return snn
+
+
+class Blocks(nn.Module):
+    """One of each thing that the networks on a GPU are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.same = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(2))
+        self.down = nn.Conv2d(16, 24, 3, stride=2, padding=1)
+        self.wide = nn.Conv2d(24, 24, 3, padding=1)
+        self.shortcut = nn.Conv2d(16, 24, 1, stride=2)
+        self.pool = nn.AvgPool2d(2)
+        self.small = nn.Conv2d(24, 20, 3, padding=1)
+        self.hidden, self.head = nn.Linear(80, 33), nn.Linear(33, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x).relu()
+        x = (self.same[1](self.same[0](x).relu()) + x).relu()
+        x = (self.wide(self.down(x).relu()) + self.shortcut(x)).relu()
+        x = self.small(self.pool(x)).relu()
+        y: Tensor = self.head(self.hidden(x.flatten(1)).relu())
+        return y
+
+
+@pytest.mark.parametrize(
+    ("profile", "few", "routine"),
+    [
+        ("exact", 0, "triton fused"),
+        ("fast", 0, "triton fused"),
+        ("int8", 0, "triton fused"),
+        ("int8", 1 << 18, "triton fused + triton scan"),
+    ],
+)
+def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
+    profile: str, few: int, routine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole engine as on a GPU, by Triton's interpreter: shortcuts, residuals, strides, few channels."""
+    pytest.importorskip("triton")
+    x = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)).mul(16).round().div(16)
+    torch.manual_seed(0)
+    snn = onto_grid(convert(Blocks().eval(), "max-norm", x, initial=HALF))
+    expected = simulate(snn, x, 3, profile="int8" if profile == "int8" else "exact")
+    for name in ("backends", "integrate_fire", "sum_pool", "tally"):
+        module = importlib.import_module(f"rheobase.kernels.{name}")
+        monkeypatch.setattr(module, "choose_backend", lambda *_, **__: "triton")
+    monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cuda"], few_neurons=few, graphs=False))
+    monkeypatch.setattr(Simulator, "_fuses", lambda *_: True)
+    run = Simulator(snn, x, 3, chunk=2, profile=profile).run(x)
+    plan = Simulator(snn, x, 3, profile=profile).plan
+    fused = [step.operation for step in plan.steps if isinstance(step.operation, FusedLayer)]
+    assert len(fused) == len(snn.sites) - 1
+    assert {(layer.shortcut is not None, layer.scale is not None) for layer in fused} == {
+        (False, False),
+        (True, False),
+        (False, True),
+    }
+    for site in snn.sites:
+        assert run.spikes[site].sum() > 0
+        assert torch.equal(run.spikes[site], expected.spikes[site]), site
+    torch.testing.assert_close(run.logits, expected.logits)
+    assert [run.kernels[site] for site in snn.sites] == ["triton scan", *[routine] * 6]
+
+
+def test_currents_first_are_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU for few neurons in `fast`."""
+    snn, x = onto_grid(converted("IdentitySkip")), inputs(3)
+    fused = simulate(snn, x, 7, profile="fast")
+    original, lengths = FusedLayer._float_currents, set[int]()
+
+    def compute(self: FusedLayer, spikes_TB: Tensor, *others: Tensor) -> Tensor:
+        lengths.add(len(spikes_TB))
+        return original(self, spikes_TB, *others)
+
+    monkeypatch.setattr(FusedLayer, "_float_currents", compute)
+    monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cpu"], few_neurons=1 << 18))
+    whole = simulate(snn, x, 7, profile="fast")
+    assert lengths == {7}
+    assert whole.kernels[snn.sites[1]].startswith("torch conv2d + ")
+    monkeypatch.setattr("rheobase.simulation.fused_layer._PIECE", 2 * 3 * 8 * 8 * 8)
+    pieces = simulate(snn, x, 7, profile="fast")
+    assert min(lengths) < 7
+    for site in snn.sites:
+        assert torch.equal(pieces.spikes[site], whole.spikes[site])
+        # Currents are rounded to half precision.
+        torch.testing.assert_close(whole.spikes[site], fused.spikes[site], rtol=0.05, atol=5)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(FAMILIES) - {"Depthwise", "OneDimensional", "Shuffled", "Transposed"})
+)
+def test_integer_currents_may_be_computed_first(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU for few neurons in `int8`: the same spikes."""
+    snn, x = converted(name), inputs(3)
+    fused = simulate(snn, x, 7, profile="int8")
+    taken: list[int] = []
+    fire = FusedLayer._fire
+
+    def watch(self: FusedLayer, *given: Tensor) -> None:
+        taken.append(given[0].shape[1])
+        fire(self, *given)
+
+    monkeypatch.setattr(FusedLayer, "_fire", watch)
+    monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cpu"], few_neurons=1 << 18))
+    whole = simulate(snn, x, 7, profile="int8")
+    assert set(taken) == {3 * 7}
+    chunks = Simulator(snn, x, 7, profile="int8", chunk=3).run(x)
+    monkeypatch.setattr("rheobase.simulation.fused_layer._OWN_PIECE", 2 * 3 * 8 * 8 * 8)
+    pieces = simulate(snn, x, 7, profile="int8")
+    assert min(taken) < 3 * 7
+    for run in (whole, chunks, pieces):
+        assert torch.equal(run.logits, fused.logits)
+        for site in snn.sites:
+            assert torch.equal(run.spikes[site], fused.spikes[site])
