@@ -13,7 +13,7 @@ from rheobase.analysis.evaluation import evaluate
 from rheobase.conversion import DEFAULT_METHOD, convert
 from rheobase.io import display
 from rheobase.methods import Method
-from rheobase.network import HALF, SNN, Corrected, FewSpikes, Initial, IntegrateFire, Searched, Start
+from rheobase.network import HALF, SNN, Corrected, Initial, Searched, Start
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -123,8 +123,7 @@ def _starts(snn: SNN, steps: int) -> Iterator[_Change]:
 def _settings(model: nn.Module, snn: SNN, data: Batches, steps: int) -> Iterator[_Change]:
     """Conversions with other settings of the method, or with the default method."""
     inputs, own, start = [x for x, _ in data], methods.restore(snn.provenance), start_of(snn)
-    neuron = snn.neuron(snn.sites[0])
-    strict = neuron.strict if isinstance(neuron, (FewSpikes, IntegrateFire)) else None
+    strict = snn.neuron(snn.sites[0]).strict
     # The method's own start may depend on its settings.
     usual = own.name if own is not None and own.initial == start else None
 
