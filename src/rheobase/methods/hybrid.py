@@ -53,7 +53,7 @@ def fine_tune(
         surrogate: The surrogate gradient of firing: `Triangle()`, the default of the authors' code, or
             `SpikeTime()`.
         chunk: Time steps held in memory at a time; see `unroll`. It does not change the result.
-        augment: An augmentation by its name in `rheobase.training.loader`, or None.
+        augment: The name of an augmentation, as in `Recipe.augment`, or None.
         seed: Seed of the order of images, the augmentation and the dropout.
         progress: Whether to show progress on standard error.
 

@@ -55,7 +55,7 @@ def fine_tune(
         weight: Weight of the rate inference loss; the paper uses 0.1 to 1, more for harder data.
         start: σ before the first step; the authors use 2.5 for VGG and 4 to 5 for ResNet.
         tolerance: See above; the authors use 0.03 to 0.1.
-        augment: An augmentation by its name in `rheobase.training.loader`, or None.
+        augment: The name of an augmentation, as in `Recipe.augment`, or None.
         seed: Seed of the order of images and of the augmentation.
         progress: Whether to show progress on standard error.
     """
