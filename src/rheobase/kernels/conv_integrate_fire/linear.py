@@ -3,11 +3,12 @@
 Letters: T steps, B batch, C input features, N neurons.
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from rheobase.kernels.checks import check_threshold
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
-from rheobase.kernels.conv_integrate_fire.tiles import Tile
 
 __all__ = ["linear_integrate_fire"]
 
@@ -20,17 +21,12 @@ def linear_integrate_fire(
     threshold: Tensor,
     *,
     residual: Tensor | None = None,
-    residual_scale: Tensor | None = None,
-    strict: bool = False,
-    reset: str = "subtract",
     out: Tensor | None = None,
-    totals: Tensor | None = None,
-    tile: Tile | None = None,
-    backend: str = "auto",
+    **options: Any,
 ) -> Tensor:
     """Apply a linear layer to spikes and run the integrate-and-fire neurons it drives, for T steps.
 
-    It is `conv_integrate_fire` over images of one pixel, and takes the same arguments without the image axes.
+    It is `conv_integrate_fire` over images of one pixel.
 
     Args:
         spikes: (T, B, C).
@@ -39,13 +35,8 @@ def linear_integrate_fire(
         membrane: (B, N), updated in place.
         threshold: Broadcastable to (N,).
         residual: (T, B, N) or (B, N).
-        residual_scale: (N,).
-        strict: As in `conv_integrate_fire`, and so all further arguments.
-        reset: `"subtract"` or `"zero"`.
         out: (T, B, N), to be overwritten.
-        totals: (T, B) int32.
-        tile: How the fused kernel is cut.
-        backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`.
+        options: Further arguments of `conv_integrate_fire`.
 
     Returns:
         (T, B, N) spikes, 0 or 1: `out` if given, else uint8.
@@ -60,7 +51,6 @@ def linear_integrate_fire(
             "expected (T, B, C) and (N, C)"
         )
     check_threshold(threshold, (len(weight),))
-
     fired = conv_integrate_fire(
         spikes[..., None, None],
         weight[..., None, None],
@@ -68,12 +58,7 @@ def linear_integrate_fire(
         membrane[..., None, None],
         threshold[..., None, None],
         residual=None if residual is None else residual[..., None, None],
-        residual_scale=residual_scale,
-        strict=strict,
-        reset=reset,
         out=None if out is None else out[..., None, None],
-        totals=totals,
-        tile=tile,
-        backend=backend,
+        **options,
     )
     return fired[..., 0, 0] if out is None else out

@@ -12,7 +12,7 @@ from rheobase.kernels.integrate_fire import reference
 from rheobase.kernels.integrate_fire.layout import allocate_spikes, flatten
 from rheobase.kernels.routines import report_routine
 
-__all__ = ["choose_backend", "integrate_fire"]
+__all__ = ["integrate_fire"]
 
 SPIKE_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8)
 
