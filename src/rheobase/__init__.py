@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rheobase.exchange import check_hardware, from_nir, from_onnx, to_nir
     from rheobase.methods import Method
     from rheobase.network import HALF, SNN, ZERO, Constant, Gaussian, Searched, Uniform, load, save
-    from rheobase.simulation import Confidence, Margin, Patience, Simulator, simulate
+    from rheobase.simulation import Confidence, Margin, Patience, Probe, Simulator, simulate
     from rheobase.training import train
 
 __version__ = "0.2.0"
@@ -20,7 +20,7 @@ _PUBLIC = {
     "exchange": "check_hardware from_nir from_onnx to_nir",
     "methods": "Method",
     "network": "HALF SNN ZERO Constant Gaussian Searched Uniform load save",
-    "simulation": "Confidence Margin Patience Simulator simulate",
+    "simulation": "Confidence Margin Patience Probe Simulator simulate",
     "training": "train",
 }
 _FOLDERS = [

@@ -23,7 +23,7 @@ from rheobase.kernels.integrate_fire import reference as neurons
 from rheobase.kernels.routines import report_routine
 
 if TYPE_CHECKING:
-    from rheobase.kernels.conv_integrate_fire.amx.program import Layer
+    from rheobase.kernels.conv_integrate_fire.amx.program import MatrixLayer
 
 # Output positions at a time: their potentials and spikes stay in the second-level cache.
 POSITIONS = 1 << 10
@@ -152,7 +152,7 @@ def run_fused(p: Problem) -> None:
         p.totals.copy_(totals)
 
 
-def pack(weight: Tensor, layer: "Layer") -> Tensor:
+def pack(weight: Tensor, layer: "MatrixLayer") -> Tensor:
     """Lay out (N, C, kernel rows, kernel columns) as tiles, each of rows of four bytes for each neuron."""
     N, rows = weight.shape[0], weight.shape[2]
     width, four = layer.depth // layer.item, 4 // layer.item
@@ -162,12 +162,12 @@ def pack(weight: Tensor, layer: "Layer") -> Tensor:
     return tiles.permute(0, 1, 4, 2, 5, 3).contiguous()
 
 
-def _describe(p: Problem) -> "Layer":
-    from rheobase.kernels.conv_integrate_fire.amx.program import Layer
+def _describe(p: Problem) -> "MatrixLayer":
+    from rheobase.kernels.conv_integrate_fire.amx.program import MatrixLayer
 
     C, H, W = p.spikes.shape[2:]
     residual = "" if p.residual is None else "count" if p.residual.dtype == torch.uint8 else "current"
-    return Layer(
+    return MatrixLayer(
         C,
         H,
         W,

@@ -28,7 +28,7 @@ NUMBERS = ("T", "B", "residual_B", "first", "last", "images", "tile_pairs")
 
 
 @dataclass(frozen=True)
-class Layer:
+class MatrixLayer:
     """What a program is compiled for.
 
     Attributes:
@@ -101,13 +101,13 @@ class Layer:
 
 
 @cache
-def compile_layer(layer: Layer) -> Callable[..., Any]:
+def compile_layer(layer: MatrixLayer) -> Callable[..., Any]:
     """Compile a layer's program, which takes the pointers, scratch and numbers named above."""
     return _LayerProgram(layer).finish()
 
 
 class _LayerProgram(Program):
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: MatrixLayer) -> None:
         super().__init__((*POINTERS, *SCRATCH), NUMBERS)
         self.layer = layer
         self.neurons = ir.VectorType(WORD if layer.integer else FLOAT, LANES)
