@@ -117,7 +117,7 @@ def test_evaluation_has_its_one_answer_at_the_end(trained, digits) -> None:
     assert result.accuracy[:5] == [None] * 5
     assert result.at(6).accuracy >= 95
     neurons = sum(result.neurons.values())
-    assert 0 < result.spikes_per_image[-1] < 3 * neurons
+    assert 0 < result.at(6).spikes < 3 * neurons
     assert result.sop[-1] > 0
 
 

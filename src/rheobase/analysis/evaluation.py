@@ -106,16 +106,6 @@ class Evaluation:
         """Mean steps of an image up to each step: fewer than its number where images left early."""
         return _latency(self.exits or [0] * self.steps, self.samples)
 
-    @property
-    def spikes_per_image(self) -> list[float]:
-        """Mean spikes of an image over all sites, up to each step."""
-        return [self.at(t).spikes for t in range(1, self.steps + 1)]
-
-    @property
-    def rate(self) -> list[float]:
-        """Mean spikes of a neuron per step, up to each step."""
-        return [self.at(t).rate for t in range(1, self.steps + 1)]
-
 
 def evaluate(
     snn: SNN,

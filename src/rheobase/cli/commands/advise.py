@@ -6,36 +6,26 @@ from typing import Annotated
 
 import typer
 
-from rheobase.cli import models
-from rheobase.cli.options import (
-    INTERRUPTED,
-    LARGEST_SEED,
-    Data,
-    Model,
-    RecordFile,
-    Root,
-    Weights,
-    check_output,
-    ensure_apart,
-)
+from rheobase.cli import models, options
 
 
 def advise(
-    model: Model = "small",
-    weights: Weights = None,
-    data: Data = "digits",
+    model: options.Model = "small",
+    weights: options.Weights = None,
+    data: options.Data = "digits",
     lose: Annotated[float | None, typer.Option(help="Points of accuracy that may be lost.", min=0)] = None,
     steps: Annotated[int | None, typer.Option(help="Largest number of time steps.", min=1)] = None,
     microjoules: Annotated[float | None, typer.Option(help="Largest energy per image.")] = None,
     samples: Annotated[
         int, typer.Option(help="Number of training images to fit to and choose by.", min=2)
     ] = 512,
-    seed: Annotated[int, typer.Option(help="Seed of the search.", min=0, max=LARGEST_SEED)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the search.", min=0, max=options.LARGEST_SEED)] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Write the spiking network to this file.", callback=check_output)
+        Path | None,
+        typer.Option(help="Write the spiking network to this file.", callback=options.check_output),
     ] = None,
-    record: RecordFile = None,
-    root: Root = None,
+    record: options.RecordFile = None,
+    root: options.Root = None,
 ) -> None:
     """Search for the method, start, settings and number of steps that keep to a budget.
 
@@ -48,7 +38,7 @@ def advise(
     import rheobase
     from rheobase.training import datasets
 
-    ensure_apart(weights, out, record)
+    options.ensure_apart(weights, out, record)
     if lose is None and steps is None and microjoules is None:
         raise ValueError("there is no budget: pass --lose, --steps or --microjoules")
     joules = None if microjoules is None else microjoules * 1e-6
@@ -68,5 +58,5 @@ def advise(
         lines.append(f"written to {out}; to measure it: `{shlex.join(measure)}`")
     typer.echo("\n".join(lines))
     if advice.interrupted:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(options.INTERRUPTED)
     raise typer.Exit(int(not advice.met))

@@ -6,26 +6,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from rheobase.cli import models
-from rheobase.cli.options import (
-    INTERRUPTED,
-    Data,
-    Model,
-    Root,
-    Samples,
-    Weights,
-    check_output,
-    command_line,
-    parse_names,
-    parse_pairs,
-    parse_steps,
-)
+from rheobase.cli import models, options
 
 
 def compare(
-    model: Model = "small",
-    weights: Weights = None,
-    data: Data = "digits",
+    model: options.Model = "small",
+    weights: options.Weights = None,
+    data: options.Data = "digits",
     methods: Annotated[str, typer.Option(help="Names separated by commas, or `all`.")] = "all",
     starts: Annotated[str, typer.Option(help="Starts separated by commas.")] = "zero,half",
     steps: Annotated[str, typer.Option(help="Columns separated by commas.")] = "8,16,32,64,128",
@@ -35,11 +22,11 @@ def compare(
     trained: Annotated[
         list[str] | None, typer.Option(help="Weights trained for a method, as opi=FILE; repeatable.")
     ] = None,
-    samples: Samples = 256,
-    out: Annotated[Path, typer.Option(help="The file for the page.", callback=check_output)] = Path(
+    samples: options.Samples = 256,
+    out: Annotated[Path, typer.Option(help="The file for the page.", callback=options.check_output)] = Path(
         "compare.html"
     ),
-    root: Root = None,
+    root: options.Root = None,
 ) -> None:
     """Convert one trained network by every method and start, and compare them.
 
@@ -60,10 +47,10 @@ def compare(
     if out == record:
         raise ValueError(f"{out} is the name of the record: name the page otherwise, such as {out.stem}.html")
     dataset = datasets.load(data, root)
-    columns = parse_steps(steps)
-    asked = [parse_start(name) for name in parse_names(starts)]
-    names = None if methods == "all" else parse_names(methods)
-    files = parse_pairs(trained)
+    columns = options.parse_steps(steps)
+    asked = [parse_start(name) for name in options.parse_names(starts)]
+    names = None if methods == "all" else options.parse_names(methods)
+    files = options.parse_pairs(trained)
     for name in (*(names or []), *files):
         registry.find(name)
     own = {name: models.load(model, Path(file), dataset) for name, file in files.items()}
@@ -81,10 +68,10 @@ def compare(
         trained=own,
         title=f"{model} on {dataset.name}",
     )
-    result = replace(result, command=command_line())
+    result = replace(result, command=options.command_line())
     result.write(record)
     page = comparison_page(result, out)
     show_comparison(result)
     typer.echo(f"record: {record}\npage: {page}")
     if any(row.note == STOPPED for row in result.rows):
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(options.INTERRUPTED)

@@ -5,37 +5,24 @@ from typing import Annotated
 
 import typer
 
-from rheobase.cli import models
-from rheobase.cli.options import (
-    Data,
-    MethodName,
-    Model,
-    Root,
-    Samples,
-    Settings,
-    Start,
-    Weights,
-    check_output,
-    ensure_apart,
-    parse_settings,
-)
+from rheobase.cli import models, options
 
 
 def convert(
-    model: Model,
-    weights: Weights = None,
-    data: Data = "digits",
-    method: MethodName = None,
-    initial: Start = None,
+    model: options.Model,
+    weights: options.Weights = None,
+    data: options.Data = "digits",
+    method: options.MethodName = None,
+    initial: options.Start = None,
     coding: Annotated[
         str | None, typer.Option(help="constant, poisson or tsc:WINDOW; by default the method's own.")
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="The file for the spiking network.", callback=check_output)
+        Path, typer.Option(help="The file for the spiking network.", callback=options.check_output)
     ] = Path("snn.safetensors"),
-    samples: Samples = 512,
-    setting: Settings = None,
-    root: Root = None,
+    samples: options.Samples = 512,
+    setting: options.Settings = None,
+    root: options.Root = None,
 ) -> None:
     """Convert a trained network and write the spiking one to a file.
 
@@ -44,7 +31,7 @@ def convert(
     import rheobase
     from rheobase.training import datasets
 
-    ensure_apart(weights, out)
+    options.ensure_apart(weights, out)
     dataset = datasets.load(data, root)
     snn = rheobase.convert(
         models.load(model, weights, dataset),
@@ -52,7 +39,7 @@ def convert(
         models.take(dataset.train, samples),
         initial=initial,
         coding=coding,
-        **parse_settings(setting),
+        **options.parse_settings(setting),
     )
     rheobase.save(snn, out)
     made = snn.provenance

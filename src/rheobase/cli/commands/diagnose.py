@@ -5,44 +5,27 @@ from typing import Annotated
 
 import typer
 
-from rheobase.cli import models
-from rheobase.cli.options import (
-    INTERRUPTED,
-    Data,
-    MethodName,
-    Model,
-    Page,
-    RecordFile,
-    Root,
-    Settings,
-    Start,
-    Steps,
-    Weights,
-    command_line,
-    ensure_apart,
-    parse_settings,
-    write_run,
-)
+from rheobase.cli import models, options
 
 
 def diagnose(
-    model: Model = "small",
-    weights: Weights = None,
-    data: Data = "digits",
-    method: MethodName = None,
-    initial: Start = None,
-    setting: Settings = None,
+    model: options.Model = "small",
+    weights: options.Weights = None,
+    data: options.Data = "digits",
+    method: options.MethodName = None,
+    initial: options.Start = None,
+    setting: options.Settings = None,
     network: Annotated[
         Path | None, typer.Option(help="A conversion of MODEL; by default a new one is made.")
     ] = None,
-    steps: Steps = 16,
+    steps: options.Steps = 16,
     samples: Annotated[
         int, typer.Option(help="Number of training images for calibration and diagnosis.", min=1)
     ] = 256,
     remedies: Annotated[bool, typer.Option(help="Try remedies and measure their gain.")] = True,
-    page: Page = None,
-    record: RecordFile = None,
-    root: Root = None,
+    page: options.Page = None,
+    record: options.RecordFile = None,
+    root: options.Root = None,
 ) -> None:
     """Find out where a conversion loses accuracy, site by site, and what helps.
 
@@ -56,7 +39,7 @@ def diagnose(
     from rheobase.reports import record_diagnosis
     from rheobase.training import datasets
 
-    ensure_apart(network, weights, page, record)
+    options.ensure_apart(network, weights, page, record)
     given = {"--method": method, "--initial": initial, "--setting": setting}
     if network is not None and (unused := [name for name, value in given.items() if value]):
         raise ValueError(f"{network} is converted already: leave out {unused[0]} or --network")
@@ -67,7 +50,7 @@ def diagnose(
         snn = models.load_spiking(network)
     else:
         method = method or models.method_for(model, weights)
-        snn = rheobase.convert(ann, method, calibration, initial=initial, **parse_settings(setting))
+        snn = rheobase.convert(ann, method, calibration, initial=initial, **options.parse_settings(setting))
     written: list[str] = []
     if page is None and record is None:
         found = rheobase.diagnose(ann, snn, calibration, steps, remedies=remedies)
@@ -79,12 +62,12 @@ def diagnose(
             steps,
             title=f"{model} on {dataset.name}",
             dataset=dataset.name,
-            command=command_line(),
+            command=options.command_line(),
             classes=dataset.classes,
             remedies=remedies,
         )
         assert run.diagnosis is not None
-        found, written = run.diagnosis, write_run(run, page, record)
+        found, written = run.diagnosis, options.write_run(run, page, record)
     typer.echo("\n".join([str(found), *written]))
     if found.untried:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(options.INTERRUPTED)

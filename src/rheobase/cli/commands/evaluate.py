@@ -6,22 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rheobase.cli import models
-from rheobase.cli.options import (
-    INTERRUPTED,
-    Ann,
-    Data,
-    Device,
-    Network,
-    Page,
-    RecordFile,
-    Root,
-    Steps,
-    Weights,
-    command_line,
-    ensure_apart,
-    write_run,
-)
+from rheobase.cli import models, options
 
 if TYPE_CHECKING:
     from threading import Event
@@ -40,9 +25,9 @@ _LOSS = 0.2
 
 
 def evaluate(
-    network: Network,
-    data: Data = "digits",
-    steps: Steps = 32,
+    network: options.Network,
+    data: options.Data = "digits",
+    steps: options.Steps = 32,
     exit: Annotated[
         Rule | None, typer.Option(help="The exit rule, by which images leave when their answer is safe.")
     ] = None,
@@ -52,8 +37,8 @@ def evaluate(
             help="Points of accuracy that --exit may cost, by default 0.2; fitted on training images.", min=0
         ),
     ] = None,
-    ann: Ann = None,
-    weights: Weights = None,
+    ann: options.Ann = None,
+    weights: options.Weights = None,
     profile: Annotated[
         Literal["exact", "fast", "int8"],
         typer.Option(help="The arithmetic: single precision, half precision or eight bits."),
@@ -62,10 +47,10 @@ def evaluate(
         int, typer.Option(help="Images at a time; on a CPU it changes results in `fast` only.", min=1)
     ] = 100,
     limit: Annotated[int | None, typer.Option(help="Number of test images; by default all.", min=1)] = None,
-    page: Page = None,
-    record: RecordFile = None,
-    root: Root = None,
-    device: Device = "cpu",
+    page: options.Page = None,
+    record: options.RecordFile = None,
+    root: options.Root = None,
+    device: options.Device = "cpu",
 ) -> None:
     """Simulate a spiking network on the test images: accuracy, spikes and energy at every step.
 
@@ -78,7 +63,7 @@ def evaluate(
     from rheobase.reports import record_evaluation
     from rheobase.training import datasets
 
-    ensure_apart(network, weights, page, record)
+    options.ensure_apart(network, weights, page, record)
     if weights is not None and ann is None:
         raise ValueError("--weights belong to the model that was converted: name it by --ann")
     if lose is not None and exit is None:
@@ -102,9 +87,15 @@ def evaluate(
     if page is not None or record is not None:
         applied = None if early is None else rule
         run = record_evaluation(
-            snn, kept, title=title, dataset=dataset.name, command=command_line(), exit_rule=applied, **before
+            snn,
+            kept,
+            title=title,
+            dataset=dataset.name,
+            command=options.command_line(),
+            exit_rule=applied,
+            **before,
         )
-        written = write_run(run, page, record)
+        written = options.write_run(run, page, record)
     same = kept.samples == full.samples
     show_evaluations({snn.provenance.initial: full}, before.get("ann_accuracy") if same else None)
     if rule is not None and early is not None and not partial:
@@ -112,7 +103,7 @@ def evaluate(
     for line in (*([title] if partial else []), *written):
         typer.echo(line)
     if partial:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(options.INTERRUPTED)
 
 
 def _fit_rule(
