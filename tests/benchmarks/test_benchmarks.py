@@ -26,20 +26,6 @@ def options(out: Path, **more: object) -> argparse.Namespace:
     return argparse.Namespace(out=str(out), device="cpu", **({"resume": False} | more))
 
 
-def test_the_first_call_and_the_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(100))
-    monkeypatch.setattr(benchmark.time, "perf_counter", lambda: next(clock))
-    calls: list[int] = []
-
-    def prepare():
-        calls.append(0)
-        return lambda: calls.append(1)
-
-    timing = benchmark.measure(prepare, CPU, repeats=3, warm_up=2)
-    assert calls == [0, 1, 1, 1, 1, 1]
-    assert timing == benchmark.Timing(3, 1, 1, 1, 3, 0)
-
-
 def test_a_record_grows_row_by_row_and_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     record = simulation.Record(options(path), CPU)

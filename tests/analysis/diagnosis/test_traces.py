@@ -1,25 +1,14 @@
-"""What pages show of a diagnosis besides its numbers: traces, histograms, a sweep of starts."""
+"""Single neurons step by step."""
 
 import pytest
 import torch
 
 from families import FAMILIES, build, inputs
-from rheobase import HALF, ZERO, Constant, convert, evaluate, simulate
-from rheobase.analysis.diagnosis.histograms import histogram_activations
-from rheobase.analysis.diagnosis.observation import capture_original
-from rheobase.analysis.diagnosis.start_sweep import sweep_starts
+from rheobase import HALF, Constant, convert, simulate
 from rheobase.analysis.diagnosis.traces import NEURONS, trace
-from rheobase.methods.shared.side_by_side import activations
 from rheobase.simulation import Probe, Simulator
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
-
-
-@pytest.fixture(scope="module")
-def few(digits):
-    """Some labelled training inputs."""
-    split = digits.train.take(48)
-    return split.normalise(split.images), split.labels
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -70,7 +59,6 @@ def test_neurons_that_see_all_steps_at_once_have_spikes_and_no_membranes(trained
     (found,) = trace(snn, few[0][:1], steps)
     assert found.answers[:-1] == [""] * (steps - 1)
     assert all(site.spikes and not site.membranes for site in found.sites.values())
-    assert sweep_starts(snn, few, steps, progress=False) == {}
 
 
 def test_pictures_are_small_and_only_of_images(trained, few):
@@ -88,25 +76,3 @@ def test_pictures_are_small_and_only_of_images(trained, few):
     wide(images)
     picture = trace(convert(wide.eval(), "max-norm", [images]), images, 2)[0].picture
     assert (len(picture), len(picture[0]), len(picture[0][0])) == (48, 24, 3)
-
-
-def test_histograms_count_every_activation(trained, few):
-    snn = convert(trained, "max-norm", few[0])
-    network = capture_original(trained, snn, few[0])
-    found = histogram_activations(trained, snn, few)
-    for site, a in activations(network, few[0], snn.sites).items():
-        histogram = found[site]
-        assert histogram.top == a.max().item()
-        assert (sum(histogram.counts), histogram.zeros) == (int((a > 0).sum()), int((a <= 0).sum()))
-        assert histogram.counts[-1] == int((a >= histogram.top * 39 / 40).sum())
-        # max-norm puts the threshold at the largest activation of the calibration data, which these are.
-        assert histogram.thresholds == [pytest.approx(histogram.top)]
-
-
-def test_a_sweep_of_starts_is_a_row_of_evaluations(trained, few):
-    snn = convert(trained, "max-norm", few[0], initial=ZERO)
-    swept = sweep_starts(snn, few, 6, fractions=(0.0, 0.5), progress=False)
-    for fraction, accuracy in swept.items():
-        other = convert(trained, "max-norm", few[0], initial=Constant(fraction))
-        assert accuracy == evaluate(other, few, 6, progress=False).accuracy
-    assert str(snn.neuron(snn.sites[0]).initial) == "zero"

@@ -1,0 +1,39 @@
+"""`rheobase verify` and `rheobase check-hardware`: the exit status says what was found."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import rheobase
+from rheobase.io import save_weights
+from rheobase.training.datasets.split import Dataset
+
+Cli = Callable[..., str]
+
+
+@pytest.fixture
+def snn(trained: nn.Module, digits: Dataset, tmp_path: Path) -> rheobase.SNN:
+    save_weights(trained, tmp_path / "w.safetensors", {})
+    return rheobase.convert(trained, "max-norm", digits.train.take(64), initial="half")
+
+
+def test_a_broken_network_fails(cli: Cli, snn: rheobase.SNN) -> None:
+    command = ("verify", "snn.safetensors", "--ann", "small", "--weights", "w.safetensors")
+    rheobase.save(snn, "snn.safetensors")
+    assert "FAIL" not in cli(*command)
+    with torch.no_grad():
+        next(m for m in snn.modules() if isinstance(m, nn.Conv2d)).weight[0] += 0.5
+    rheobase.save(snn, "snn.safetensors")
+    assert "FAIL weights" in cli(*command, code=1)
+
+
+def test_the_network_in_integers_is_written(cli: Cli, snn: rheobase.SNN) -> None:
+    rheobase.save(snn, "snn.safetensors")
+    command = ("check-hardware", "snn.safetensors", "--target", "generic-int8", "--steps", "4")
+    said = cli(*command, "--samples", "50", "--out", "q.safetensors")
+    assert "in integers" in said
+    assert "generic-int8: fits" in said
+    assert rheobase.load("q.safetensors").sites == snn.sites
