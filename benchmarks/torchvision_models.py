@@ -107,7 +107,7 @@ def examine(models: Any, name: str) -> dict[str, Any]:
         model(x)
     row: dict[str, Any] = {"model": name, "size": SIZES[name], "calls": dict(sorted(counter.calls.items()))}
     try:
-        coverage = rheobase.inspect(model, x, show=False)
+        coverage = rheobase.inspect(model, x)
     except CaptureError as error:
         return row | {"sites": 0, "refused": [], "untraceable": str(error), "accounted": True}
     refused = [

@@ -1,7 +1,7 @@
 """Settings other than a paper's own, chosen on images held out of the training set.
 
-Every candidate is trained on the rest and measured on the held-out images, never on test images. The best is
-then trained on all training images, and reported beside the paper's own settings, with a label.
+Every candidate is trained on the rest and measured on the held-out images, never on test images. The best
+one is then trained on all training images and reported with a label, next to the paper's own settings.
 """
 
 import math
@@ -16,19 +16,19 @@ from rheobase.papers.records import Record
 from rheobase.training import Recipe
 
 TABLE = "study"
-"""The table that records of candidates are measured for."""
+"""The table of a candidate's record."""
 
 STEPS = (8, 16, 32)
-"""After how many steps candidates are judged: the mean accuracy counts."""
+"""The steps at which candidates are judged, by their mean accuracy."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings to try; None is what the paper has.
+    """Settings to try; None means the paper's own.
 
     Attributes:
         clip_decay: L2 penalty on the trained thresholds.
-        start: The trained thresholds before training.
+        start: Initial value of the trained thresholds.
         batch_size: Images per step.
         learning_rate: The largest learning rate.
         weight_decay: L2 penalty on the weights.
@@ -42,7 +42,7 @@ class Candidate:
 
     def __post_init__(self) -> None:
         if self.start is not None and not 0 < self.start < math.inf:
-            raise ValueError(f"thresholds start above zero and below infinity, got start={self.start}")
+            raise ValueError(f"start must be above 0 and finite, got {self.start}")
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value:g}" for name, value in self.changes.items()) or "the paper's own"
@@ -64,7 +64,7 @@ class Candidate:
                 values[name] = kinds[name](value)
             except (KeyError, ValueError):
                 raise ValueError(
-                    f"{text!r} is no candidate: give own, or numbers for {', '.join(kinds)}, such as "
+                    f"{text!r} is not a candidate: give own, or numbers for {', '.join(kinds)}, such as "
                     "clip_decay=0.002,batch_size=64"
                 ) from None
         return cls(**values)
@@ -101,14 +101,14 @@ CANDIDATES = (
     Candidate(learning_rate=0.1),
     Candidate(learning_rate=0.1, weight_decay=1e-4),
 )
-"""What is tried unless told otherwise: most settings on their own, and four pairs."""
+"""The default candidates: most settings alone, and four pairs."""
 
 
 def distinct(candidates: Sequence[Candidate], recipe: Recipe, method: Method) -> list[Candidate]:
-    """Leave out what comes to the same training as one before, and settings that are the paper's own anyway.
+    """Leave out candidates with the same training as an earlier one, and settings that equal the paper's.
 
     Raises:
-        ValueError: A candidate has settings that nothing can be trained with.
+        ValueError: A candidate has invalid settings.
     """
     own = asdict(recipe) | asdict(method)
     found: dict[tuple[Recipe, Method], Candidate] = {}
@@ -121,8 +121,7 @@ def distinct(candidates: Sequence[Candidate], recipe: Recipe, method: Method) ->
 def choose(measured: Iterable[Record], cell: Cell) -> Candidate:
     """The candidate with the best mean accuracy on held-out images, over `STEPS` and all seeds.
 
-    Only those trained longest count, where some were trained for fewer epochs, and of them those that were
-    cut least.
+    Only the longest trainings count, and of these the ones that were shortened least.
 
     Raises:
         ValueError: None has been measured for this cell.
@@ -131,8 +130,8 @@ def choose(measured: Iterable[Record], cell: Cell) -> Candidate:
     found = [r for r in measured if (r.table, r.model, r.dataset) == wanted]
     if not found:
         raise ValueError(
-            f"no settings of {cell.name} have been measured on held-out images yet: let `rheobase reproduce "
-            f"PAPER {cell.name} --study` or rheobase.papers.reproduction.select do so first"
+            f"no settings of {cell.name} have been measured on held-out images: run `rheobase reproduce "
+            f"PAPER {cell.name} --study` or rheobase.papers.reproduction.select first"
         )
     scores: dict[Candidate, list[float]] = {}
     fullest = max(map(_fullness, found))
@@ -140,11 +139,11 @@ def choose(measured: Iterable[Record], cell: Cell) -> Candidate:
         if _fullness(r) == fullest:
             score = fmean(r.accuracy[t] for t in STEPS if t in r.accuracy)
             scores.setdefault(Candidate(**r.extra["candidate"]), []).append(score)
-    # Among equals the nearest to the paper's own.
+    # Of equal ones the nearest to the paper's own.
     ordered = sorted(scores, key=lambda candidate: (len(candidate.changes), str(candidate)))
     return max(ordered, key=lambda candidate: fmean(scores[candidate]))
 
 
 def _fullness(record: Record) -> tuple[int, int, int]:
-    """How near a training came to the full one: its epochs, how little else was cut, and its images."""
+    """How complete a training was: its epochs, the number of other cuts, and its images."""
     return record.epochs, -len(record.shortened), record.images

@@ -1,8 +1,8 @@
-"""Measurements on one trained network: everything a paper's tables and figures need.
+"""Measurements on one trained network: everything that a paper's tables and figures need.
 
 Each function converts the network in the ways that its table or figure compares, runs them over the test
-images and gives one record for each, written as soon as it is measured. What the same commit has measured on
-the same network already is not measured again.
+images and yields one record for each, written as soon as it is measured. What the same commit has already
+measured on the same network is not measured again.
 """
 
 import inspect
@@ -31,11 +31,11 @@ _STARTS_STEPS = 256
 _CONSTANTS_STEPS = 128
 _DELAYS_STEPS = 64
 _ENERGY_STEPS = 32
-_TUNED_STEPS = 100  # as long as the papers that train the spiking network itself run it
+_TUNED_STEPS = 100  # as in the papers that train the SNN itself
 
 
 def measure_table(study: Study) -> Iterator[Record]:
-    """The paper's own line: its method, its start, all its columns."""
+    """The paper's own row: its method and start, all its columns."""
     yield _measure(study, study.cell.table, study.method, max(study.paper.steps), extra=study.training)
 
 
@@ -54,9 +54,9 @@ def measure_constants(study: Study) -> Iterator[Record]:
 def measure_delays(study: Study) -> Iterator[Record]:
     """When each layer fires first, from zero and from half the threshold.
 
-    The extra has, for the sites in order: `first_spike`, the step at which the first neuron fires, a mean
-    over images in which one that stays silent counts as one step after the last; `silent`, the share of
-    images that stay so; and `fired`, the share of neurons that have fired by each step.
+    The extra has one entry per site. `first_spike`: the step at which its first neuron fires, a mean over
+    images; a silent one counts as one step after the last. `silent`: the share of silent images. `fired`: the
+    share of neurons that have fired by each step.
     """
     steps = study.cap(_DELAYS_STEPS)
     for initial in (ZERO, HALF):
@@ -91,9 +91,9 @@ def measure_energy(study: Study) -> Iterator[Record]:
 def measure_methods(study: Study) -> Iterator[Record]:
     """Every method of this package on the same trained network, from zero and from half the threshold.
 
-    Inputs are constant currents for all, so that only method and start differ. A method that converts for a
-    given number of steps is converted anew for each of the paper's, and read out there only. A method that
-    cannot take this network, as one that needs a training of its own, is left out with a warning.
+    All inputs are constant currents, so that only method and start differ. A method that aims at a number of
+    steps is converted again for each of the paper's, and read out only there. A method that refuses this
+    network, such as one that needs its own training, is left out with a warning.
     """
     for name in methods.names() if study.names is None else study.names:
         try:
@@ -115,9 +115,9 @@ def measure_tuned(study: Study) -> Iterator[Record]:
     """
     tuning = find_tuning(study.trained, study.tuning)
     on_spikes = tuning.of == "snn"
-    told = ({"steps": study.cap(_TUNED_STEPS)} if on_spikes else {}) | study.tuning
-    options = {"seed": study.recipe.seed, "progress": study.progress} | told
-    words = ", ".join(f"{name} {value}" for name, value in sorted(told.items()))
+    given = ({"steps": study.cap(_TUNED_STEPS)} if on_spikes else {}) | study.tuning
+    options = {"seed": study.recipe.seed, "progress": study.progress} | given
+    words = ", ".join(f"{name} {value}" for name, value in sorted(given.items()))
     tuned = replace(study, label=f"{study.label}, then tuned" + (f" ({words})" if words else ""))
 
     def finish(snn: SNN) -> SNN:
@@ -134,7 +134,7 @@ def measure_tuned(study: Study) -> Iterator[Record]:
 
 
 def find_tuning(method: Method, settings: Mapping[str, Any]) -> Tuning:
-    """The further training that a method's paper adds, which must take these settings.
+    """The further training that a method's paper adds; it must accept these settings.
 
     Raises:
         ValueError: The method has no such training, or it has no such setting.
@@ -147,13 +147,13 @@ def find_tuning(method: Method, settings: Mapping[str, Any]) -> Tuning:
     except TypeError as error:
         known = ", ".join(list(signature.parameters)[2:])
         raise ValueError(
-            f"the further training of {method.name} cannot be told so: {error}; choose of {known}"
+            f"the training that {method.name} adds does not accept these settings: {error}; it accepts {known}"
         ) from None
     return method.tuning
 
 
 def measure_candidate(study: Study, candidate: Candidate) -> Record:
-    """The paper's method with candidate settings, for as many steps as candidates are judged at."""
+    """The paper's method with candidate settings, for the steps that candidates are judged at."""
     extra = {**study.training, "candidate": candidate.changes}
     return _measure(study, candidates.TABLE, study.method, max(candidates.STEPS), extra=extra)
 
@@ -168,13 +168,13 @@ PARTS: dict[str, Callable[[Study], Iterator[Record]]] = {
     "own": measure_own,
     "tuned": measure_tuned,
 }
-"""What can be measured, by name."""
+"""The measurements by name."""
 
 
 def _measure_method(
     study: Study, table: str, method: Method, finish: Callable[[SNN], SNN] | None = None
 ) -> Iterator[Record]:
-    """A method from zero, from half the threshold and from the start of its own paper."""
+    """A method from zero, from half the threshold and from its paper's own start."""
     starts = {str(start): start for start in (ZERO, HALF, method.initial)}
     for variant, steps, at in _variants(method, study):
         for initial in starts.values():
@@ -205,7 +205,7 @@ def _measure(
 
 
 def _variants(method: Method, study: Study) -> list[tuple[Method, int, list[int] | None]]:
-    """A method as it is to be measured: how many steps, and which of them to read out if not all."""
+    """The method to measure for each number of steps, and the steps to read out, if not all."""
     longest = study.cap(max(study.paper.steps))
     if not method.aims_at_steps:
         return [(method, longest, None)]
@@ -224,7 +224,7 @@ def _measure_delay(study: Study, snn: SNN, steps: int) -> Record:
         samples += len(x)
     extra = {
         "sites": list(snn.sites),
-        # An image's first spike comes one step after the last at whose end nothing had fired.
+        # The first spike comes one step after the last step with no spike so far.
         "first_spike": [1 + (firing.quiet[site].sum() / samples).item() for site in snn.sites],
         "silent": [(firing.quiet[site][-1] / samples).item() for site in snn.sites],
         "fired": [(firing.fired[site] / (samples * firing.neurons[site])).tolist() for site in snn.sites],
@@ -233,7 +233,7 @@ def _measure_delay(study: Study, snn: SNN, steps: int) -> Record:
 
 
 class _Firing:
-    """A probe: after each step, how many neurons have fired so far and in how many images none has.
+    """A probe: after each step, the neurons that have fired so far, and the images in which none has.
 
     Shape letters: T steps of a chunk, B batch, N neurons of a site.
     """

@@ -1,4 +1,4 @@
-"""The shape of a paper's printed results."""
+"""What a paper prints, as data."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ class Row:
 
     Attributes:
         label: What the paper calls the method.
-        method: The name it would have in this package.
-        ann: Percent right of the network before conversion.
-        accuracy: Percent right after so many steps; None where the paper prints a dash.
-        note: What is known about this line: how its network differs, how many steps a column stands for.
+        method: Its name in this package.
+        ann: Accuracy of the ANN, in percent.
+        accuracy: Accuracy by number of steps, in percent; None where the paper prints a dash.
+        note: How its network differs, or which number of steps a column stands for.
     """
 
     label: str
@@ -31,12 +31,12 @@ class Cell:
     Attributes:
         name: Short name.
         title: What the paper calls it.
-        table: Where it stands.
+        table: The table it is in.
         model: The network's name in `rheobase.training.models`.
-        dataset: The dataset's name in `rheobase.training.datasets`, or of a folder of pictures.
+        dataset: The dataset's name in `rheobase.training.datasets`, or of a folder of images.
         recipe: The training's name in `rheobase.training.recipe`.
         rows: The lines; the last is the paper's own.
-        size: Width of the pictures, where the dataset is a folder of them.
+        size: Width of the images, if the dataset is a folder of them.
     """
 
     name: str
@@ -60,12 +60,12 @@ class Energy:
 
     Attributes:
         cell: The network and dataset.
-        mflop: Millions of operations of the ordinary network for one image.
-        msop: Millions of synaptic operations of the spiking one.
-        ann_millijoules: What the first are said to cost.
-        snn_millijoules: What the second are said to cost.
-        ratio: How many times less the spiking network is said to need.
-        steps: Time steps of the spiking one.
+        mflop: Millions of operations of the ANN per image.
+        msop: Millions of synaptic operations of the SNN per image.
+        ann_millijoules: Energy of the ANN.
+        snn_millijoules: Energy of the SNN.
+        ratio: Energy of the ANN over that of the SNN.
+        steps: Time steps of the SNN.
     """
 
     cell: str
@@ -82,13 +82,13 @@ class Claim:
     """A sentence on what the half-threshold start adds to another method, read from a figure.
 
     Attributes:
-        figure: Which.
+        figure: The figure.
         cell: The network and dataset.
         label: The method as the paper calls it.
-        method: The name it would have in this package.
+        method: Its name in this package.
         steps: Time steps.
-        zero: Percent right from a start at zero.
-        half: Percent right from a start at half the threshold.
+        zero: Accuracy from a start at zero, in percent.
+        half: Accuracy from a start at half the threshold, in percent.
     """
 
     figure: str
@@ -102,16 +102,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Original:
-    """What is reported of another method on its own networks, where the paper's tables lack it.
+    """Results of another method on its own networks that are not in the paper's tables.
 
     Attributes:
-        cell: The network and dataset of the paper that it comes nearest to.
+        cell: The most similar network and dataset of the paper.
         label: The method as the paper calls it.
-        method: The name it has in this package.
-        ann: Percent right of the network before conversion, where it is known.
-        accuracy: Percent right after so many steps.
+        method: Its name in this package.
+        ann: Accuracy of the ANN in percent, if known.
+        accuracy: Accuracy by number of steps, in percent.
         network: How the network differs from the cell's.
-        source: Where the numbers stand.
+        source: Where the numbers are published.
     """
 
     cell: str
@@ -125,22 +125,22 @@ class Original:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: where it appeared and everything it prints that can be measured.
+    """A paper: where it was published, and everything it prints that can be measured.
 
     Attributes:
         name: Short name.
         title: Full title.
         citation: Authors, venue and year.
         method: Its own method's name in this package.
-        initial: How membranes start in it.
+        initial: Its initial potential.
         steps: The columns of its tables.
-        columns: How they are headed.
+        columns: Their headings.
         cells: The blocks of its tables.
         energy: The columns of its energy table.
-        claims: What it says about other methods.
-        originals: What else is reported of those methods.
-        best_start: Between which fractions of the threshold it finds the best start.
-        warnings: What a reader should know about where the numbers come from.
+        claims: Its statements about other methods.
+        originals: Further published results of those methods.
+        best_start: The range, as shares of the threshold, in which it finds the best start.
+        warnings: Remarks on the origin of the numbers.
     """
 
     name: str

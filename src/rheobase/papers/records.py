@@ -1,6 +1,6 @@
 """Records: one JSON file per measured result, with the environment that produced it.
 
-Records are written by the program and never by hand; every number in a document comes from them.
+Records are written by the program, never by hand. Every number in a document comes from them.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ _IDENTITY = (
     "paper", "table", "dataset", "model", "method", "initial", "coding", "seed", "epochs", "images",
     "settings", "shortened",
 )  # fmt: skip
-# What figures and tables need of the extra, by the name that tells which it is for.
+# Fields of `extra` that belong together: a record with the first must have the others.
 _TOGETHER = {"flop": ("steps", "ann_joules", "snn_joules", "sop"), "first_spike": ("fired",)}
 Rounded = Annotated[float, Digits(8)]
-"""A number as a record keeps it, with more digits than any measurement here has."""
+"""A number as a record keeps it."""
 Plain = Annotated[Any, Digits(8)]
 """Anything that JSON can hold, as a record keeps it."""
 
@@ -34,32 +34,31 @@ class Record:
     Attributes:
         paper: The paper it reproduces.
         table: The table or figure it was measured for.
-        dataset: What it was trained and tested on.
+        dataset: The dataset.
         model: The network.
         method: The conversion method.
-        initial: How membranes started.
-        coding: How inputs became current.
-        seed: Of the training.
-        epochs: Of the training.
-        images: How many test images.
-        ann_accuracy: Percent right of the network before conversion.
-        accuracy: Percent right after so many steps.
-        spikes_per_image: Mean spikes of an image up to so many steps.
-        sop_per_image: Mean synaptic operations of an image up to so many steps.
-        seconds: How long the evaluation took.
-        device: Where it ran.
-        versions: Of Python and the packages.
-        commit: Of this package's source.
-        command: What was run.
-        date: When, as YYYY-MM-DD.
-        settings: Of the training and the method; under `label`, where the network was not trained as the
-            paper trains it, in words how it was.
-        shortened: What was cut against the paper's own run, in words; a record where anything was cut stays
-            out of the main tables.
-        extra: What a figure or table needs beyond this; under `weights`, in words what was done to them after
+        initial: The initial potential.
+        coding: The input coding.
+        seed: Seed of the training.
+        epochs: Epochs of the training.
+        images: Number of test images.
+        ann_accuracy: Accuracy of the ANN, in percent.
+        accuracy: Accuracy by number of steps, in percent.
+        spikes_per_image: Mean spikes of an image by number of steps.
+        sop_per_image: Mean synaptic operations of an image by number of steps.
+        seconds: Duration of the evaluation.
+        device: The device.
+        versions: Versions of Python and the packages.
+        commit: The commit of this package's source.
+        command: The command line.
+        date: The date, as YYYY-MM-DD.
+        settings: Settings of the training and the method; `label` says how the network was trained, if not as
+            in the paper.
+        shortened: What was cut compared with the paper's own run; a record with any cut is left out of the
+            main tables.
+        extra: Further results for a figure or table; `weights` says what was done to the weights after
             training.
-        profile: The arithmetic of the simulation, as in `rheobase.simulate`. A file without it is of the time
-            when there was none but "exact".
+        profile: The arithmetic of the simulation; old files without it are "exact".
     """
 
     paper: str
@@ -109,51 +108,51 @@ class Record:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What was measured, without when and where: a second run of the same replaces the first."""
+        """What was measured, without when and where; a second run of the same replaces the first."""
         identity = {name: getattr(self, name) for name in _IDENTITY}
-        # Records from before there were profiles are exact, and keep the names of their files.
+        # Old records without a profile keep the names of their files.
         return identity | ({} if self.profile == "exact" else {"profile": self.profile})
 
     @property
     def source(self) -> str:
-        """The commit, shortened; that the working tree had changes stays with it."""
+        """The commit, shortened, with a mark if the working tree had changes."""
         commit, modified, _ = self.commit.partition("-modified")
         return commit[:12] + modified
 
     @property
     def steps(self) -> int:
-        """The last step that something is known of."""
+        """The last step with a result."""
         fired = (len(shares) for shares in self.extra.get("fired", []))
         return max([*self.accuracy, *self.spikes_per_image, *fired], default=0)
 
     @property
     def label(self) -> str:
-        """In words how the network was trained, where it was not as the paper trains it."""
+        """How the network was trained, if not as in the paper."""
         return str(self.settings.get("label", ""))
 
     @property
     def weights(self) -> str:
-        """In words what was done to the weights after training; empty where nothing was."""
+        """What was done to the weights after training; empty if nothing."""
         return str(self.extra.get("weights", ""))
 
     @property
     def file_name(self) -> str:
-        """The name of its file: readable, and different for different identities."""
+        """The name of its file: readable, and unique for its identity."""
         words = (self.table, self.model, self.dataset, self.method, self.initial, f"seed{self.seed}")
         digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:8]
         return f"{'-'.join(_slug(word) for word in words)[:120]}-{digest}.json"
 
 
 def write(record: Record, folder: Path | str) -> Path:
-    """Write a record to `<folder>/<paper>/`, in one step, and give the file's path.
+    """Write a record to `<folder>/<paper>/` and return the file's path.
 
-    It replaces an earlier one of the same, unless that ran for more steps: then a warning says so.
+    It replaces an earlier record of the same identity, unless that has more steps: then a warning says so.
     """
     path = Path(folder) / _slug(record.paper) / record.file_name
     if (longer := _steps_in(path)) > record.steps:
         warnings.warn(
-            f"{path} stays as it is: it has {longer} steps, and what was measured now {record.steps}; write "
-            "shorter runs to another folder",
+            f"{path} was not changed: it has {longer} steps, the new record {record.steps}; write shorter "
+            "runs to another folder",
             stacklevel=2,
         )
         return path
@@ -165,13 +164,13 @@ def read(path: Path | str) -> Record:
     """Read a record.
 
     Raises:
-        ValueError: The file is not JSON, lacks a field, has one too many, or one of the wrong type.
+        ValueError: The file is not JSON, lacks a field, has an unknown one, or one of the wrong type.
     """
     return read_document(Record, path)
 
 
 def _steps_in(path: Path) -> int:
-    """The steps of the record at a path; none where there is no record."""
+    """The number of steps of the record at a path; 0 if there is none."""
     try:
         return read(path).steps
     except (OSError, TypeError, ValueError):
@@ -179,7 +178,7 @@ def _steps_in(path: Path) -> int:
 
 
 def load_all(folder: Path | str) -> list[Record]:
-    """Read every record below a folder, in the order of their paths; a missing folder has none."""
+    """Read every record in a folder and its subfolders, sorted by path; a missing folder has none."""
     return [read(path) for path in sorted(Path(folder).rglob("*.json"))]
 
 

@@ -1,7 +1,4 @@
-"""What papers print, as data: one file per paper.
-
-A paper is found by being here: every module of this folder with a `PAPER` is registered under its name.
-"""
+"""The registry of papers: every module of this folder with a `PAPER` is registered under its name."""
 
 import importlib
 import pkgutil
@@ -30,7 +27,7 @@ def names() -> list[str]:
 
 
 def get(paper: str | Paper) -> Paper:
-    """A paper by its name; a paper itself is given back as it is.
+    """A paper by its name; a paper is returned as it is.
 
     Raises:
         ValueError: If the name is unknown; the message suggests the nearest.

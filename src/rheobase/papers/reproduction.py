@@ -1,12 +1,12 @@
-"""Reproduction: one cell of a paper's table from the data to the records, in one call."""
+"""Reproduction: one cell of a paper's table, from the data to the records."""
 
 import dataclasses
-import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,45 +14,70 @@ from torch import nn
 from rheobase import methods
 from rheobase.analysis import accuracy
 from rheobase.conversion import prepare
-from rheobase.io import find_commit, joined, present_ranks, require_writable
+from rheobase.io import find_commit, joined, require_writable
 from rheobase.methods import Method
 from rheobase.papers import records, registry
 from rheobase.papers.candidates import CANDIDATES, Candidate, choose, distinct
+from rheobase.papers.data import CellData, load_data
 from rheobase.papers.experiments import PARTS, find_tuning, measure_candidate
 from rheobase.papers.paper import Cell, Paper
 from rheobase.papers.records import Record
 from rheobase.papers.study import Study
 from rheobase.simulation import find_profile
-from rheobase.training import (
-    CollapseError,
-    Folder,
-    Recipe,
-    Split,
-    datasets,
-    find_recipe,
-    finished_recipe,
-    models,
-    train,
-)
+from rheobase.training import CollapseError, Recipe, find_recipe, finished_recipe, models, train
 
-_CALIBRATION_IMAGES = 1024
 _RECORD_BYTES = 8 * 2**20
 _HELD_OUT = 5000  # a tenth of CIFAR
-# Training and test images of what is read from folders, of which nothing else tells whether they are whole.
-_PUBLISHED = {"imagenet": (1_281_167, 50_000)}
 
 
-class _Data(NamedTuple):
-    classes: int
-    train: Split | Folder
-    test: Split | Folder
-    calibration: Split
+@dataclass(frozen=True)
+class Training:
+    """How to train a cell's network, and where its files go.
+
+    Attributes:
+        root: The folder with the datasets, as for `datasets.load`; ImageNet is its folder `imagenet`.
+        trained_for: Train for this method instead of the paper's, by the same recipe. Methods without an
+            activation of their own share one network with plain ReLU.
+        candidate: Settings other than the paper's.
+        chosen: Use the settings that did best on held-out images, as recorded by `select`.
+        held_out: Test on this many training images, which are then not trained on.
+        pretrained: Use the network that comes with the package instead of training one.
+        folder: The folder for records, in a subfolder named after the paper.
+        runs: The folder for the checkpoint of the training.
+        seed: Seed of the training and of the initial weights.
+        epochs: Fewer epochs than the paper's; the records say so and are left out of the main tables.
+        limit: The largest number of training and of test images, with the same consequence.
+        device: The device; by default a GPU if there is one.
+        commit: The commit of this package's source, if git cannot tell.
+        progress: Whether to show progress bars.
+    """
+
+    root: Path | str | None = None
+    trained_for: str | Method | None = None
+    candidate: Candidate | None = None
+    chosen: bool = False
+    held_out: int = 0
+    pretrained: bool = False
+    folder: Path | str = "results"
+    runs: Path | str = "runs"
+    seed: int = 0
+    epochs: int | None = None
+    limit: int | None = None
+    device: str | torch.device | None = None
+    commit: str | None = None
+    progress: bool = True
+
+    def method(self, own: Method) -> Method:
+        """The method to train for, given the paper's own."""
+        if self.trained_for is None or isinstance(self.trained_for, Method):
+            return self.trained_for or own
+        return methods.find(self.trained_for).example()
 
 
 def reproduce(
     paper: str | Paper,
     cell: str,
-    data_root: Path | str | None = None,
+    root: Path | str | None = None,
     *,
     parts: Sequence[str] = ("table",),
     steps: int | None = None,
@@ -63,79 +88,81 @@ def reproduce(
 ) -> list[Record]:
     """Train a cell's network as its paper does, convert it, measure it and write the records.
 
-    The training keeps a checkpoint and goes on from it when it is called again; so does the measuring, which
-    writes each record as it comes. Under torchrun the processes share the training, and the first one writes.
+    An interrupted training is resumed from its checkpoint. Each record is written as soon as it is measured,
+    and not measured again. Under torchrun the processes share the training, and the first one writes.
 
     Args:
         paper: A paper or its name.
         cell: The name of one of its cells.
-        data_root: Where the datasets lie, as for `datasets.load`; ImageNet lies in its folder `imagenet`.
-        parts: What to measure: names out of `rheobase.papers.experiments.PARTS`.
-        steps: At most this many steps in every measurement; tables stay empty beyond.
+        root: The folder with the datasets.
+        parts: What to measure: names from `rheobase.papers.experiments.PARTS`.
+        steps: The largest number of steps of every measurement.
         profile: The arithmetic of the simulations, as in `rheobase.simulate`.
-        names: The methods of the part `methods`; all unless given.
-        tuning: Arguments for the further training of the part `tuned`, such as `epochs`.
-        **training: How to train, as for `train_cell`.
+        names: The methods of the part `methods`; by default all.
+        tuning: Settings of the further training of the part `tuned`, such as `epochs`.
+        **training: How to train: the fields of `Training`.
 
     Raises:
-        ValueError: Paper, cell, part, method, recipe or a setting of the tuning are unknown, or something is
-            told that no part asked for.
-        OSError: The records or the checkpoint cannot be written, or there is no such data; found out before
+        ValueError: Paper, cell, part, method, recipe or a setting of the tuning are unknown, or a setting is
+            given for a part that is not measured.
+        OSError: The records or the checkpoint cannot be written, or the data is missing; raised before
             anything is trained.
     """
     paper = registry.get(paper)
     chosen = paper.cell(cell)
+    wanted = Training(root=root, **training)
     if unknown := [part for part in parts if part not in PARTS]:
         raise ValueError(f"unknown part {unknown[0]!r}: choose from {', '.join(PARTS)}")
     for name in names or ():
         methods.find(name)
-    for told, part in ((names, "methods"), (tuning, "tuned")):
-        if told and part not in parts:
-            raise ValueError(f"{', '.join(told)} goes with the part {part}: add it to the parts asked for")
+    for given, part in ((names, "methods"), (tuning, "tuned")):
+        if given and part not in parts:
+            raise ValueError(f"{', '.join(given)} goes with the part {part}: add it to the parts")
     find_profile(profile, torch.device("cpu"))
     if steps is not None and steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     if "tuned" in parts:
-        find_tuning(_find_method(training.get("trained_for"), methods.get(paper.method)), tuning or {})
+        find_tuning(wanted.method(methods.get(paper.method)), tuning or {})
     with joined():
-        study = train_cell(paper, chosen, data_root, **training)
+        study = train_cell(paper, chosen, wanted)
         study.longest, study.profile = steps, profile
         study.names, study.tuning = names, dict(tuning or {})
-        told = {
+        options = {
             "parts": None if tuple(parts) == ("table",) else ",".join(parts), "steps": steps,
             "profile": None if profile == "exact" else profile, "methods": names and ",".join(names),
         }  # fmt: skip
-        told |= {f"tuning {name}={value}": True for name, value in study.tuning.items()}
-        study.command = " ".join([study.command, *_tell_options(told)])
+        options |= {f"tuning {name}={value}": True for name, value in study.tuning.items()}
+        study.command = " ".join([study.command, *_to_flags(options)])
         return [record for part in parts for record in PARTS[part](study)]
 
 
 def select(
     paper: str | Paper,
     cell: str,
-    data_root: Path | str | None = None,
+    root: Path | str | None = None,
     *,
     candidates: Sequence[Candidate] = CANDIDATES,
     held_out: int | None = None,
     profile: str = "exact",
     **training: Any,
 ) -> list[Record]:
-    """Train a cell's network with candidate settings and measure each on images held out of the training set.
+    """Train a cell's network with candidate settings and measure each on held-out training images.
 
     `reproduce(…, chosen=True)` then trains with the best of them on all training images.
 
     Args:
         paper: A paper or its name.
         cell: The name of one of its cells.
-        data_root: As for `reproduce`.
-        candidates: The settings to try; those that come to the same training are tried once.
-        held_out: How many training images to hold out, the same ones for all; unless given 5,000, and at most
-            a tenth of `limit` where there is one.
-        profile: As for `reproduce`.
-        **training: How to train, as for `train_cell`.
+        root: The folder with the datasets.
+        candidates: The settings to try; those that lead to the same training are tried once.
+        held_out: The number of training images to hold out, the same ones for all; by default 5,000, and at
+            most a tenth of `limit`.
+        profile: The arithmetic of the simulations.
+        **training: How to train: the fields of `Training`.
 
     Raises:
-        CollapseError: None could be trained; where only some could not, they are left out with a warning.
+        CollapseError: No candidate could be trained. Otherwise those that could not are left out, with a
+            warning.
     """
     paper = registry.get(paper)
     chosen = paper.cell(cell)
@@ -147,10 +174,9 @@ def select(
     collapse: CollapseError | None = None
     with joined():
         for candidate in distinct(candidates, find_recipe(chosen.recipe), methods.get(paper.method)):
+            wanted = Training(root=root, candidate=candidate, held_out=held_out, **training)
             try:
-                study = train_cell(
-                    paper, chosen, data_root, candidate=candidate, held_out=held_out, **training
-                )
+                study = train_cell(paper, chosen, wanted)
             except CollapseError as error:
                 collapse = error
                 warnings.warn(f"{candidate} is left out: {error}", stacklevel=2)
@@ -162,75 +188,40 @@ def select(
     return measured
 
 
-def train_cell(
-    paper: Paper,
-    cell: Cell,
-    data_root: Path | str | None = None,
-    *,
-    trained_for: str | Method | None = None,
-    candidate: Candidate | None = None,
-    chosen: bool = False,
-    held_out: int = 0,
-    pretrained: bool = False,
-    folder: Path | str = "results",
-    runs: Path | str = "runs",
-    seed: int = 0,
-    epochs: int | None = None,
-    limit: int | None = None,
-    device: str | torch.device | None = None,
-    commit: str | None = None,
-    progress: bool = True,
-) -> Study:
-    """Train a cell's network, or take it from its finished checkpoint, wherever that was trained.
-
-    Args:
-        paper: The paper.
-        cell: One of its cells.
-        data_root: As for `reproduce`.
-        trained_for: Another method than the paper's, with whose activations to train by the same recipe.
-            Methods that need none of their own share one network with plain ReLU.
-        candidate: Settings other than the paper's.
-        chosen: Whether to take the settings that did best on held-out images, as `select` recorded them.
-        held_out: Test on so many training images instead, which are then not trained on.
-        pretrained: Whether to take the network that comes with the package instead of training one.
-        folder: Where records go, below a folder named after the paper.
-        runs: Where the checkpoint of the training goes.
-        seed: Of the training and of the weights at its start.
-        epochs: Fewer passes than the paper's; the records then say so and stay out of the main tables.
-        limit: At most this many training and test images, with the same consequence.
-        device: Where to work; a GPU if there is one.
-        commit: Of this package's source, where git cannot tell.
-        progress: Whether to show progress on standard error.
-    """
-    measured = records.load_all(Path(folder) / paper.name)
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    candidate = choose(measured, cell) if chosen else candidate or Candidate()
-    full, method = candidate.adapt(find_recipe(cell.recipe), methods.get(paper.method))
-    method = _find_method(trained_for, method)
-    label = _label(paper, method, candidate, chosen)
-    data, cuts = _load(cell, data_root, limit, held_out, seed, device)
-    require_writable(Path(folder) / paper.name / "record.json", _RECORD_BYTES)
-    recipe = _adapt(full, seed, epochs, len(data.train), device)
+def train_cell(paper: Paper, cell: Cell, wanted: Training) -> Study:
+    """Train a cell's network, or take it from its finished checkpoint, wherever that was trained."""
+    measured = records.load_all(Path(wanted.folder) / paper.name)
+    device = torch.device(wanted.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    candidate = choose(measured, cell) if wanted.chosen else wanted.candidate or Candidate()
+    full, own = candidate.adapt(find_recipe(cell.recipe), methods.get(paper.method))
+    method = wanted.method(own)
+    label = _label(paper, method, candidate, wanted.chosen)
+    sizes: dict[str, Any] = {"limit": wanted.limit, "held_out": wanted.held_out, "seed": wanted.seed}
+    data = load_data(cell, wanted.root, device, **sizes)
+    require_writable(Path(wanted.folder) / paper.name / "record.json", _RECORD_BYTES)
+    recipe, cuts = _adapt(full, wanted.seed, wanted.epochs, len(data.train), device), data.cuts
     if recipe.epochs != full.epochs:
         cuts = (f"trained for {recipe.epochs} epochs instead of {full.epochs}", *cuts)
-    if pretrained:
-        if epochs is not None or held_out:
+    if wanted.pretrained:
+        if wanted.epochs is not None or wanted.held_out:
             raise ValueError("a network that comes with the package was trained in full, on all images")
-        ann, recipe, training = _take_pretrained(cell, full, seed, label, device)
+        ann, recipe = _load_pretrained(cell, full, wanted.seed, label, device)
+        about: dict[str, Any] = {}
     else:
-        size = {} if cell.size is None else {"size": cell.size}
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = models.build(cell.model, data.classes, **size).to(device)
-        tags = [label, f"held-out {held_out}" if held_out else "", f"limit {limit}" if limit else ""]
-        checkpoint = Path(runs) / paper.name / f"{_name_run(cell, recipe, tags)}.safetensors"
-        ann, recipe, training = _train(prepare(model, method), data.train, recipe, checkpoint, progress)
+        tags = [
+            label,
+            f"held-out {wanted.held_out}" if wanted.held_out else "",
+            f"limit {wanted.limit}" if wanted.limit else "",
+        ]
+        checkpoint = Path(wanted.runs) / paper.name / f"{_name_run(cell, recipe, tags)}.safetensors"
+        ann, recipe, about = _train(cell, method, data, recipe, checkpoint, device, wanted.progress)
     if recipe.batch_size != full.batch_size:
         cuts = (*cuts, f"batches of {recipe.batch_size} images instead of {full.batch_size}")
     options = {
-        "seed": seed, "epochs": epochs, "limit": limit, "trained-for": trained_for and method.name,
-        "study": bool(held_out), "candidate": candidate.text if held_out else None, "chosen": chosen,
-        "pretrained": pretrained,
+        "seed": wanted.seed, "epochs": wanted.epochs, "limit": wanted.limit,
+        "trained-for": wanted.trained_for and method.name, "study": bool(wanted.held_out),
+        "candidate": candidate.text if wanted.held_out else None, "chosen": wanted.chosen,
+        "pretrained": wanted.pretrained,
     }  # fmt: skip
     return Study(
         paper=paper,
@@ -242,36 +233,29 @@ def train_cell(
         test=data.test,
         recipe=recipe,
         trained=method,
-        folder=Path(folder),
-        commit=find_commit(commit),
-        command=_tell_command(paper, cell, options),
+        folder=Path(wanted.folder),
+        commit=find_commit(wanted.commit),
+        command=" ".join(["rheobase reproduce", paper.name, cell.name, *_to_flags(options)]),
         label=label,
         shortened=cuts,
-        training=training,
-        progress=progress,
+        training=about,
+        progress=wanted.progress,
         measured=measured,
     )
 
 
-def _find_method(trained_for: str | Method | None, own: Method) -> Method:
-    if trained_for is None:
-        return own
-    return trained_for if isinstance(trained_for, Method) else methods.find(trained_for).example()
-
-
 def _label(paper: Paper, method: Method, candidate: Candidate, chosen: bool) -> str:
-    """In words how the training differs from the paper's own."""
-    told = str(candidate) if candidate.changes else ""
-    if told and chosen:
-        told = f"chosen on held-out images: {told}"
+    """How the training differs from the paper's own, as text."""
+    changes = str(candidate) if candidate.changes else ""
+    if changes and chosen:
+        changes = f"chosen on held-out images: {changes}"
     if method.name == paper.method:
-        return told
-    plain = not method.own_activation
-    changed = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
+        return changes
+    if not method.own_activation:
+        return ", ".join(word for word in ("trained with plain ReLU", changes) if word)
     usual = dataclasses.asdict(methods.find(method.name).example())
-    settings = ", ".join(f"{name} {value}" for name, value in changed.items() if value != usual[name])
-    own = "trained with plain ReLU" if plain else f"trained for {method.name}"
-    return ", ".join(word for word in (own, "" if plain else settings, told) if word)
+    settings = ", ".join(f"{n} {v}" for n, v in dataclasses.asdict(method).items() if v != usual[n])
+    return ", ".join(word for word in (f"trained for {method.name}", settings, changes) if word)
 
 
 def _name_run(cell: Cell, recipe: Recipe, tags: Sequence[str]) -> str:
@@ -280,40 +264,47 @@ def _name_run(cell: Cell, recipe: Recipe, tags: Sequence[str]) -> str:
 
 
 def _train(
-    model: nn.Module, data: Split | Folder, recipe: Recipe, checkpoint: Path, progress: bool
+    cell: Cell,
+    method: Method,
+    data: CellData,
+    recipe: Recipe,
+    checkpoint: Path,
+    device: torch.device,
+    progress: bool,
 ) -> tuple[nn.Module, Recipe, dict[str, Any]]:
+    """The trained network, the recipe it was trained by, and what is kept of its training."""
+    size = {} if cell.size is None else {"size": cell.size}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        model = models.build(cell.model, data.classes, **size).to(device)
     if done := finished_recipe(checkpoint):
-        # What is trained already is measured anywhere, though it would not be trained alike here.
+        # A finished training is measured on any machine, also on one that would train it differently.
         recipe = dataclasses.replace(recipe, compile=done.compile, precision=done.precision)
-    trained = train(model, data, recipe, checkpoint=checkpoint, progress=progress)
+    trained = train(prepare(model, method), data.train, recipe, checkpoint=checkpoint, progress=progress)
     last = trained.history[-1]
-    told = {
+    about = {
         "clips": last.clips,
         "training_accuracy": last.accuracy,
         "training_seconds": sum(epoch.seconds for epoch in trained.history),
     }
-    return trained.model, recipe, told
+    return trained.model, recipe, about
 
 
-def _take_pretrained(
+def _load_pretrained(
     cell: Cell, recipe: Recipe, seed: int, label: str, device: torch.device
-) -> tuple[nn.Module, Recipe, dict[str, Any]]:
+) -> tuple[nn.Module, Recipe]:
     about = models.catalogue().get(cell.name)
     if about is None or label or (about["recipe"], about["seed"]) != (cell.recipe, seed):
         raise ValueError(
             f"no trained network comes with the package for {cell.name}, seed {seed}"
-            f"{f', {label}' if label else ''}: leave pretrained out, or choose of "
+            f"{f', {label}' if label else ''}: leave pretrained out, or choose from "
             f"{', '.join(models.catalogue())} with the seed it was trained with"
         )
     recipe = dataclasses.replace(recipe, seed=seed, epochs=about["epochs"])
-    return models.pretrained(cell.name).to(device), recipe, {}
+    return models.pretrained(cell.name).to(device), recipe
 
 
-def _tell_command(paper: Paper, cell: Cell, options: Mapping[str, Any]) -> str:
-    return " ".join(["rheobase reproduce", paper.name, cell.name, *_tell_options(options)])
-
-
-def _tell_options(options: Mapping[str, Any]) -> list[str]:
+def _to_flags(options: Mapping[str, Any]) -> list[str]:
     return [
         f"--{name}" if value is True else f"--{name} {value}"
         for name, value in options.items()
@@ -333,50 +324,3 @@ def _adapt(recipe: Recipe, seed: int, epochs: int | None, images: int, device: t
         compile=recipe.compile and device.type == "cuda",  # elsewhere it costs more than it saves
         precision=recipe.precision if device.type == "cuda" else "float32",
     )
-
-
-def _load(
-    cell: Cell,
-    root: Path | str | None,
-    limit: int | None,
-    held_out: int,
-    seed: int,
-    device: torch.device,
-) -> tuple[_Data, tuple[str, ...]]:
-    """The data on the device, and what was cut from it."""
-    if cell.size is not None:
-        if limit is not None or held_out:
-            raise ValueError(
-                f"{cell.dataset} is read on the way, and its images can be neither limited nor held out: "
-                "leave the limit and the study out"
-            )
-        opened = _open_folder(datasets.find_root(root) / cell.dataset, cell.size, seed, device)
-        sizes = len(opened.train), len(opened.test)
-        return opened, _tell_cut(*sizes, *_PUBLISHED.get(cell.dataset, sizes))
-    data = datasets.load(cell.dataset, root)
-    train, test = (
-        split if limit is None else split.take(min(limit, len(split))) for split in (data.train, data.test)
-    )
-    cuts = _tell_cut(len(train), len(test), len(data.train), len(data.test))
-    if held_out:
-        train, test = train.hold_out(held_out)
-        cuts = (*cuts, f"{held_out} training images held out and measured on, in place of test images")
-    calibration = train.take(min(_CALIBRATION_IMAGES, len(train)))
-    found = _Data(len(data.classes), train.to(device), test.to(device), calibration.to(device))
-    return found, cuts
-
-
-def _tell_cut(train: int, test: int, all_train: int, all_test: int) -> tuple[str, ...]:
-    if (train, test) == (all_train, all_test):
-        return ()
-    return (f"{train} training and {test} test images instead of {all_train} and {all_test}",)
-
-
-def _open_folder(root: Path, size: int, seed: int, device: torch.device) -> _Data:
-    workers = (os.cpu_count() or 1) // present_ranks().count
-    train, test = (Folder(root, size, train=half, seed=seed, workers=workers) for half in (True, False))
-    plain = Folder(root, size, train=True, augment=False)
-    order = plain.shuffle(torch.Generator("cpu").manual_seed(0))
-    pixels, labels = zip(*(plain[i] for i in order[:_CALIBRATION_IMAGES]), strict=True)
-    calibration = Split(torch.stack(pixels), torch.tensor(labels, device="cpu"), plain.mean, plain.std)
-    return _Data(len(train.classes), train, test, calibration.to(device))

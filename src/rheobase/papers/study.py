@@ -1,4 +1,4 @@
-"""A trained network under study: what it is measured on, and how its records are kept."""
+"""A trained network under study: the data it is measured on, and how its records are kept."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,28 +25,28 @@ _BATCH = {"cuda": 512}
 
 @dataclass
 class Study:
-    """A trained network, what to measure it on, and what its records say about where they come from.
+    """A trained network, the data to measure it on, and what its records say about their origin.
 
     Attributes:
         paper: The paper reproduced.
         cell: The network and dataset.
-        ann: The trained network, as its method's `prepare` made it.
-        ann_accuracy: Its percentage right on the test images.
+        ann: The trained network, as `prepare` made it for its method.
+        ann_accuracy: Its accuracy on the test images, in percent.
         train: The training images, for methods that train further.
         calibration: Some of them, for methods that measure the network.
         test: The test images.
         recipe: How it was trained.
         trained: The method whose activations it was trained with.
-        folder: Where records go.
-        commit: Of this package's source.
-        command: What was run.
-        label: In words how it was trained, where that is not as the paper does it.
-        shortened: What was cut against the paper's own run.
-        training: What is known of the training beside its recipe, kept with the table's record.
-        longest: A cap on the steps of every measurement.
+        folder: The folder for records.
+        commit: The commit of this package's source.
+        command: The command line.
+        label: How it was trained, if not as in the paper.
+        shortened: What was cut compared with the paper's own run.
+        training: What is known about the training besides its recipe, kept with the table's record.
+        longest: The largest number of steps of every measurement.
         profile: The arithmetic of the simulations.
-        names: The methods to compare; all unless given.
-        tuning: Arguments for the further training that a method's paper adds.
+        names: The methods to compare; by default all.
+        tuning: Settings of the further training that a method's paper adds.
         progress: Whether to show progress.
         measured: The records of this paper so far.
     """
@@ -86,22 +86,21 @@ class Study:
 
     @property
     def batch_size(self) -> int:
-        """Images simulated together; no result depends on it, on a GPU and in `fast` but for rounding."""
+        """Images per batch; it changes no result, except rounding on a GPU and in `fast`."""
         return _BATCH.get(self.device.type, 128)
 
     def cap(self, steps: int) -> int:
-        """So many steps, or fewer where the study is capped."""
+        """The given number of steps, or fewer if the study is capped."""
         return steps if self.longest is None else min(steps, self.longest)
 
     def find(
         self, method: Method, initial: Start, coding: Coding, steps: int, table: str | None = None
     ) -> Record | None:
-        """A record of this very network, converted this way and run that long, if there is one.
+        """The record of this network, converted this way and run this long, if there is one.
 
-        Accuracies may be taken from whatever they were measured for; what else a record holds belongs to
-        the table or figure that it was measured for.
+        Accuracies may come from a record of any table; the rest belongs to the table it was measured for.
         """
-        # A modified working tree has no name that could tell one modification from another.
+        # Modifications of a working tree cannot be told apart.
         if self.commit == "unknown" or self.commit.endswith("-modified"):
             return None
         settings = restore(records.Plain, self._settings(asdict(method)), "settings")
@@ -140,12 +139,12 @@ class Study:
         """Write a result as a record; of several processes the first one does.
 
         Args:
-            snn: What was measured.
+            snn: The network.
             table: The table or figure it was measured for.
             result: The evaluation, if it was one.
-            extra: What it gave beside.
-            seconds: How long it took, where it was not an evaluation.
-            at: The steps to keep accuracies of: all unless given.
+            extra: Further results.
+            seconds: Duration, if it was not an evaluation.
+            at: The steps to keep accuracies of; by default all.
         """
         steps = 0 if result is None else result.steps
         shown = range(1, steps + 1) if at is None else at
@@ -182,11 +181,11 @@ class Study:
         return record
 
     def _settings(self, method: dict[str, Any]) -> dict[str, Any]:
-        """What a record keeps; a network trained as the paper does it needs no more words."""
+        """The settings that a record keeps, with a label if the training was not the paper's."""
         found: dict[str, Any] = {"recipe": asdict(self.recipe), "method": method}
         return found | ({"label": self.label} if self.label else {})
 
 
 def describe_device(device: torch.device) -> str:
-    """The device in words."""
+    """The name of the device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
