@@ -147,7 +147,7 @@ def find_tuning(method: Method, settings: Mapping[str, Any]) -> Tuning:
     except TypeError as error:
         known = ", ".join(list(signature.parameters)[2:])
         raise ValueError(
-            f"the training that {method.name} adds does not accept these settings: {error}; it accepts {known}"
+            f"the training that {method.name} adds does not accept this: {error}; it accepts {known}"
         ) from None
     return method.tuning
 
