@@ -102,12 +102,12 @@ def test_it_runs_its_steps_all_at_once_or_not_at_all(trained, digits) -> None:
     with pytest.raises(ValueError, match="must lie in 6…6, got"):
         simulate(snn, x, 6, at=[3, 6])
     neuron = snn.neuron(snn.sites[0])
-    with pytest.raises(ValueError, match="runs all of them at once, got 3"):
+    with pytest.raises(ValueError, match="got 3"):
         neuron.advance(torch.zeros(1, 2), torch.zeros(1, 2), 3)
 
 
 def test_starts_are_searched_for_runs_of_its_length(trained, digits) -> None:
-    with pytest.raises(ValueError, match="after all 6 of theirs: search with steps=6"):
+    with pytest.raises(ValueError, match="search with steps=6"):
         convert(trained, "few-spikes", digits.train.take(32), steps=6, initial="searched:4")
 
 

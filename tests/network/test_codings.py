@@ -75,12 +75,12 @@ class TestPoisson:
             assert abs(torch.corrcoef(pair)[0, 1]) < 5 * pair.shape[1] ** -0.5
 
     def test_inputs_beyond_the_scale_are_refused(self) -> None:
-        with pytest.raises(ValueError, match=r"run from -0.81 to 1.852, but Poisson .* give it scale=1.86"):
+        with pytest.raises(ValueError, match=r"-0\.81 .* 1\.852.*scale=1\.86"):
             Poisson().encode(torch.tensor([[-0.81, 1.852]]), 0, 1, 0)
         Poisson(scale=1.86).encode(torch.tensor([[-0.81, 1.852]]), 0, 1, 0)
-        with pytest.raises(ValueError, match="scale of a coding must be above zero"):
+        with pytest.raises(ValueError, match=r"scale.* 0"):
             Poisson(scale=0)
-        with pytest.raises(ValueError, match="seed lies in 0"):
+        with pytest.raises(ValueError, match=r"seed.*-1"):
             Poisson(seed=-1)
 
 
@@ -115,9 +115,9 @@ class TestTemporalSwitch:
     def test_wrong_windows_and_inputs_are_refused(self) -> None:
         with pytest.raises(TypeError, match="window"):
             TemporalSwitch()  # type: ignore[call-arg]
-        with pytest.raises(ValueError, match="window of at least 2 steps, got 1"):
+        with pytest.raises(ValueError, match="at least 2 steps, got 1"):
             TemporalSwitch(1)
-        with pytest.raises(ValueError, match=r"temporal switch coding can show −1 … 1 only"):
+        with pytest.raises(ValueError, match=r"temporal switch.*scale=1\.5"):
             TemporalSwitch(4).encode(torch.tensor([[1.5]]), 0, 1, 0)
 
 
@@ -126,7 +126,7 @@ def test_parse() -> None:
     assert parse_coding("poisson") == Poisson()
     assert parse_coding("poisson:7") == Poisson(seed=7)
     assert parse_coding("tsc:64") == TemporalSwitch(64)
-    with pytest.raises(ValueError, match="needs its window"):
+    with pytest.raises(ValueError, match="tsc:64"):
         parse_coding("tsc")
     for wrong in ("rate", "poisson:x", "constant:3", "tsc:-4", ""):
         with pytest.raises(ValueError, match="unknown input coding"):

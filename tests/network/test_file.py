@@ -323,40 +323,40 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "NaN": (values("0.weight", math.nan), "NaN"),
     "infinite": (values("1.threshold", math.inf), "infinite"),
     "negative threshold": (values("1.threshold", -1.0), "not above zero"),
-    "thresholds that do not fit": (values("1.threshold", torch.ones(3)), "does not fit"),
-    "starts that do not fit": (values("1.initial.values", torch.ones(5)), "does not fit"),
+    "thresholds that do not fit": (values("1.threshold", torch.ones(3)), r"'1'.*\(3,\)"),
+    "starts that do not fit": (values("1.initial.values", torch.ones(5)), r"'1'.*\(5,\)"),
     "missing tensor": (lambda document, tensors: tensors.pop("0.weight"), "lacks the tensor '0.weight'"),
-    "extra tensor": (values("extra", torch.zeros(1)), "nothing in the network uses"),
+    "extra tensor": (values("extra", torch.zeros(1)), "'extra'"),
     "path for a name": (node(0, name="../../etc/passwd"), "cannot be a node"),
     "code for a name": (node(0, name="x); import os; os.abort("), "cannot be a node"),
-    "taken name": (node(2, name="forward"), "has a meaning already"),
-    "taken name within": (node(2, name="a.forward"), "has a meaning already"),
-    "name of the graph": (node(2, name="graph"), "has a meaning already"),
-    "name fx uses": (node(2, name="meta"), "has a meaning already"),
-    "name fx uses, above": (node(2, name="meta.a"), "has a meaning already"),
-    "dunder name": (node(2, name="__class__"), "has a meaning already"),
-    "keyword": (node(2, name="import"), "word of Python"),
+    "taken name": (node(2, name="forward"), "reserved"),
+    "taken name within": (node(2, name="a.forward"), "reserved"),
+    "name of the graph": (node(2, name="graph"), "reserved"),
+    "name fx uses": (node(2, name="meta"), "reserved"),
+    "name fx uses, above": (node(2, name="meta.a"), "reserved"),
+    "dunder name": (node(2, name="__class__"), "reserved"),
+    "keyword": (node(2, name="import"), "import.*Python"),
     "node inside a node": (node(2, name="1.pool"), "inside another"),
     "name used twice": (node(3, name="2"), "two nodes"),
-    "cycle": (node(0, inputs=["4"]), "no node before it"),
-    "loop": (node(3, inputs=["3"]), "no node before it"),
+    "cycle": (node(0, inputs=["4"]), "not a node before it"),
+    "loop": (node(3, inputs=["3"]), "not a node before it"),
     "too many inputs": (node(3, inputs=["2"] * 9), "expected 1 to 1"),
     "too many nodes": (network(nodes=[0] * 20_001), "1 … 20000 nodes"),
     "node that is none": (network(nodes=["a"]), "a node is a"),
-    "output": (network(output="nowhere"), "which is no node"),
+    "output": (network(output="nowhere"), "nowhere"),
     "sites": (network(sites=["0"]), "the sites are"),
     "no sites": (network(sites=[]), "the sites are"),
     "coding": (network(coding={"kind": "Constant"}), "expected one of ConstantCurrent"),
-    "reshape": (operation(3, shape=[7]), "does not fit"),
-    "mixed samples": (instead(3, kind="Permute", dims=[1, 0, 2, 3]), "keep samples apart"),
-    "samples added to each other": (add_across, "keep samples apart"),
+    "reshape": (operation(3, shape=[7]), "'3'"),
+    "mixed samples": (instead(3, kind="Permute", dims=[1, 0, 2, 3]), "mixes samples"),
+    "samples added to each other": (add_across, "mixes samples"),
     "number that no float holds": (
         network(coding={"kind": "Poisson", "seed": 0, "scale": 10**400}),
         "expected a finite number",
     ),
-    "numbers of several widths": (values("0.bias", torch.zeros(2).double()), r"0\.bias is of torch\.float64"),
+    "numbers of several widths": (values("0.bias", torch.zeros(2).double()), r"0\.bias .*float64"),
     "name that Python reads otherwise": (node(2, name="ﬁne"), "cannot be a node"),
-    "huge signal": (enlarge, "values a sample"),
+    "huge signal": (enlarge, "values per sample"),
     "huge input": (network(input_shape=[2**24] * 3), "overflow"),
     "nested starts": (nest, "nested too deeply"),
     "provenance": (network(provenance=[]), "provenance"),
@@ -414,14 +414,14 @@ class TestLoading:
             load(file)
 
     def test_missing_files(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match=r"there is nothing at .* a spiking network's file"):
+        with pytest.raises(FileNotFoundError, match="nothing"):
             load(tmp_path / "nothing")
-        with pytest.raises(FileNotFoundError, match=r"there is a folder at .* a spiking network's file"):
+        with pytest.raises(FileNotFoundError, match="folder"):
             load(tmp_path)
 
     def test_a_nir_file_is_sent_to_its_reader(self, tmp_path: Path) -> None:
         (tmp_path / "net.nir").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
-        with pytest.raises(FormatError, match=r"read it by rheobase\.from_nir"):
+        with pytest.raises(FormatError, match=r"rheobase\.from_nir"):
             load(tmp_path / "net.nir")
 
     def test_pickles_are_refused(self, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_name_or_a_number_will_do(given, start: Initial, clipped: nn.Module) -
     ("given", "error", "message"),
     [
         ("hlf", ValueError, "give one of zero, half, uniform"),
-        ("nan", ValueError, "a finite number"),
+        ("nan", ValueError, "finite"),
         ([0.5], TypeError, r"got \[0\.5\]"),
         (True, TypeError, "got True"),
         (Uniform, TypeError, "rheobase.HALF"),
@@ -40,16 +40,16 @@ def test_others_are_refused(given, error: type, message: str, clipped: nn.Module
 
 
 def test_codings_by_name(clipped: nn.Module) -> None:
-    with pytest.raises(TypeError, match="an input coding is"):
+    with pytest.raises(TypeError, match=r"Coding.*got 3"):
         convert(clipped, "opi", coding=3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="unknown input coding"):
+    with pytest.raises(ValueError, match="poison"):
         convert(clipped, "opi", coding="poison")
 
 
 def test_bad_numbers() -> None:
-    with pytest.raises(ValueError, match="a finite number"):
+    with pytest.raises(ValueError, match="finite"):
         Uniform(0, float("inf"))
-    with pytest.raises(ValueError, match="whole number of at least 0"):
+    with pytest.raises(ValueError, match=r"seed.*-1"):
         Gaussian(seed=-1)
 
 

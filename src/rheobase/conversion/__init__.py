@@ -1,7 +1,7 @@
 """From any traceable `nn.Module` to an `SNN`: `inspect`, `prepare`, `convert`.
 
-Capture traces a copy of the model, lowering turns each call into operations by `rules`, and `convert` asks
-the method for a neuron at every site.
+Capture traces a copy of the model, lowering turns each call into operations by `rules`, and `convert` gets a
+neuron for every site from the method.
 """
 
 from rheobase.conversion.capture import capture, lower

@@ -17,11 +17,11 @@ class Line:
     Attributes:
         name: Where it is.
         call: What is called there.
-        becomes: What it will be, or why it is refused.
-        neurons: How many neurons it gets, for one sample.
+        becomes: What it becomes, or why it is refused.
+        neurons: The number of neurons it becomes, for one sample.
         operations: Its multiplications, for one sample.
-        remedy: If it is refused, what to change.
-        line: The file and line of the model, where it is known.
+        remedy: What to change if it is refused.
+        line: The file and line of the model, if known.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Coverage:
 
     @property
     def convertible(self) -> bool:
-        """Whether `convert` will take the model by any method; some methods take more."""
+        """Whether every method accepts the model; some methods accept more."""
         return bool(self.sites) and not self.refused
 
     def __str__(self) -> str:
@@ -83,16 +83,16 @@ class Coverage:
 
 
 def inspect(model: nn.Module, example: Tensor) -> Coverage:
-    """Say what every call of a model becomes when it is converted, and what refuses.
+    """Report what every call of a model becomes when it is converted, and what is unsupported.
 
-    The model is not changed, and a refusal is a line of the result, not an error.
+    The model is not changed. An unsupported call is a line of the result, not an error.
 
     Args:
         model: The network.
         example: One batch of inputs.
 
     Raises:
-        TypeError: If there is no example: shapes are known from it.
+        TypeError: If the example is not a tensor.
         CaptureError: If the model cannot be traced or cannot run on the example.
     """
     if not isinstance(example, Tensor):

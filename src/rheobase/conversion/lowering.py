@@ -1,7 +1,7 @@
-"""Lowering: a traced graph rewritten, call by call, into one of operations.
+"""Lowering: rewrite a traced graph, call by call, into a graph of operations.
 
-The rules say what each kind of call becomes. What has no rule is refused, with the reason and the change that
-would mend it; refusals are collected, so that one look names them all.
+The rules say what each kind of call becomes. A call without a rule is refused, with the reason and the change
+that would fix it. Refusals are collected, so that all of them are reported at once.
 """
 
 import itertools
@@ -18,11 +18,11 @@ from rheobase.conversion.unwrap import has_hooks, is_patched, is_torchs, layer_t
 from rheobase.network import Activation, Scale, free_name, traits_of
 
 Rule = Callable[..., Any]
-"""Takes a call and its arguments, gives the node or value that the call became."""
+"""Takes a call and its arguments, returns the node or value that the call becomes."""
 
 
-class Refusal(Exception):  # noqa: N818 - it is not an error of ours but an answer
-    """A call that cannot become spikes, and what to do about it."""
+class Refusal(Exception):  # noqa: N818 - an answer rather than an error
+    """A call that cannot become spikes: the reason and the remedy."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}: {remedy}")
@@ -30,7 +30,7 @@ class Refusal(Exception):  # noqa: N818 - it is not an error of ours but an answ
 
 
 class NeedsExample(Refusal):
-    """A call whose meaning depends on shapes that only an example input can tell."""
+    """A call whose meaning depends on shapes, which need an example input."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, "pass an example input (example=…), so that shapes are known")
@@ -38,7 +38,7 @@ class NeedsExample(Refusal):
 
 @dataclass
 class Row:
-    """What became of one call of the model."""
+    """What one call of the model becomes."""
 
     name: str
     call: str
@@ -50,7 +50,7 @@ class Row:
 
 
 class Lowering:
-    """Rewrites a traced graph, call by call, into one of operations."""
+    """Rewrites a traced graph, call by call, into a graph of operations."""
 
     def __init__(self, traced: fx.GraphModule, rules: Mapping[str, Rule], shapes_known: bool) -> None:
         self.traced = traced
@@ -89,7 +89,7 @@ class Lowering:
     def _output(self, node: fx.Node) -> None:
         value = self._resolve(node.args[0])
         if not isinstance(value, fx.Node):
-            given = type(node.args[0]).__name__.removeprefix("immutable_")  # as torch.fx names lists, dicts
+            given = type(node.args[0]).__name__.removeprefix("immutable_")  # of torch.fx
             found = "not a tensor" if isinstance(node.args[0], fx.Node) else given
             remedy = "wrap the model so that it returns the tensor of logits alone"
             reason = "the model's output must be one tensor"
@@ -114,10 +114,10 @@ class Lowering:
             self.rows.append(row)
 
     def _stand_in(self, node: fx.Node) -> Any:
-        """Something of the right shape for a refused call, so that one run names everything that refuses."""
+        """A node of the right shape in place of a refused call, so that one run finds all refusals."""
         sources = _leaves([self.values[n] for n in node.all_input_nodes])
         if sources and all(value is None for value in sources):
-            return None  # it is made of sizes that are not known, and is another one
+            return None  # it is computed from unknown sizes, so it is unknown too
         source = next((v for v in sources if isinstance(v, fx.Node)), next(iter(self.graph.nodes)))
 
         def place(shape: Any) -> fx.Node:
@@ -151,21 +151,21 @@ class Lowering:
         return holder is not None or path in self._folders
 
     def share(self, node: fx.Node, owner: fx.Node) -> None:
-        """Note that a call of the model gave the memory of an earlier value, not a new one."""
+        """Record that a call of the model returned the memory of an earlier value."""
         self._owners[node] = self._owners.get(owner, owner)
 
     def sharing(self, node: fx.Node) -> list[fx.Node]:
-        """The values of the model that lie where this one does: written over, all of them change."""
+        """The values of the model in the same memory: an in-place write changes all of them."""
         owner = self._owners.get(node, node)
         return [owner, *(other for other, its in self._owners.items() if its is owner)]
 
     def view(self, node: fx.Node, whole: fx.Node) -> None:
-        """Note that a call of the model gave another shape, order or part of an earlier value's memory."""
+        """Record that a call of the model returned a view of an earlier value."""
         owner = self._owners.get(whole, whole)
         self._wholes[node] = [owner, *self._wholes.get(owner, [])]
 
     def overlapping(self, node: fx.Node) -> list[fx.Node]:
-        """The values that this one is a view of, and its views: written over, they change in part."""
+        """The values that this one is a view of, and its views: an in-place write changes them in part."""
         owner = self._owners.get(node, node)
         views = [view for view, wholes in self._wholes.items() if owner in wholes]
         return [value for other in (*self._wholes.get(owner, ()), *views) for value in self.sharing(other)]
@@ -205,11 +205,11 @@ class Call:
         """The shape of an input on the example input."""
         self._expect_signals(x)
         if not self.lowering.shapes_known:
-            raise NeedsExample(f"a shape that {self.row.call} depends on is not known")
+            raise NeedsExample(f"{self.row.call} depends on a shape that is not known")
         return torch.Size(x.meta["shape"])
 
     def emit(self, module: nn.Module, *inputs: fx.Node, becomes: str = "") -> fx.Node:
-        """Add an operation; the row says what the call became."""
+        """Add an operation; the row says what the call becomes."""
         self._expect_signals(*inputs)
         node = self.lowering.add(self.row.name, module, self._apart(inputs))
         if "shape" in self.node.meta:
@@ -221,7 +221,7 @@ class Call:
         return node
 
     def _apart(self, inputs: Sequence[fx.Node]) -> list[fx.Node]:
-        """The inputs, each signal once: one that is read again is read through a scale of one."""
+        """The inputs, each signal once: a repeated one goes through a scale of one."""
         found: list[fx.Node] = []
         for x in inputs:
             if x in found:
@@ -235,8 +235,8 @@ class Call:
         for x in inputs:
             if not isinstance(x, fx.Node):
                 raise Refusal(
-                    f"{self.row.call} works on a constant ({type(x).__name__}) as if it were a signal",
-                    "compute it from the input, or add or multiply it as one number for each channel",
+                    f"{self.row.call} uses a constant ({type(x).__name__}) as a signal",
+                    "compute it from the input, or add or multiply it as one number per channel",
                 )
 
     def site(self, x: fx.Node, activation: nn.Module, bound: float | None, inplace: bool) -> fx.Node:
@@ -247,7 +247,7 @@ class Call:
         return spikes
 
     def overwrite(self, inplace: bool, result: fx.Node) -> None:
-        """After an in-place call, whoever reads its input later reads the result."""
+        """After an in-place call, later readers of its input read the result."""
         first = first_argument(self.node)
         if inplace and isinstance(first, fx.Node):
             self._expect_unread(self.lowering.overlapping(first))
@@ -258,7 +258,9 @@ class Call:
         later = set(itertools.dropwhile(lambda n: n is not self.node, self.lowering.traced.graph.nodes))
         readers = {user for value in values for user in value.users} & later - {self.node}
         if any(reader.target not in ("size", "dim", getattr) for reader in readers):
-            raise Refusal("it writes over a view of what is read later", "use the form that is not in-place")
+            raise Refusal(
+                "in-place write to a view that is read again later", "use the out-of-place function"
+            )
 
     def drop(self, x: fx.Node, why: str) -> fx.Node:
         """The call has no effect in the converted network."""
@@ -275,10 +277,10 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
     kwargs = call.lowering._resolve(call.node.kwargs)
     unknown = any(call.lowering.values[n] is None for n in call.node.all_input_nodes)
     if unknown and not call.lowering.shapes_known and call.function not in ("view", "reshape", "getitem"):
-        raise NeedsExample(f"a size that {call.row.call} reads is not known")
+        raise NeedsExample(f"{call.row.call} reads a size that is not known")
     kinds = {type(v) for v in _leaves((args, kwargs))}
     fixed = fx.Node not in kinds and any(issubclass(kind, Tensor) for kind in kinds)
-    if module is None and fixed and not unknown and not call.in_place:  # it reads tensors of the model alone
+    if module is None and fixed and not unknown and not call.in_place:  # it reads only tensors of the model
         call.row.becomes = "constant"
         return _evaluate(call.node, args, kwargs)
     handler = rules.get(call.function, rules["anything else"]) if module is None else _rule_of(module, rules)
@@ -287,8 +289,8 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
         return handler(call, *args, **kwargs, **({} if module is None else {"module": module}))
     except TypeError as error:
         raise Refusal(
-            f"{call.row.call} is called in a way that is not understood ({error})",
-            "call it without that argument, or in a plainer way",
+            f"{call.row.call} has arguments that are not supported ({error})",
+            "call it without that argument, or in a simpler form",
         ) from None
 
 
@@ -301,7 +303,7 @@ def _rule_of(module: nn.Module, rules: Mapping[str, Rule]) -> Rule:
     if has_hooks(module):
         raise Refusal(
             "it has a forward hook, which may change what it computes",
-            "remove the hook, by .remove() of what register_forward_hook gave",
+            "remove the hook: call .remove() on what register_forward_hook returned",
         )
     if is_patched(module):
         raise Refusal(
@@ -322,7 +324,7 @@ def _evaluate(node: fx.Node, args: Any, kwargs: Any) -> Any:
 
 
 def _parts(node: fx.Node) -> list[Any]:
-    """The shapes of what a call gave, where it gave several values and tensors are among them."""
+    """The shapes of the results of a call that returned several values with tensors among them."""
     given = [tuple(v.shape) if isinstance(v, Tensor) else None for v in _leaves(node.meta.get("value"))]
     return node.meta.get("tensors") or (given if any(shape is not None for shape in given) else [])
 
@@ -334,13 +336,13 @@ def _leaves(values: Any) -> list[Any]:
 
 
 def refuse_unknown(name: str) -> Refusal:
-    """Why a call without a rule is refused, and what to do about it."""
+    """The refusal of a call without a rule."""
     for words, reason, remedy in _REMEDIES:
         if any(word in name.lower() for word in words):
             return Refusal(f"{name} {reason}", remedy)
     return Refusal(
-        f"{name} has no spiking form here",
-        "express it by convolution, linear, pooling, add, concat or reshape, or move it outside the model",
+        f"{name} has no spiking form",
+        "express it by convolution, linear, pooling, add, concat or reshape, or move it out of the model",
     )
 
 
@@ -348,13 +350,13 @@ _REMEDIES = [
     (
         ("attention", "transformer", "bmm", "matmul", "einsum", "scaled_dot"),
         "multiplies two signals as matrices",
-        "convert the convolutional part alone, or replace attention",
+        "convert only the convolutional part, or replace attention",
     ),
-    (("lstm", "gru", "rnn"), "is recurrent", "convert the feed-forward part alone"),
+    (("lstm", "gru", "rnn"), "is recurrent", "convert only the feed-forward part"),
     (
         ("layernorm", "layer_norm", "groupnorm", "group_norm", "instancenorm", "instance_norm"),
-        "normalises by the sample's own statistics, which spikes cannot fold",
-        "use BatchNorm instead and train again",
+        "normalises by the statistics of the sample, which cannot be folded into weights",
+        "use BatchNorm and train again",
     ),
     (
         ("softmax", "softmin"),
@@ -364,7 +366,7 @@ _REMEDIES = [
     (
         ("elu", "silu", "swish", "mish", "sigmoid", "tanh", "softplus", "glu"),
         "is not a ReLU",
-        "replace it by nn.ReLU and train or fine-tune the network again",
+        "replace it by nn.ReLU and train or fine-tune the network",
     ),
 ]
 
@@ -384,12 +386,12 @@ def _name(node: fx.Node) -> str:
 
 
 def first_argument(node: fx.Node) -> Any:
-    """What a call reads first, whether given by place or by name."""
+    """The first argument of a call, given by position or by name."""
     return node.args[0] if node.args else node.kwargs.get("input")
 
 
 def _plain(name: str) -> str:
-    """A name as files of networks can hold it: letters, digits, hyphens, underscores and points."""
+    """A name with the characters that files allow: letters, digits, hyphens, underscores and points."""
     return re.sub(r"[^\w.-]", "_", name)
 
 

@@ -1,4 +1,4 @@
-"""Search, on calibration data, for where the membranes of each site start."""
+"""Search the start of each site's membranes on calibration data."""
 
 import torch
 
@@ -9,13 +9,13 @@ from rheobase.simulation import Simulator
 
 
 def search_starts(search: Searched, conversion: Conversion) -> None:
-    """Give every neuron of a conversion the constant start that a search finds for its site."""
+    """Set the start of every neuron of a conversion to the best constant for its site."""
     snn = conversion.snn
     for neuron in snn.neurons.values():
         if neuron.window not in (None, search.steps):
             raise ValueError(
-                f"starts are searched for runs of {search.steps} steps, and this network's neurons fire "
-                f"after all {neuron.window} of theirs: search with steps={neuron.window}"
+                f"starts are searched for runs of {search.steps} steps, but the runs of this network have "
+                f"{neuron.window}: search with steps={neuron.window}"
             )
         neuron.initial = neuron.initial.restart(ZERO)
     rate = _count_disagreements if search.objective == "agreement" else _measure_errors

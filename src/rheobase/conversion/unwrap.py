@@ -1,8 +1,8 @@
-"""What users and torch put around a model and its layers, taken off again on a copy.
+"""Unwrap compiled, parallel and parametrised models, on a copy.
 
-A compiled or parallel model is the one inside. A layer under weight norm, spectral norm, pruning or another
-parametrisation computes its weight anew at every call; here it becomes the plain layer with the weight of
-now. A class that inherits all it does from one of torch's is that one.
+A layer under weight norm, spectral norm, pruning or another parametrisation computes its weight again at
+every call; here it becomes the plain layer with its current weight. A class that inherits everything from
+one of torch's layers counts as that layer.
 """
 
 import copy
@@ -26,9 +26,9 @@ _HARMLESS = {
 
 
 def copy_model(model: nn.Module) -> nn.Module:
-    """A copy of the model inside whatever wraps it, in evaluation mode."""
+    """A copy of the model without its wrappers, in evaluation mode."""
     model = _inside(model)
-    # Weights that a hook has computed belong to a graph of gradients, and those refuse to be copied.
+    # Weights that a hook has computed belong to a graph of gradients and cannot be copied.
     computed = [
         v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor) and not v.is_leaf
     ]
@@ -41,7 +41,7 @@ def copy_model(model: nn.Module) -> nn.Module:
 
 
 def _inside(model: nn.Module) -> nn.Module:
-    """The model that `torch.compile` or a parallel wrapper was given."""
+    """The model inside `torch.compile` or a parallel wrapper."""
     while (
         isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel))
         or "_orig_mod" in model._modules
@@ -51,7 +51,7 @@ def _inside(model: nn.Module) -> nn.Module:
 
 
 def layer_type(module: nn.Module) -> type[nn.Module]:
-    """The class that says what a layer computes: where its own adds nothing, the one it inherits from."""
+    """The class that defines what a layer computes: its own, or the one it inherits everything from."""
     kind = type(module)
     if parametrize.is_parametrized(module):
         kind = kind.__bases__[0]  # torch makes a class for each parametrised module
@@ -66,7 +66,7 @@ def is_torchs(kind: type[nn.Module]) -> bool:
 
 
 def plain_layer(layer: nn.Module) -> nn.Module:
-    """A copy of a layer that is one of torch's, with the weights it computes now."""
+    """A copy of a layer as one of torch's own, with its current weights."""
     plain = copy.deepcopy(layer)
     for key, hook in list(plain._forward_pre_hooks.items()):
         if isinstance(hook, _WEIGHT_HOOKS):
@@ -75,14 +75,14 @@ def plain_layer(layer: nn.Module) -> nn.Module:
     kind, parametrised = layer_type(plain), plain._modules.pop("parametrizations", None)
     plain.__class__ = kind
     if parametrised is not None:
-        # Not by torch's own remover: that would take the weight from the class, and so from the layer given.
+        # torch's own remover would take the weight from the class, and so from the given layer.
         for name, _ in parametrised.named_children():
             plain.register_parameter(name, nn.Parameter(getattr(layer, name).detach().clone()))
     return plain
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether a call of a layer does more than the layer."""
+    """Whether hooks may change what a call of a module computes."""
     before = [hook for hook in module._forward_pre_hooks.values() if not isinstance(hook, _WEIGHT_HOOKS)]
     return bool(before or module._forward_hooks)
 

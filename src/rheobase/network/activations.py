@@ -1,4 +1,4 @@
-"""What stands at a site while the network is still an ordinary one."""
+"""The activations at the sites of an ANN."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,16 +15,16 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
 }
-"""The nonlinearities that some method has a neuron for, by name."""
+"""The nonlinearities for which some method has a neuron, by name."""
 
 
 class Activation(nn.Module, ABC):
-    """An activation of this package: graph capture takes every subclass for a site."""
+    """An activation of this package: capture makes a site of every subclass."""
 
     @property
     @abstractmethod
     def bound(self) -> float | None:
-        """The largest value it can give, if there is one."""
+        """Its largest output, if there is one."""
 
 
 class Clip(Activation):
@@ -36,7 +36,7 @@ class Clip(Activation):
     def __init__(self, threshold: float = 4.0) -> None:
         super().__init__()
         if not threshold > 0:
-            raise ValueError(f"a clip must start above zero, got {threshold}")
+            raise ValueError(f"the threshold of a clip must be above zero, got {threshold}")
         self.threshold = nn.Parameter(torch.tensor(float(threshold)))
 
     @property
@@ -46,7 +46,7 @@ class Clip(Activation):
     def forward(self, z: Tensor) -> Tensor:
         threshold: Tensor = self.threshold
         if torch.compiler.is_compiling():
-            # A gradient by channels, which the compiler sums along with those of a batch norm.
+            # A gradient per channel, which the compiler sums together with those of a batch norm.
             threshold = threshold.expand(z.shape[1:2] + (1,) * (z.ndim - 2))
         return torch.minimum(torch.relu(z), threshold)
 
@@ -55,7 +55,7 @@ class Clip(Activation):
 
 
 class Rectifier(Activation):
-    """The plain activation of a captured network: max(z, 0), cut at a bound where there is one."""
+    """The plain activation of a captured network: max(z, 0), clipped at the bound if there is one."""
 
     def __init__(self, bound: float | None = None) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Rectifier(Activation):
 
 
 class Smooth(Activation):
-    """A nonlinearity that is not a ReLU, by its name in `FUNCTIONS`."""
+    """A nonlinearity other than ReLU, by its name in `FUNCTIONS`."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -93,8 +93,8 @@ class Smooth(Activation):
 class RateNorm(Activation):
     """The rate norm layer a = min(max(z, 0)/θ, 1) with θ = r·p + 10⁻⁶: a rate between 0 and 1.
 
-    r is a running maximum, r ← 0.9·r + 0.1·max(z, 0) over each training batch, taken in before it is used;
-    p = sigmoid(σ) with σ trained only where its gradient is switched on, which it is not at first.
+    r is a running maximum, updated before it is used: r ← 0.9·r + 0.1·max(z, 0) over each training batch.
+    p = sigmoid(σ). σ is trained only after its gradient is switched on.
 
     J. Ding, Z. Yu, Y. Tian and T. Huang, "Optimal ANN-SNN conversion for fast and accurate inference in deep
     spiking neural networks", IJCAI 2021.
@@ -113,7 +113,7 @@ class RateNorm(Activation):
 
     @property
     def share(self) -> Tensor:
-        """p: the part of the running maximum that the threshold is."""
+        """p: the threshold as a share of the running maximum."""
         return torch.sigmoid(self.sigma)
 
     @property

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 
 def find_like(model: nn.Module) -> Tensor:
-    """A tensor with a model's device and precision: one of its own of floating point, if it has any."""
+    """A tensor with a model's device and precision: its first one of floating point, if it has any."""
     tensors = itertools.chain(model.parameters(), model.buffers())
     return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(()))
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode, and its parts back into theirs afterwards."""
+    """Put a model into evaluation mode, and restore the mode of every part afterwards."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -41,11 +41,7 @@ def classes_of(logits: Tensor) -> Tensor:
 
 
 def require_classes(logits: object, images: Tensor) -> None:
-    """Refuse an answer that is not one number per class: labels would quietly be spread over the rest."""
-    count = len(images)
-    found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != count:
-        raise ValueError(
-            f"the network gives {found} for {'one image' if count == 1 else f'{count} images'}; "
-            f"one number per class was expected, ({count}, classes)"
-        )
+    """Refuse outputs other than one score per class; labels would be broadcast over them without an error."""
+    found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
+        raise ValueError(f"the output is {found}, expected one score per class: ({len(images)}, classes)")

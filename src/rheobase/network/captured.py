@@ -7,7 +7,7 @@ from torch import fx, nn
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the network where an activation stands, and where a neuron will."""
+    """A place in the network with an activation, which conversion replaces by a neuron."""
 
     name: str
     activation: nn.Module
@@ -16,7 +16,7 @@ class Site:
 
 @dataclass
 class Network:
-    """A captured network: an fx graph whose every call is one operation, and its sites in order."""
+    """A captured network: an fx graph in which every call is one operation, and its sites in order."""
 
     module: fx.GraphModule
     sites: list[Site]

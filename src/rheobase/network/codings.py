@@ -1,6 +1,6 @@
-"""How an input becomes current, step by step.
+"""Codings: how an input becomes current, step by step.
 
-Shape letters: T steps, B batch; `...` is one sample's own shape, N its values in a row.
+Shape letters: T steps, B batch; `...` is one sample's own shape, N its number of values.
 """
 
 import math
@@ -17,10 +17,10 @@ from rheobase.network.settings import SEED, Kind, integer, number
 
 
 class Coding(ABC):
-    """What the network is shown at each step.
+    """The input of the network at each step.
 
     Attributes:
-        spikes: Whether that is spikes, which are all worth the same but for their sign.
+        spikes: Whether the input is spikes of one amplitude, with a sign.
     """
 
     spikes: ClassVar[bool] = False
@@ -28,7 +28,7 @@ class Coding(ABC):
     @property
     @abstractmethod
     def constant(self) -> bool:
-        """Whether every step shows the same, so that what depends on it alone is computed once."""
+        """Whether the input is the same at every step, so that what depends on it alone is computed once."""
 
     @abstractmethod
     def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
@@ -36,15 +36,15 @@ class Coding(ABC):
 
         Args:
             x: The samples, (B, ...).
-            first_step: How many steps went before.
+            first_step: The number of steps before.
             steps: T.
-            first_sample: The number of the batch's first sample in its dataset.
+            first_sample: The index of the batch's first sample in its dataset.
         """
 
 
 @dataclass(frozen=True)
 class ConstantCurrent(Coding):
-    """The analog input itself, at every step; the first layer and its neurons do the encoding."""
+    """The analog input itself at every step; the first layer and its neurons do the encoding."""
 
     @property
     def constant(self) -> bool:
@@ -56,22 +56,22 @@ class ConstantCurrent(Coding):
 
 @dataclass(frozen=True)
 class Poisson(Coding):
-    """Random spikes: sgn(x)·scale where a fresh u ~ U(0, 1] is at most |x|/scale, else 0; the mean is x.
+    """Random spikes: sgn(x)·scale where u ~ U(0, 1] is at most |x|/scale, else 0; the mean is x.
 
-    Every u is a function of (seed, sample, step, position) alone, and the same on every device. So neither
-    batches nor chunks change a spike.
+    Every u is a function of (seed, sample, step, position) alone, on every device. So neither batches nor
+    chunks change a spike.
     """
 
     spikes: ClassVar[bool] = True
 
     seed: int = 0
     scale: float = 1.0
-    """What a spike is worth: the largest |x| that can be shown. It could as well be in the first weights."""
+    """The value of a spike, which is the largest |x| that can be encoded."""
 
     def __post_init__(self) -> None:
         _check_scale(self.scale)
         if not 0 <= self.seed < 2**63:
-            raise ValueError(f"a seed lies in 0 … 2^63−1, got {self.seed}")
+            raise ValueError(f"a seed must be in 0 … 2^63 − 1, got {self.seed}")
 
     @property
     def constant(self) -> bool:
@@ -79,7 +79,7 @@ class Poisson(Coding):
 
     def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
         share_BN, spike_BN = _parts(x, self.scale, "Poisson")
-        # As whole numbers of 31 bits, so that x = 0 never fires and |x| = scale always does.
+        # Integers of 31 bits, so that x = 0 never fires and |x| = scale always does.
         level_BN = (share_BN.double() * 2**31).long()
         sample_B = torch.arange(first_sample, first_sample + x.shape[0], device=x.device)
         place_B = name_place(self.seed, sample_B, device=x.device)
@@ -92,25 +92,25 @@ class Poisson(Coding):
 
 @dataclass(frozen=True)
 class TemporalSwitch(Coding):
-    """Two spikes for each input and window: one switches its synapses on, one of the other sign off.
+    """Two spikes for each input and window: one switches its synapses on, one of opposite sign off.
 
-    With p = |x|/scale in a window of N steps, the first comes at step 1 and the second at step
-    p* = floor(p·(N − 1)) + 1; where p* = 1 none does. In between, the current of the first spike flows on,
-    and it is this sum of the spikes so far that `encode` gives: sgn(x)·scale for p* − 1 steps, then 0. Over
-    a window its mean is sgn(x)·scale·(p* − 1)/N, closer to 0 than x by less than (scale + |x|)/N. A run that
-    is longer than the window repeats it; one that stops inside has seen the inputs too large.
+    With p = |x|/scale in a window of N steps, the first is at step 1 and the second at step
+    p* = floor(p·(N − 1)) + 1; for p* = 1 there are none. `encode` returns the sum of the spikes so far, the
+    current that flows in between: sgn(x)·scale for p* − 1 steps, then 0. Its mean over a window is
+    sgn(x)·scale·(p* − 1)/N, closer to 0 than x by less than (scale + |x|)/N. A run longer than the window
+    repeats it; a run that stops inside a window sees inputs that are too large.
 
     B. Han and K. Roy, "Deep spiking neural network: energy efficiency through time based coding", ECCV 2020.
     """
 
     window: int
     scale: float = 1.0
-    """The largest |x| that can be shown."""
+    """The largest |x| that can be encoded."""
 
     def __post_init__(self) -> None:
         _check_scale(self.scale)
         if self.window < 2:
-            raise ValueError(f"a temporal switch needs a window of at least 2 steps, got {self.window}")
+            raise ValueError(f"the window of a temporal switch must have at least 2 steps, got {self.window}")
 
     @property
     def constant(self) -> bool:
@@ -138,26 +138,22 @@ NAMED: dict[str, Callable[..., Coding]] = {
 
 
 def parse_coding(coding: Coding | str) -> Coding:
-    """A coding as it is, or from its name: constant, poisson or poisson:SEED, tsc:WINDOW.
+    """A coding, or the one that a name stands for: constant, poisson or poisson:SEED, tsc:WINDOW.
 
     Raises:
-        ValueError: If it is another name.
-        TypeError: If it is something else.
+        ValueError: If the name is unknown.
+        TypeError: If it is neither.
     """
     if isinstance(coding, Coding):
         return coding
     known = "constant, poisson (or poisson:SEED) or tsc:WINDOW"
     if not isinstance(coding, str):
-        raise TypeError(
-            f"an input coding is a rheobase.network.codings.Coding, or one of {known}; got {coding!r}"
-        )
+        raise TypeError(f"expected a Coding of rheobase.network, or one of {known}; got {coding!r}")
     name, _, number = coding.partition(":")
     if name not in NAMED or (number and (name == "constant" or not number.isdecimal())):
         raise ValueError(f"unknown input coding {coding!r}: give {known}")
     if name == "tsc" and not number:
-        raise ValueError(
-            "the temporal switch needs its window, the number of steps a run shall have: tsc:64 for 64"
-        )
+        raise ValueError("the temporal switch needs a window, the number of steps of a run, as in tsc:64")
     return NAMED[name](*([int(number)] if number else []))
 
 
@@ -177,7 +173,7 @@ def _parts(x: Tensor, scale: float, name: str) -> tuple[Tensor, Tensor]:
     if max(-low, high) > scale:
         needed = math.ceil(100 * max(-low, high)) / 100
         raise ValueError(
-            f"the inputs run from {low:.4g} to {high:.4g}, but {name} coding can show −{scale:g} … {scale:g} "
-            f"only: give it scale={needed:g} for these inputs, or use constant current"
+            f"the inputs are in {low:.4g} … {high:.4g}, but {name} coding can encode only −{scale:g} … "
+            f"{scale:g}: use scale={needed:g}, or constant current"
         )
     return x_BN.abs() / scale, x_BN.sign() * scale

@@ -1,4 +1,4 @@
-"""Folding: scales go into weights before or after them, spike amplitudes into weights that read them."""
+"""Folding: scales move into the weights next to them, amplitudes into the weights that read the spikes."""
 
 import torch
 from torch import Tensor, fx, nn
@@ -54,7 +54,7 @@ def _folds_back(weights: nn.Module | None, scale: Scale, dims: int) -> bool:
     if weights is None:
         return False
     if isinstance(weights, nn.Linear) and dims != 2:
-        return False  # a linear layer's features are the last dimension, a scale's channels the second
+        return False  # features are the last dimension, the channels of a scale are the second
     return scale.scale.numel() in (1, _out_channels(weights))
 
 
@@ -65,7 +65,7 @@ def _folds_forward(weights: nn.Module | None, scale: Scale, dims: int) -> bool:
         return dims == 2
     if not scale.shift.any():
         return True
-    # Zeros padded around a shifted map are not shifted, so the shift folds only where nothing is padded.
+    # Padded zeros are not shifted, so the shift folds only without padding.
     return not isinstance(weights, TRANSPOSED) and not any(_padding(weights))
 
 
@@ -93,7 +93,7 @@ def _grouped(weights: nn.Module) -> tuple[Tensor, int, int]:
 
 
 def _along(values: Tensor, groups: int, axis: int) -> Tensor:
-    """One number per channel, viewed to multiply grouped weights along an axis."""
+    """One number per channel, in a shape that multiplies grouped weights along an axis."""
     values = values.double()
     if values.numel() == 1:
         return values.reshape(())
@@ -129,10 +129,10 @@ def _assign(weights: nn.Module, w: Tensor, bias: Tensor | None) -> None:
 
 
 def fold_amplitudes(module: fx.GraphModule) -> None:
-    """Carry each neuron's amplitude forward into the weights that read its spikes, so that spikes are 0 or 1.
+    """Move each neuron's amplitude into the weights that read its spikes, so that spikes are 0 or 1.
 
-    An amplitude passes pooling, padding, reshaping and concatenation. Where it meets something it cannot
-    pass (a sum of branches with different amplitudes, another neuron, the output), an explicit scale stays.
+    An amplitude passes pooling, padding, reshaping and concatenation. Before anything it cannot pass (a sum
+    of branches with different amplitudes, another neuron, the output) an explicit scale is inserted.
     """
     pending: dict[fx.Node, Tensor] = {}
     for node in list(module.graph.nodes):
@@ -148,9 +148,9 @@ def fold_amplitudes(module: fx.GraphModule) -> None:
 def _carry(
     module: fx.GraphModule, node: fx.Node, operation: nn.Module, pending: dict[fx.Node, Tensor]
 ) -> Tensor:
-    """Bring what is pending at a node's inputs past the node, and give what is pending after it."""
+    """Move the amplitudes pending at a node's inputs past the node; returns the one pending after it."""
     if any(pending[i].dim() > 1 for i in node.all_input_nodes):
-        _settle(module, node, pending)  # an amplitude for each neuron has no weight to go into
+        _settle(module, node, pending)  # no weights can take an amplitude per neuron
     inputs = list(node.all_input_nodes)
     waiting = [pending[i] for i in inputs]
     first = waiting[0]
@@ -189,7 +189,7 @@ def _carry(
 
 
 def _settle(module: fx.GraphModule, node: fx.Node, pending: dict[fx.Node, Tensor]) -> None:
-    """Put an explicit scale on every input of a node where an amplitude is still pending."""
+    """Insert an explicit scale at every input of a node with a pending amplitude."""
     for source in list(node.all_input_nodes):
         if not _is_one(pending[source]):
             scale = insert_call(module, node, f"{source.target}_amplitude", Scale(pending[source]), source)
@@ -212,7 +212,7 @@ def _keeps_channels(operation: nn.Module, node: fx.Node) -> bool:
 def _flattens_into_linear(
     module: fx.GraphModule, node: fx.Node, operation: nn.Module, values: Tensor
 ) -> bool:
-    """Whether channels and positions are flattened in order, and only linear layers read the result."""
+    """Whether channels and positions are flattened and only linear layers read the result."""
     if not isinstance(operation, Reshape) or len(operation.shape) != 1:
         return False
     readers = [operation_of(module, user) for user in node.users]
@@ -220,7 +220,7 @@ def _flattens_into_linear(
 
 
 def _channels(module: fx.GraphModule, node: fx.Node) -> int | None:
-    """How many channels a node's output has, where the operations tell."""
+    """The number of channels of a node's output, if known from the operations."""
     operation = operation_of(module, node)
     if operation is None:
         return None

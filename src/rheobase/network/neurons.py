@@ -1,8 +1,8 @@
-"""The neuron models: what takes an activation's place at a site.
+"""The neuron models, which replace the activations at the sites.
 
-A neuron keeps no state of its own. `advance` is given the membrane and moves it on; `forward` is the neuron's
-rate, the mean output it tends to when its mean input is z. So a converted network called like an ordinary
-one computes its own limit, the *rate twin*, and the simulation computes the same in spikes.
+A neuron keeps no state of its own. `advance` takes the membrane and updates it; `forward` is the neuron's
+rate, the mean output it tends to for a mean input z. So the graph of a converted network, called like an ANN,
+computes its own limit, and the simulation computes the same in spikes.
 
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
@@ -24,9 +24,10 @@ class Neuron(nn.Module, ABC):
     """A spiking neuron at every position of a site.
 
     Attributes:
-        threshold: θ: one number, one per channel, or one per neuron. A dead neuron's is the largest number.
-        amplitude: What one spike is worth downstream, shaped like the threshold or one number. Conversion
-            folds it into the weights that read the spikes and leaves 1 here.
+        threshold: θ: one number, one per channel, or one per neuron. That of a dead neuron is the largest
+            number of its precision.
+        amplitude: The value of one spike, shaped like the threshold or one number. Conversion folds it into
+            the weights that read the spikes and leaves 1 here.
         initial: How the membrane starts.
         strict: Whether it fires only above its threshold (True) or also at it (False). None where the neuron
             has no such choice.
@@ -45,14 +46,14 @@ class Neuron(nn.Module, ABC):
 
     @property
     def window(self) -> int | None:
-        """How many steps it must see before it can fire, if it must: a run has just these, in one chunk."""
+        """Number of steps it buffers before it fires, or None. A run then has exactly these, in one chunk."""
         return None
 
     def retune(self, threshold: Tensor, amplitude: Tensor | None = None) -> None:
-        """Set the threshold, and the amplitude, which by default is the threshold."""
+        """Set the threshold and the amplitude, by default equal to the threshold."""
         threshold = threshold.detach().clone()
         if threshold.isnan().any():
-            raise ValueError("a threshold is NaN; check the calibration data and the weights for NaN values")
+            raise ValueError("a threshold is NaN: check the calibration data and the weights for NaN values")
         amplitude = threshold if amplitude is None else amplitude
         alive = threshold > 0
         self.register_buffer("threshold", threshold.where(alive, torch.finfo(threshold.dtype).max))
@@ -61,12 +62,12 @@ class Neuron(nn.Module, ABC):
     @property
     def dead(self) -> Tensor:
         """Where the threshold was not above zero: these neurons never fire."""
-        # Also in a network that was moved to another precision, where the largest number is another one.
+        # The network may have been moved to a precision whose largest number is another one.
         largest = min(torch.finfo(dtype).max for dtype in (self.threshold.dtype, torch.float32))
         return self.threshold >= largest
 
     def limit(self, bound: float) -> None:
-        """Lower thresholds, and amplitudes with them, to what the site could give at most."""
+        """Lower thresholds, and amplitudes with them, to the largest value of the site."""
         ratio = torch.where(self.dead, 1.0, (bound / self.threshold).clamp(max=1))
         self.threshold *= ratio
         self.amplitude *= ratio
@@ -87,10 +88,10 @@ class Neuron(nn.Module, ABC):
 
     @abstractmethod
     def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
-        """Spikes (T, B, ...) for the currents of `steps` steps; the membrane is moved on in place.
+        """Spikes (T, B, ...) for the currents of `steps` steps; the membrane is updated in place.
 
         Args:
-            current: (T, B, ...), or (B, ...) when it is the same at every step.
+            current: (T, B, ...), or (B, ...) if it is the same at every step.
             membrane: (B, ...).
             steps: T.
             out: Where to write the spikes, if given.
@@ -101,7 +102,7 @@ class IntegrateFire(Neuron):
     """Integrate and fire.
 
     u(t) = v(t−1) + I(t);  s(t) = 1 if u(t) ≥ θ else 0;  v(t) = u(t) − θ·s(t), or u(t)·(1 − s(t)) for a
-    reset to zero. With `strict` it fires at u > θ only, as the paper prints it; ≥ agrees with the closed
+    reset to zero. With `strict` it fires at u > θ only, as printed in the paper; ≥ agrees with the closed
     form count = floor((T·z + v(0))/θ).
     """
 
@@ -133,7 +134,7 @@ class IntegrateFire(Neuron):
         return spikes * along_channels(self.amplitude, membrane.dim())
 
     def fire(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
-        """As `advance`, but spikes are 0 or 1 whatever their amplitude."""
+        """Like `advance`, but with spikes of 0 or 1 for every amplitude."""
         threshold = along_channels(self.threshold, membrane.dim())
         return integrate_fire(
             current, membrane, threshold, steps=steps, strict=self.strict, reset=self.reset, out=out
@@ -147,12 +148,12 @@ class IntegrateFire(Neuron):
 
 @dataclass(frozen=True)
 class Coefficients:
-    """What makes a few-spikes neuron out of K steps, each a tuple of K numbers in units of the range.
+    """The coefficients of a few-spikes neuron of K steps, each K numbers in units of the range.
 
     Attributes:
-        thresholds: T_t, above which step t fires.
-        resets: h_t, what a spike takes from the membrane.
-        values: d_t, what a spike adds to the output.
+        thresholds: T_t, the threshold at step t.
+        resets: h_t, subtracted from the membrane by a spike.
+        values: d_t, added to the output by a spike.
     """
 
     thresholds: tuple[float, ...]
@@ -162,7 +163,7 @@ class Coefficients:
     def __post_init__(self) -> None:
         if not len(self.thresholds) == len(self.resets) == len(self.values) > 0:
             counts = len(self.thresholds), len(self.resets), len(self.values)
-            raise ValueError(f"a few-spikes neuron needs as many thresholds, resets and values, got {counts}")
+            raise ValueError(f"expected as many thresholds as resets and values, got {counts}")
 
     @classmethod
     def binary(cls, steps: int) -> "Coefficients":
@@ -172,25 +173,22 @@ class Coefficients:
 
 
 class FewSpikes(Neuron):
-    """K steps in which a spike counts by when it comes.
+    """K steps in which the value of a spike depends on its time.
 
     v(0) = x, the mean current; z(t) = 1 if v(t−1) ≥ α·T_t else 0; v(t) = v(t−1) − α·h_t·z(t). With `strict`
-    it fires at v > α·T_t only, as the paper has it. Step t gives K·α·d_t·z(t), so that the mean output over
-    the K steps is α·Σ d_t·z(t). With T_t = h_t = d_t = 2^−t that is x rounded down to a multiple of α·2^−K,
+    it fires at v > α·T_t only, as in the paper. Step t sends K·α·d_t·z(t), so that the mean output over the
+    K steps is α·Σ d_t·z(t). With T_t = h_t = d_t = 2^−t that is x rounded down to a multiple of α·2^−K,
     between 0 and α·(1 − 2^−K).
 
-    A spike is worth what its step is worth, which the reader knows from the time; nothing else is graded.
+    A neuron needs its whole input before its first spike. So a run has exactly K steps, and only the last
+    read-out is an answer. On hardware layer l fires in steps (l − 1)·K + 1 … l·K of an input while the layer
+    before it processes the next input: K steps per input, and K steps of latency per layer.
 
-    A neuron needs its whole input before its first spike. So a run has K steps exactly, and what is read out
-    before the last is not an answer. On hardware layer l fires in steps (l − 1)·K + 1 … l·K of an input while
-    the layer before it works on the next one: K steps from input to input, K for each layer from an input to
-    its output.
-
-    An initial potential is taken in units of the smallest spike: with α·2^−K/2 the rule rounds to nearest.
+    The initial potential is in units of the smallest spike: with α·2^−K/2 the rule rounds to nearest.
 
     Attributes:
-        threshold: α, the range: what T_t, h_t and d_t are given in units of.
-        amplitude: α·K, what a spike of d_t = 1 is worth at its step.
+        threshold: α, the range, which is the unit of T_t, h_t and d_t.
+        amplitude: α·K, the value of a spike of d_t = 1.
     """
 
     digits: Tensor
@@ -209,9 +207,9 @@ class FewSpikes(Neuron):
         Args:
             threshold: The range α: one number or one per channel.
             coefficients: T_t, h_t and d_t.
-            function: What it stands for, one of `activations.FUNCTIONS`; `forward` computes the part of it
-                that lies between the smallest and the largest output.
-            initial: How the membrane starts, on top of the mean current.
+            function: The function it approximates, one of `activations.FUNCTIONS`; `forward` computes it,
+                clipped to the smallest and the largest output.
+            initial: The start of the membrane, added to the mean current.
             strict: Whether it fires only above a threshold.
         """
         table = torch.tensor([coefficients.thresholds, coefficients.resets, coefficients.values])
@@ -240,8 +238,8 @@ class FewSpikes(Neuron):
     def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
         if steps != self.window:
             raise ValueError(
-                f"a few-spikes neuron of {self.window} steps runs all of them at once, got {steps}: "
-                f"simulate {self.window} steps in one chunk"
+                f"a few-spikes neuron of {self.window} steps runs them at once, got {steps}: simulate "
+                f"{self.window} steps in one chunk"
             )
         range_ = along_channels(self.threshold, membrane.dim())
         amplitude = along_channels(self.amplitude, membrane.dim())
@@ -260,7 +258,7 @@ class FewSpikes(Neuron):
 
 
 def mean_over_steps(signal_TB: Tensor) -> Tensor:
-    """The mean (B, ...) over all steps, in double and one by one, so that it does not depend on the batch."""
+    """The mean (B, ...) over all steps, summed in double one by one, so that it depends on no batch size."""
     total = signal_TB[0].double()
     for signal in signal_TB[1:]:
         total = total + signal
@@ -268,12 +266,12 @@ def mean_over_steps(signal_TB: Tensor) -> Tensor:
 
 
 class Switch(Neuron):
-    """Gathers current over a window of N steps, then switches its synapses on for a part of the next.
+    """Collects current over a window of N steps, then switches its synapses on for a part of the next.
 
-    v = v(0) + ΣI(t);  p = v/(N·θ), kept in 0 … 1;  the synapses are on for floor(p·(N − 1)) steps. That is
-    p* − 1 for the two spikes of `coding.TemporalSwitch`, and as there the sum of the spikes so far is given.
+    v = v(0) + ΣI(t);  p = v/(N·θ), clipped to 0 … 1;  the synapses are on for floor(p·(N − 1)) steps. That is
+    p* − 1 for the two spikes of `codings.TemporalSwitch`; the output is the sum of the spikes so far.
 
-    A run has N steps exactly. On hardware each layer fires one window after the one before it.
+    A run has exactly N steps. On hardware each layer fires one window after the layer before it.
     """
 
     def __init__(self, threshold: Tensor, window: int) -> None:

@@ -1,8 +1,8 @@
-"""The closed list of operations a captured network consists of.
+"""The operations of a captured network.
 
-Capture rewrites whatever it finds into these modules, so that conversion, simulation, counting and export
-each have one short list to know. Most act on each time step alone and are linear. `MaxPool` and `Product`
-are not: over time they work on sums, so that their mean output tends to what the ordinary network computes.
+Capture rewrites every call into one of these or one of torch's layers; `traits` describes each. Most act on
+each time step alone and are linear. `MaxPool` and `Product` are not: they work on sums over time, so that
+their mean output tends to what the ANN computes.
 
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
@@ -23,10 +23,10 @@ SYNAPTIC: tuple[type[nn.Module], ...] = (
     nn.ConvTranspose3d,
     nn.Linear,
 )
-"""Weighted connections: what a spike meets on its way to the next neuron."""
+"""Layers with weights."""
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-"""Those whose weights are ordered by input channels first."""
+"""Those whose first dimension of weights is the input channels."""
 
 POOLING: tuple[type[nn.Module], ...] = (
     nn.AvgPool1d,
@@ -38,7 +38,7 @@ POOLING: tuple[type[nn.Module], ...] = (
 )
 
 RESERVED = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
-"""What an operation at the top of a network cannot be called."""
+"""The names that an operation at the top of a network cannot have."""
 
 
 class Add(nn.Module):
@@ -49,7 +49,7 @@ class Add(nn.Module):
 
 
 class Concat(nn.Module):
-    """Signals side by side along one dimension."""
+    """The concatenation of signals along one dimension."""
 
     def __init__(self, dim: int = 1) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Scale(nn.Module):
 
 
 class Reshape(nn.Module):
-    """A sample's values in another shape; the batch stays as it is."""
+    """Each sample in another shape."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Reshape(nn.Module):
 
 
 class Permute(nn.Module):
-    """A sample's dimensions in another order; dimension 0, the batch, stays first."""
+    """The dimensions in another order; the batch stays first."""
 
     def __init__(self, dims: Sequence[int]) -> None:
         super().__init__()
@@ -126,14 +126,14 @@ class Slice(nn.Module):
 
 
 class Mean(nn.Module):
-    """The mean over some dimensions of a sample."""
+    """The mean over the given dimensions."""
 
     def __init__(self, dims: Sequence[int], keepdim: bool = False) -> None:
         super().__init__()
         self.dims, self.keepdim = tuple(dims), keepdim
 
     def forward(self, x: Tensor) -> Tensor:
-        # Over channels last, torch sums in an order that depends on the batch size.
+        # In channels-last layout, torch sums in an order that depends on the batch size.
         return x.contiguous().mean(self.dims, keepdim=self.keepdim)
 
     def extra_repr(self) -> str:
@@ -141,7 +141,7 @@ class Mean(nn.Module):
 
 
 class Pad(nn.Module):
-    """Zeros around a sample, amounts in the order of `torch.nn.functional.pad`."""
+    """Zeros around each sample, with amounts in the order of `torch.nn.functional.pad`."""
 
     def __init__(self, amounts: Sequence[int]) -> None:
         super().__init__()
@@ -155,28 +155,20 @@ class Pad(nn.Module):
 
 
 class Accumulating(nn.Module, ABC):
-    """An operation that is not linear, and so must look at sums over time.
+    """A nonlinear operation, which works on sums over time.
 
-    `forward` is what the ordinary network computes. `advance` gives, for each step, the change of
+    `forward` is what the ANN computes. `advance` returns, for each step, the change of
     `accumulate(sums of inputs so far, steps so far)`.
     """
 
     @abstractmethod
     def accumulate(self, sums: tuple[Tensor, ...], steps: Tensor) -> Tensor:
-        """The sum of outputs that belongs to these sums of inputs; leading dimension steps·batch."""
+        """The sum of outputs for these sums of inputs; the leading dimension is steps·batch."""
 
     def advance(self, inputs_TB: tuple[Tensor, ...], state: dict[str, Tensor], steps_before: int) -> Tensor:
         """Outputs (T, B, ...) for inputs (T, B, ...); `state` carries the sums from chunk to chunk."""
         T, B = inputs_TB[0].shape[:2]
-        sums = []
-        for i, x_TB in enumerate(inputs_TB):
-            sum_TB = x_TB.clone()
-            if steps_before:
-                sum_TB[0] += state[f"sum{i}"]
-            for t in range(1, T):  # one by one, so that chunks cannot change a sum
-                sum_TB[t] += sum_TB[t - 1]
-            state[f"sum{i}"] = sum_TB[-1].clone()
-            sums.append(sum_TB.flatten(0, 1))
+        sums = [_sum_up(x, state, f"sum{i}", steps_before) for i, x in enumerate(inputs_TB)]
         steps = torch.arange(steps_before + 1, steps_before + T + 1, device=sums[0].device)
         total = self.accumulate(tuple(sums), steps.repeat_interleave(B))
         total = total.view(T, B, *total.shape[1:])
@@ -185,11 +177,22 @@ class Accumulating(nn.Module, ABC):
         return torch.cat([before, total]).diff(dim=0)
 
 
+def _sum_up(x_TB: Tensor, state: dict[str, Tensor], name: str, steps_before: int) -> Tensor:
+    """The sums up to each step, on top of those before, with the leading dimension steps·batch."""
+    sum_TB = x_TB.clone()
+    if steps_before:
+        sum_TB[0] += state[name]
+    for t in range(1, len(x_TB)):  # one by one, so that chunks cannot change a sum
+        sum_TB[t] += sum_TB[t - 1]
+    state[name] = sum_TB[-1].clone()
+    return sum_TB.flatten(0, 1)
+
+
 class MaxPool(Accumulating):
     """Max-pooling whose summed output is the maximum of the summed inputs.
 
-    With 0/1 spikes coming in, 0/1 spikes go out. A maximum taken over the spikes of each step alone would
-    instead give the rate of "any of them fired", which is far too high.
+    For spikes of 0 or 1 the output is 0 or 1 too. A maximum over the spikes of each step alone would give
+    the rate of "any of them fired", which is far too high.
     """
 
     def __init__(self, pool: nn.Module) -> None:
@@ -205,7 +208,7 @@ class MaxPool(Accumulating):
 
 
 class GatedMaxPool(MaxPool):
-    """Max-pooling that lets the current spike of the neuron pass which has fired most so far.
+    """Max-pooling that passes on the current spike of the neuron that has fired most so far.
 
     The spikes of a neuron are lost while another one of its window leads, so the summed output differs from
     the maximum of the summed inputs wherever the lead changes.
@@ -218,19 +221,13 @@ class GatedMaxPool(MaxPool):
 
     def advance(self, inputs_TB: tuple[Tensor, ...], state: dict[str, Tensor], steps_before: int) -> Tensor:
         (x_TB,) = inputs_TB
-        sum_TB = x_TB.clone()
-        if steps_before:
-            sum_TB[0] += state["sum"]
-        for t in range(1, len(x_TB)):  # one by one, so that chunks cannot change a sum
-            sum_TB[t] += sum_TB[t - 1]
-        state["sum"] = sum_TB[-1].clone()
-        _, leader = self.leader(sum_TB.flatten(0, 1))
+        _, leader = self.leader(_sum_up(x_TB, state, "sum", steps_before))
         passed = x_TB.flatten(0, 1).flatten(2).gather(2, leader.flatten(2))
         return passed.view(*x_TB.shape[:2], *leader.shape[1:])
 
 
 class Product(Accumulating):
-    """The product of two signals: summed output after t steps = product of the summed inputs / t."""
+    """The product of two signals: the summed output after t steps is the product of the summed inputs / t."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         return a * b
@@ -241,7 +238,7 @@ class Product(Accumulating):
 
 
 def count_multiplications(layer: nn.Module, inputs: int, outputs: int) -> int:
-    """The multiplications of a weighted layer between so many values; zeros padded around count as values."""
+    """The multiplications of a layer between the given numbers of values; padded zeros count as values."""
     weight = layer.weight
     assert isinstance(weight, Tensor)
     return (inputs if isinstance(layer, TRANSPOSED) else outputs) * weight[0].numel()

@@ -1,4 +1,4 @@
-"""Random numbers by the place where they are wanted, so that no batch, chunk or device changes one.
+"""Counter-based random numbers: each depends on where it is used, and on no batch, chunk or device.
 
 Shape letters: B places, N numbers drawn at each.
 """
@@ -12,13 +12,13 @@ def _signed(bits: int) -> int:
 
 
 # SplitMix64 (G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014):
-# whole numbers in, 64 bits out that pass for random. Products wrap around, on every device alike.
+# integers in, 64 pseudorandom bits out. Products wrap around, in the same way on every device.
 _GOLDEN = _signed(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
 
 
 def name_place(seed: int, *numbers: int | Tensor, device: torch.device) -> Tensor:
-    """What to draw from at a place that a seed and some numbers name; tensors name many places at once."""
+    """The state to draw from at the place that a seed and numbers name; a tensor names many places."""
     place = _scramble(torch.tensor(seed, device=device))
     for number in numbers:
         place = enter(place, number)
@@ -26,12 +26,12 @@ def name_place(seed: int, *numbers: int | Tensor, device: torch.device) -> Tenso
 
 
 def enter(place: Tensor, number: int | Tensor) -> Tensor:
-    """The place with one number more in its name."""
+    """The place with one more number in its name."""
     return _scramble(place + number)
 
 
 def draw_bits(place_B: Tensor, count: int, bits: int) -> Tensor:
-    """Whole numbers (B, N) of so many bits, at most 63."""
+    """Integers (B, N) of the given number of bits, at most 63."""
     position_N = torch.arange(count, device=place_B.device) * _GOLDEN
     return _shift(_scramble(place_B[:, None] + position_N), 64 - bits)
 
@@ -44,5 +44,5 @@ def _scramble(state: Tensor) -> Tensor:
 
 
 def _shift(z: Tensor, places: int) -> Tensor:
-    """Move bits right, with zeros coming in; torch's own shift repeats the sign."""
+    """Shift right and fill with zeros; torch's own shift repeats the sign bit."""
     return (z >> places).bitwise_and_(2 ** (64 - places) - 1)

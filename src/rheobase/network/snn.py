@@ -13,13 +13,13 @@ from rheobase.network.neurons import Neuron
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a converted network comes from.
+    """How a converted network was made.
 
     Attributes:
         method: The method's name.
         settings: Its settings.
         initial: How membranes start.
-        found: What the method chose by itself where a setting left it open, by the setting's name.
+        found: The values that the method chose for settings left open, by the setting's name.
         starts: The start of each site where it is not `initial`, by site.
         shifts: The constant current that the method added to each site: one number, or one per channel.
     """
@@ -38,22 +38,16 @@ class Provenance:
 
 
 def expect_snn(network: object) -> None:
-    """Refuse what is not a converted network.
-
-    Raises:
-        TypeError: It is something else.
-    """
+    """Raise a TypeError for anything but a converted network."""
     if not isinstance(network, SNN):
-        raise TypeError(
-            f"expected a spiking network, as rheobase.convert gives it, got {type(network).__name__}"
-        )
+        raise TypeError(f"expected a spiking network from rheobase.convert, got {type(network).__name__}")
 
 
 class SNN(nn.Module):
     """A spiking network: a graph of operations with a neuron at every site.
 
     It keeps no state between runs. `rheobase.simulate(snn, x, steps)` runs it in spikes; `snn.limit(x)` is
-    the output that a run approaches with more and more steps.
+    the output that a run approaches with more steps.
 
     Attributes:
         module: The graph; every call in it is one operation or one neuron.
@@ -79,15 +73,15 @@ class SNN(nn.Module):
         self.provenance = provenance
 
     def limit(self, x: Tensor) -> Tensor:
-        """The output that a simulation approaches with more and more steps: every neuron sends its rate."""
+        """The output that a simulation approaches with more steps: every neuron sends its rate."""
         result: Tensor = self.module(x)
         return result
 
     def forward(self, *_: object, **__: object) -> NoReturn:
         """Refuse: an SNN runs for a number of steps, so `rheobase.simulate(snn, x, steps)` runs it."""
         raise TypeError(
-            "an SNN is not called like an ANN: rheobase.simulate(snn, x, steps) runs it in spikes, and "
-            "snn.limit(x) gives the output that many steps approach"
+            "an SNN is not called like an ANN: use rheobase.simulate(snn, x, steps) to run it in spikes, or "
+            "snn.limit(x) for the output that many steps approach"
         )
 
     def neuron(self, site: str) -> Neuron:
@@ -107,7 +101,7 @@ class SNN(nn.Module):
 
     @property
     def window(self) -> int | None:
-        """How many steps a run must have, where neurons need all of them before they fire."""
+        """The number of steps of every run, if neurons need all of them before they fire; else None."""
         windows = {neuron.window for neuron in self.neurons.values()} - {None}
         if len(windows) > 1:
             raise ValueError(f"the network's neurons need runs of different lengths: {windows} steps")
@@ -115,18 +109,18 @@ class SNN(nn.Module):
 
     @property
     def dead(self) -> dict[str, float]:
-        """The sites with neurons that can never fire, and what share of their channels that is."""
+        """The sites with neurons that can never fire, and the share of these."""
         shares = {site: n.dead.float().mean().item() for site, n in self.neurons.items()}
         return {site: share for site, share in shares.items() if share > 0}
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
+        """The device of its tensors."""
         return self.neuron(self.sites[0]).threshold.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """What its membranes are computed in."""
+        """The precision of its membranes."""
         return self.neuron(self.sites[0]).threshold.dtype
 
     def extra_repr(self) -> str:

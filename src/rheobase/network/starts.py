@@ -1,9 +1,8 @@
-"""How a membrane starts. Any of these goes with any method.
+"""Starts: the initial potential of membranes. Any start works with any method.
 
-The paper proves that half the threshold makes the expected conversion error zero (Bu et al., AAAI 2022).
-Random starts are drawn for each neuron and sample from (seed, site, sample, neuron), so that neither the
-batch size nor the order of batches changes a result, and a device changes at most the last bit of a normal
-number.
+Half the threshold makes the expected conversion error zero (Bu et al., AAAI 2022). Random starts are drawn
+for each neuron and sample from (seed, site, sample, neuron), so that neither the batch size nor the order of
+batches changes a result; another device changes at most the last bit of a normal number.
 """
 
 import math
@@ -15,10 +14,11 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
+from rheobase.network.operations import along_channels
 from rheobase.network.random_bits import draw_bits, name_place
 from rheobase.network.settings import SEED, Kind, number, one_of, tensor
 
-# Numbers drawn at a time: what they are made of takes eight bytes and more for each.
+# Numbers drawn at a time; each takes at least eight bytes of scratch memory.
 _AT_ONCE = 1 << 20
 
 
@@ -26,7 +26,7 @@ class Initial(ABC):
     """The potential of every neuron before the first step."""
 
     def restart(self, start: "Initial") -> "Initial":
-        """The same with another start at its bottom: by default that start itself."""
+        """The same with another start below any correction: by default that start itself."""
         return start
 
     @abstractmethod
@@ -36,8 +36,8 @@ class Initial(ABC):
         Args:
             threshold: Broadcastable to one sample of `shape`.
             shape: The membrane's shape, batch first.
-            site: The site's number in the network.
-            first_sample: The number of the batch's first sample in its dataset.
+            site: The index of the site in the network.
+            first_sample: The index of the batch's first sample in its dataset.
         """
 
 
@@ -46,13 +46,13 @@ def _check_fractions(start: "Initial", *names: str) -> None:
         value = getattr(start, name)
         if not isinstance(value, (int, float)) or not math.isfinite(value):
             raise ValueError(
-                f"the {name} of a start is a finite number, in units of the threshold; got {value!r}"
+                f"the {name} of a start must be a finite number, in units of the threshold; got {value!r}"
             )
 
 
 def _check_seed(seed: int) -> None:
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ValueError(f"a seed is a whole number of at least 0 and below 2^63, got {seed!r}")
+        raise ValueError(f"a seed must be an integer in 0 … 2^63 − 1, got {seed!r}")
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ class Constant(Initial):
 
 
 ZERO = Constant(0.0)
-"""v(0) = 0: the start of every method before the paper."""
+"""v(0) = 0."""
 
 HALF = Constant(0.5)
-"""v(0) = θ/2: the paper's optimal start."""
+"""v(0) = θ/2, the optimal start."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Gaussian(Initial):
 
 @dataclass(frozen=True, eq=False)
 class Potential(Initial):
-    """v(0) given as a tensor: one number, one per channel, or one per neuron, in units of the current."""
+    """v(0) as a tensor: one number, one per channel, or one per neuron, in units of the current."""
 
     values: Tensor
 
@@ -132,13 +132,12 @@ class Potential(Initial):
         return "given"
 
     def potential(self, threshold: Tensor, shape: torch.Size, site: int, first_sample: int) -> Tensor:
-        values = self.values.to(threshold)
-        return values.view(-1, *[1] * (len(shape) - 2)) if values.dim() == 1 else values
+        return along_channels(self.values.to(threshold), len(shape))
 
 
 @dataclass(frozen=True, eq=False)
 class Corrected(Initial):
-    """Another start and a correction on top of it, given as a tensor like that of `Potential`."""
+    """Another start plus a correction, which is a tensor like that of `Potential`."""
 
     start: Initial
     values: Tensor
@@ -170,26 +169,28 @@ Objective = Literal["absolute", "squared", "agreement"]
 class Searched:
     """A request to `convert`: search v(0) = fraction · θ for each site, on the calibration data.
 
-    Layer by layer, with earlier ones fixed and later ones at zero, at a given number of steps. "absolute" and
-    "squared" look for the smallest mean |φ − a| or (φ − a)² between the mean output φ of the site and the
-    activation a of the ordinary network; "agreement" for the most inputs that both networks decide alike. No
-    labels are used; of equals the smallest fraction wins.
+    The search goes layer by layer, with the layers before fixed and those after at zero, for a given number
+    of steps. "absolute" and "squared" minimise the mean |φ − a| or (φ − a)² between the mean output φ of the
+    site and the activation a of the ANN; "agreement" maximises the number of inputs that both networks
+    classify alike. No labels are used. Among equals the smallest fraction wins.
 
     S. Hwang et al., "Low-latency spiking neural networks using pre-charged membrane potential and delayed
-    evaluation", Frontiers in Neuroscience 2021. That the search is layer-wise is known of it; grid and
-    objective are this package's reading.
+    evaluation", Frontiers in Neuroscience 2021. The paper searches layer by layer; grid and objective are
+    this package's choice.
     """
 
     steps: int
-    """How many steps the network shall run."""
+    """The number of steps of the runs to search for."""
     grid: tuple[float, ...] = tuple(i / 20 for i in range(20))
     objective: Objective = "absolute"
 
     def __post_init__(self) -> None:
         if not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"steps must be a whole number of at least 1, got {self.steps!r}")
+            raise ValueError(f"steps must be an integer of at least 1, got {self.steps!r}")
         if not self.grid:
-            raise ValueError("the grid of starts is empty: give fractions of the threshold, as (0.0, 0.5)")
+            raise ValueError(
+                "the grid of starts is empty: give fractions of the threshold, such as (0.0, 0.5)"
+            )
         if self.objective not in get_args(Objective):
             known = ", ".join(get_args(Objective))
             raise ValueError(f"unknown objective {self.objective!r}: give one of {known}")
@@ -205,11 +206,11 @@ NAMED: dict[str, Initial] = {"zero": ZERO, "half": HALF, "uniform": Uniform(), "
 
 
 def parse_start(start: Start | str | float) -> Start:
-    """A start as it is, from its name, from searched:STEPS, or from a number: the fraction of the threshold.
+    """A start, or what a name, "searched:STEPS" or a fraction of the threshold stands for.
 
     Raises:
-        ValueError: If it is a text, and none of these.
-        TypeError: If it is something else.
+        ValueError: If the name is unknown.
+        TypeError: If it is none of these.
     """
     if isinstance(start, (Initial, Searched)):
         return start
@@ -241,9 +242,9 @@ def _draw(
     site: int,
     first_sample: int,
 ) -> Tensor:
-    """Numbers of `shape` (B, ...), made by a distribution of whole ones of 53 bits, where `like` is."""
+    """Numbers of `shape` (B, ...), made from integers of 53 bits by a distribution."""
     sample_B = torch.arange(first_sample, first_sample + shape[0], device=like.device)
-    # Sites count down from −1: a coding with the same seed names its places by numbers from 0 on.
+    # Sites count down from −1, because a coding with the same seed uses the numbers from 0 on.
     place_B = name_place(seed, -1 - site, sample_B, device=like.device)
     drawn = like.new_empty(shape)
     count = shape[1:].numel()
@@ -254,10 +255,10 @@ def _draw(
     return drawn
 
 
-def _uniform(whole: Tensor) -> Tensor:
-    return (whole * 2**-29).floor() * 2**-24  # as many bits as single precision holds, so that none becomes 1
+def _uniform(bits: Tensor) -> Tensor:
+    return (bits * 2**-29).floor() * 2**-24  # no more bits than single precision has, so that none becomes 1
 
 
-def _normal(whole: Tensor) -> Tensor:
-    drawn: Tensor = torch.special.ndtri((whole + 0.5) * 2**-53)
+def _normal(bits: Tensor) -> Tensor:
+    drawn: Tensor = torch.special.ndtri((bits + 0.5) * 2**-53)
     return drawn

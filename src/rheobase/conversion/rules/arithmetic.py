@@ -1,4 +1,4 @@
-"""Rules for sums, products, concatenation, and constants in them."""
+"""Rules for sums, products and concatenation, with signals or constants."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +52,9 @@ def _mul(call: Call, x: Any, other: Any) -> fx.Node:
 @rule("div", "div_", "truediv", "itruediv", "divide")
 def _div(call: Call, x: Any, other: Any) -> fx.Node:
     if not isinstance(x, fx.Node) or isinstance(other, fx.Node):
-        raise Refusal("division by a signal has no spiking form", "divide by a constant, or move it outside")
+        raise Refusal(
+            "division by a signal has no spiking form", "divide by a constant, or move it out of the model"
+        )
     return _mul(call, x, 1 / _constant(other))
 
 
@@ -73,13 +75,11 @@ def _cat(call: Call, x: Sequence[fx.Node], dim: int = 0, axis: int | None = None
 def _constant(value: Any) -> Any:
     if isinstance(value, (int, float, Tensor)):
         return value
-    raise Refusal(
-        f"{type(value).__name__} is not a constant the network can hold", "use a number or a buffer"
-    )
+    raise Refusal(f"a {type(value).__name__} cannot be a constant of the network", "use a number or a buffer")
 
 
 def _per_channel(call: Call, x: fx.Node, *values: Any) -> list[Tensor]:
-    """Numbers or tensors as one number or one per channel, all of one shape."""
+    """Constants as one number or one per channel, all of one shape."""
     tensors = [torch.as_tensor(_constant(v), dtype=torch.float64) for v in values]
     if all(t.numel() == 1 for t in tensors):
         return [t.reshape(()) for t in tensors]
@@ -92,8 +92,8 @@ def _per_channel(call: Call, x: fx.Node, *values: Any) -> list[Tensor]:
             spread = torch.broadcast_to(t, (1, *shape[1:])).transpose(0, 1).flatten(1)
         except RuntimeError:
             raise Refusal(
-                f"a constant of shape {tuple(t.shape)} makes a signal of shape {tuple(shape)} larger",
-                "repeat the signal first, by cat",
+                f"a constant of shape {tuple(t.shape)} enlarges a signal of shape {tuple(shape)}",
+                "repeat the signal first, with cat",
             ) from None
         if not (spread == spread[:, :1]).all():
             raise Refusal(

@@ -33,60 +33,50 @@ def _matmul(call: Call, x: Any, other: Any) -> fx.Node:
     return _linear(call, x, other.T)
 
 
-def _convolve(module_type: Any) -> Rule:
-    def lower(
-        call: Call,
-        x: fx.Node,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> fx.Node:
+def _convolve(module_type: Any, *names: str) -> Rule:
+    """The rule of a functional convolution, with the names of its arguments after the bias."""
+
+    def lower(call: Call, x: fx.Node, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> fx.Node:
         _expect_weights(weight, bias)
-        sizes = weight.shape[1] * groups, weight.shape[0], tuple(weight.shape[2:])
-        return _with_weights(call, x, weight, bias, module_type, *sizes, stride, padding, dilation, groups)
+        settings = _by_name(names, args, kwargs)
+        first, second = weight.shape[0], weight.shape[1] * settings.get("groups", 1)
+        channels = (first, second) if "output_padding" in names else (second, first)
+        return _with_weights(
+            call, x, weight, bias, module_type, *channels, tuple(weight.shape[2:]), **settings
+        )
 
     return lower
 
 
-def _convolve_transposed(module_type: Any) -> Rule:
-    def lower(
-        call: Call,
-        x: fx.Node,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> fx.Node:
-        _expect_weights(weight, bias)
-        sizes = weight.shape[0], weight.shape[1] * groups, tuple(weight.shape[2:])
-        rest = {"output_padding": output_padding, "groups": groups, "dilation": dilation}
-        return _with_weights(call, x, weight, bias, module_type, *sizes, stride, padding, **rest)
+def _by_name(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name.
 
-    return lower
+    Raises:
+        TypeError: If there are more than names.
+    """
+    if len(args) > len(names):
+        raise TypeError(f"{len(args)} arguments for {', '.join(names)}")
+    return dict(zip(names, args, strict=False)) | kwargs
 
 
 for _d in (1, 2, 3):
-    RULES[f"conv{_d}d"] = _convolve(getattr(nn, f"Conv{_d}d"))
-    RULES[f"conv_transpose{_d}d"] = _convolve_transposed(getattr(nn, f"ConvTranspose{_d}d"))
+    RULES[f"conv{_d}d"] = _convolve(getattr(nn, f"Conv{_d}d"), "stride", "padding", "dilation", "groups")
+    RULES[f"conv_transpose{_d}d"] = _convolve(
+        getattr(nn, f"ConvTranspose{_d}d"), "stride", "padding", "output_padding", "groups", "dilation"
+    )
 
 
 def _expect_weights(weight: Any, bias: Any) -> None:
     if not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
         raise Refusal(
-            "its weights depend on the input, and synapses are fixed", "use weights that the model holds"
+            "its weights depend on the input, but synapses are fixed", "use parameters or buffers as weights"
         )
 
 
 def _with_weights(
     call: Call, x: fx.Node, weight: Tensor, bias: Tensor | None, module_type: Any, *args: Any, **kwargs: Any
 ) -> fx.Node:
-    """Emit a layer of torch's with given weights."""
+    """Emit a layer of torch with the given weights."""
     like = {"device": weight.device, "dtype": weight.dtype}
     layer = nn.utils.skip_init(  # type: ignore[no-untyped-call]
         module_type, *args, bias=bias is not None, **kwargs, **like
@@ -99,7 +89,7 @@ def _with_weights(
 def _batch_norm_module(call: Call, x: fx.Node, module: nn.BatchNorm2d) -> fx.Node:
     statistics = module.running_mean, module.running_var
     node = _batch_norm(call, x, *statistics, module.weight, module.bias, eps=module.eps)
-    # A signal whose shape no example has shown has as many dimensions as these take.
+    # Without an example, the number of dimensions is known from the kind of batch norm.
     if isinstance(module, nn.BatchNorm2d | nn.BatchNorm3d):
         node.meta["dims"] = 4 if isinstance(module, nn.BatchNorm2d) else 5
     return node
@@ -142,42 +132,28 @@ def _max_pool_module(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
     return call.emit(MaxPool(plain_layer(module)), x)
 
 
-def _max_pool(module_type: Any) -> Rule:
-    def lower(
-        call: Call,
-        x: fx.Node,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> fx.Node:
-        stride = stride or None  # an empty tuple means the same as None
-        return _max_pool_module(
-            call, x, module_type(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
-        )
-
-    return lower
-
-
-def _adaptive_max_pool(module_type: Any) -> Rule:
-    def lower(call: Call, x: fx.Node, output_size: Any, return_indices: bool = False) -> fx.Node:
-        return _max_pool_module(call, x, module_type(output_size, return_indices))
+def _max_pool(module_type: Any, *names: str) -> Rule:
+    def lower(call: Call, x: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:
+        settings = _by_name(names, args, kwargs)
+        if "stride" in settings:
+            settings["stride"] = settings["stride"] or None  # an empty tuple means the same as None
+        return _max_pool_module(call, x, module_type(**settings))
 
     return lower
 
 
 def _average_pool(module_type: Any) -> Rule:
-    def lower(call: Call, x: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:
-        return call.emit(module_type(*args, **kwargs), x)
-
-    return lower
+    return lambda call, x, *args, **kwargs: call.emit(module_type(*args, **kwargs), x)
 
 
 for _d in (1, 2, 3):
-    RULES[f"max_pool{_d}d"] = _max_pool(getattr(nn, f"MaxPool{_d}d"))
-    RULES[f"adaptive_max_pool{_d}d"] = _adaptive_max_pool(getattr(nn, f"AdaptiveMaxPool{_d}d"))
+    RULES[f"max_pool{_d}d"] = _max_pool(
+        getattr(nn, f"MaxPool{_d}d"),
+        "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices",
+    )  # fmt: skip
+    RULES[f"adaptive_max_pool{_d}d"] = _max_pool(
+        getattr(nn, f"AdaptiveMaxPool{_d}d"), "output_size", "return_indices"
+    )
     RULES[f"avg_pool{_d}d"] = _average_pool(getattr(nn, f"AvgPool{_d}d"))
     RULES[f"adaptive_avg_pool{_d}d"] = _average_pool(getattr(nn, f"AdaptiveAvgPool{_d}d"))
 

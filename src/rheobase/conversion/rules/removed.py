@@ -1,4 +1,4 @@
-"""Rules for what does nothing in a converted network, and for what has no place in one."""
+"""Rules for calls that have no effect in a converted network, and for calls that are refused."""
 
 from typing import Any, NoReturn
 
@@ -36,7 +36,7 @@ def _stochastic_depth(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
 def _identity(call: Call, x: fx.Node, *args: Any, module: nn.Module | None = None, **kwargs: Any) -> fx.Node:
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.dtype) and not value.is_floating_point:
-            raise Refusal(f"a change to {value} rounds the signal", "keep signals in floating point")
+            raise Refusal(f"a cast to {value} rounds the signal", "keep signals in floating point")
     return call.drop(x, "removed: changes nothing")
 
 
@@ -50,7 +50,7 @@ def _squashing(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) 
     if call.is_last:
         raise Refusal(
             f"{_name(call, module)} is not a ReLU",
-            "leave it out of the model, and apply it to the read-out if needed",
+            "remove it from the model, and apply it to the read-out if needed",
         )
     _refuse(call, module=module)
 
@@ -63,12 +63,12 @@ def _softmax(call: Call, x: fx.Node, dim: Any = None, module: nn.Module | None =
         )
     kind = nn.LogSoftmax if "log" in call.row.call.lower() else nn.Softmax
     call.lowering.left_out = module or kind(dim)
-    return call.drop(x, "removed: the read-out gives logits, in the same order")
+    return call.drop(x, "removed: the read-out is logits, in the same order")
 
 
 @rule("anything else")
 def _refuse(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) -> NoReturn:
-    """Where a method has a neuron for it, that one is named."""
+    """Refuse a call; the remedy names the methods that have a neuron for it."""
     name = _name(call, module)
     refusal = refuse_unknown(name)
     every = {method: methods.find(method).handles for method in methods.names()}

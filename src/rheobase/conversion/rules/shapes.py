@@ -1,4 +1,4 @@
-"""Rules for shapes: what moves values about, or takes their mean."""
+"""Rules for calls that move values or take their mean."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,7 +35,7 @@ def _reshape(call: Call, x: fx.Node, *sizes: Any, module: nn.Module | None = Non
     named = call.row.call in ("x.view()", "x.reshape()", "reshape()")
     rest = [s for s in shape[1:] if isinstance(s, int)]
     if not named or not rest or len(rest) != len(shape) - 1 or (shape[0] == -1 and -1 in rest):
-        raise NeedsExample(f"the shape of {call.row.call} cannot be told from the call alone")
+        raise NeedsExample(f"the shape of {call.row.call} is not known from the call alone")
     return call.emit(Reshape(rest), x)
 
 
@@ -45,7 +45,7 @@ def _size(call: Call, x: fx.Node, *which: Any) -> Any:
         raise Refusal(f"the attribute {which[0]} of a signal has no rule", "use permute or reshape")
     if call.row.call == "getattr()" and which != ("shape",):
         raise NeedsExample(f"the attribute {which[0]} is not known")
-    return None  # without an example only "the batch size, whatever it is" can be meant
+    return None  # without an example it can only be the batch size
 
 
 @rule("getitem")
@@ -57,9 +57,9 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
         call.lowering.view(call.node, call.node.all_input_nodes[0])
         return x[index]
     if not isinstance(index, tuple) and not call.lowering.shapes_known:
-        raise NeedsExample("what is indexed is not known")
+        raise NeedsExample("the shape of the indexed signal is not known")
     if not isinstance(index, tuple) or index[:1] != (slice(None),):
-        raise Refusal(f"indexing by {index} may mix samples", "index dimensions after the batch, with slices")
+        raise Refusal(f"indexing by {index} may mix samples", "keep the batch: index as x[:, ...]")
     extents = call.shape_of(x)
     for dim, part in enumerate(index):
         if isinstance(part, slice) and part == slice(None):
@@ -67,9 +67,7 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
         if isinstance(part, int):
             part = slice(part % extents[dim], part % extents[dim] + 1)
         if not isinstance(part, slice) or part.step not in (None, 1):
-            raise Refusal(
-                f"indexing by {part} has no spiking form here", "use numbers, or slices with step 1"
-            )
+            raise Refusal(f"indexing by {part} has no spiking form", "use integers, or slices with step 1")
         start, stop, _ = part.indices(extents[dim])
         x = call.emit(Slice(dim, start, stop - start), x)
     return call.emit(Reshape(call.shape[1:]), x) if any(isinstance(part, int) for part in index) else x
@@ -79,7 +77,7 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
 def _chunk(call: Call, x: fx.Node, sizes: Any = None, dim: int = 0, **_: Any) -> tuple[fx.Node, ...]:
     shapes = call.node.meta.get("tensors")
     if not shapes:
-        raise NeedsExample("the parts' sizes are not known")
+        raise NeedsExample("the sizes of the parts are not known")
     dim = dim if dim >= 0 else dim + len(shapes[0])
     if dim == 0:
         raise Refusal("splitting the batch mixes samples", "split along a later dimension")
@@ -99,7 +97,7 @@ def _permute(call: Call, x: fx.Node, *dims: Any, **named: Any) -> fx.Node:
     )  # the size of a dimension is its number
     order = getattr(numbered, call.function)(*dims, **named).shape
     if order[0] != 0:
-        raise Refusal("a permutation that moves the batch has no spiking form here", "keep dimension 0 first")
+        raise Refusal("a permutation that moves the batch has no spiking form", "keep dimension 0 first")
     return call.emit(Permute(order), x)
 
 
@@ -111,7 +109,7 @@ def _mean(call: Call, x: fx.Node, dim: Any = None, keepdim: bool = False, axis: 
         dims = [d % len(call.shape_of(x)) for d in dims]
     if 0 in dims:
         raise Refusal(
-            "a mean over the batch mixes samples", "take the mean over later dimensions, as mean([2, 3])"
+            "a mean over the batch mixes samples", "take the mean over later dimensions, such as mean([2, 3])"
         )
     return call.emit(Mean(dims, keepdim), x)
 

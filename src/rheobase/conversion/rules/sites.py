@@ -1,4 +1,4 @@
-"""Rules for what becomes neurons: ReLU in all its forms, and what some methods have neurons for."""
+"""Rules for calls that become neurons: ReLU in all its forms, and functions of some methods."""
 
 import copy
 from typing import Any
@@ -33,7 +33,7 @@ def _activation_module(call: Call, x: fx.Node, module: Activation) -> fx.Node:
 @rule("RateNorm")
 def _rate_norm(call: Call, x: fx.Node, module: Activation) -> fx.Node:
     raise Refusal(
-        "a rate norm layer divides by its threshold, which only rnl makes a neuron of",
+        "a rate norm layer divides by its threshold, and only rnl has a neuron for that",
         "convert by rnl, or train the plain network for another method",
     )
 
@@ -70,13 +70,13 @@ def _clamp(call: Call, x: fx.Node, min: Any = None, max: Any = None, inplace: bo
     if low != 0 or (high is not None and high <= 0):
         raise Refusal(
             f"a clamp to [{'-inf' if low is None else low}, {'inf' if high is None else high}] is not a ReLU",
-            "a spiking neuron stands for clamp(min=0) or clamp(min=0, max=c) with c > 0",
+            "use clamp(min=0), or clamp(min=0, max=c) with c > 0",
         )
     return call.site(x, Rectifier(high), high, inplace or call.in_place)
 
 
 def _smooth(name: str) -> dict[str, Rule]:
-    """The rules that make a site of a nonlinearity other than ReLU."""
+    """The rules that make sites of a nonlinearity other than ReLU."""
 
     def lower(call: Call, x: fx.Node, module: nn.Module | None = None, inplace: bool = False) -> fx.Node:
         inplace = inplace or call.in_place or getattr(module, "inplace", False)
@@ -97,7 +97,7 @@ HANDLED: dict[str, dict[str, Rule]] = {
     "gelu": {"gelu": _lower_gelu, "GELU": _lower_gelu},
     "rate-norm": {"RateNorm": _activation_module},
 }
-"""Nonlinearities that become sites only where a method has a neuron for them."""
+"""Nonlinearities that become sites only for methods that have a neuron for them."""
 
 
 def _number(value: Any) -> float | None:

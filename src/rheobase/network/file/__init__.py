@@ -1,8 +1,7 @@
 """Converted networks in files: one safetensors file holds the graph as JSON and the weights as tensors.
 
-Reading one runs no code of the file and needs no class of a model: every operation, neuron, start and coding
-is looked up in a closed list and every number is checked before it is used. `docs/format.md` describes the
-format.
+Reading a file runs no code from it and needs no model class: every operation, neuron, start and coding is
+looked up in a closed list, and every number is checked before use. `docs/format.md` describes the format.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ __all__ = ["FORMAT", "VERSION", "FormatError", "load", "save"]
 
 FORMAT = "rheobase-snn"
 VERSION = 1
-"""Of the format: it grows when an older reader could misunderstand a newer file."""
+"""The version of the format, raised when an older reader could misunderstand a newer file."""
 
 _MOST_HEADER = 64 * 2**20
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -32,14 +31,14 @@ _WRITER = re.compile(r"[\w.+-]{1,40}", re.ASCII)
 
 
 def save(snn: SNN, path: Path | str) -> None:
-    """Write a converted network to one safetensors file, which appears whole or not at all.
+    """Write a converted network to one safetensors file, completely or not at all.
 
     Args:
         snn: The network.
-        path: The file to write. A file already there is replaced in one step.
+        path: The file to write. An existing file is replaced in one step.
 
     Raises:
-        ValueError: If the network could not be read back: it holds an operation, neuron, start or coding that
+        ValueError: If the network could not be read back: it has an operation, neuron, start or coding that
             files cannot name, or values that are not finite. Nothing is written.
     """
     from rheobase import __version__
@@ -61,17 +60,14 @@ def save(snn: SNN, path: Path | str) -> None:
 
 
 def load(path: Path | str) -> SNN:
-    """Read a converted network; it gives the spikes of the one that was saved.
+    """Read a converted network, on the CPU; it fires the spikes of the one that was saved.
 
     Args:
         path: A file that `save` wrote.
 
-    Returns:
-        The network, on the CPU.
-
     Raises:
         FileNotFoundError: There is no such file.
-        FormatError: The file is damaged, of another format or version, or describes no sound network.
+        FormatError: The file is damaged, of another format or version, or describes no valid network.
     """
     path = Path(path)
     document, tensors = _read(path)
@@ -80,14 +76,14 @@ def load(path: Path | str) -> SNN:
         if document.keys() != {"format", "version", "rheobase", "digest", "network"}:
             raise FormatError(f"its description has the parts {str(sorted(document))[:200]}")
         if document["digest"] != digest(document["network"], tensors):
-            raise FormatError("its content is not what was written: it was damaged or changed")
+            raise FormatError("its content differs from what was written: it was damaged or changed")
         return build_network(document["network"], {name: t.clone() for name, t in tensors.items()})
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
 
 
 def digest(network: Any, tensors: Mapping[str, Tensor]) -> str:
-    """The SHA-256 of a description and its tensors, by which damage is told."""
+    """The SHA-256 of a description and its tensors, which detects damage."""
     total = hashlib.sha256(_text(network).encode())
     for name in sorted(tensors):
         values = tensors[name]
@@ -106,8 +102,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors, document = read_tensors(path)
         if "format" not in document:
             raise FormatError(
-                f"{path} holds tensors but no description of a spiking network: it was not written by "
-                "rheobase.save; if they are a model's weights, convert the model first"
+                f"{path} has tensors but no description of a spiking network: it was not written by "
+                "rheobase.save; if it holds the weights of a model, convert the model first"
             )
         _text(document)
     except (ValueError, RecursionError) as error:
@@ -120,15 +116,15 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _check_start(path: Path) -> None:
     """Refuse another kind of file, and a header longer than the file or than any network needs."""
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "nothing"
-        raise FileNotFoundError(f"there is {found} at {path}; a spiking network's file was expected")
+        found = "a folder" if path.is_dir() else "no file"
+        raise FileNotFoundError(f"there is {found} at {path}; expected the file of a spiking network")
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(9)
     if start.startswith(_HDF5):
         raise FormatError(
-            f"{path} is an HDF5 file, as NIR files are: read it by rheobase.from_nir; the command line tells "
-            "NIR files by the ending .nir"
+            f"{path} is an HDF5 file, like NIR files: read it with rheobase.from_nir; the command line "
+            "recognises NIR files by the ending .nir"
         )
     length = int.from_bytes(start[:8], "little")
     if start[8:] == b"{" and length > min(size - 8, _MOST_HEADER):

@@ -30,10 +30,10 @@ from rheobase.network.starts import STARTS, Initial
 from rheobase.network.traits import POOLS, TRAITS, traits_of
 
 INPUT = "@input"
-"""What a node reads that reads the network's input; no node can have this name."""
+"""The name of the network's input; no node can have it."""
 MOST_NODES = 20_000
 MOST_VALUES = 2**31
-"""Of one node's signal for one sample."""
+"""The largest number of values of one node for one sample."""
 
 _NAME = re.compile(r"[\w-]+(\.[\w-]+){0,31}")
 _KEYS = {"input_shape", "nodes", "output", "sites", "coding", "provenance"}
@@ -48,7 +48,7 @@ def describe_network(snn: SNN) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """A network as JSON and tensors.
 
     Raises:
-        ValueError: If it holds an operation, a neuron, a start or a coding that a file cannot name.
+        ValueError: If it has an operation, a neuron, a start or a coding that a file cannot name.
     """
     tensors: dict[str, Tensor] = {}
     nodes, output = [], ""
@@ -106,7 +106,7 @@ def _reference(node: Any) -> str:
 
 
 def _plain(settings: dict[str, object]) -> dict[str, object]:
-    """Settings as JSON can hold them; what it cannot hold, as text."""
+    """Settings as JSON; values that JSON cannot hold become text."""
     try:
         return json.loads(json.dumps(settings, allow_nan=False, default=str))  # type: ignore[no-any-return]
     except ValueError:
@@ -114,10 +114,10 @@ def _plain(settings: dict[str, object]) -> dict[str, object]:
 
 
 def build_network(document: Any, tensors: dict[str, Tensor]) -> SNN:
-    """The network of a description, which need not be trusted.
+    """The network of a description, which may be hostile.
 
     Raises:
-        FormatError: If it is not a whole and sound network.
+        FormatError: If it is not a complete and valid network.
     """
     if not isinstance(document, dict) or document.keys() != _KEYS:
         found = sorted(document) if isinstance(document, dict) else document
@@ -128,7 +128,7 @@ def build_network(document: Any, tensors: dict[str, Tensor]) -> SNN:
     coding = _coding(document["coding"], Place("coding", tensors))
     module = _build_graph(document["nodes"], document["output"], tensors)
     if tensors:
-        raise FormatError(f"nothing in the network uses the tensor {next(iter(tensors))[:200]!r}")
+        raise FormatError(f"the tensor {next(iter(tensors))[:200]!r} is not used by the network")
     _check_precision(module)
     sites = _check_sites(document["sites"], module)
     snn = SNN(module, sites, coding, input_shape, _provenance(document["provenance"]))
@@ -140,7 +140,7 @@ def build_network(document: Any, tensors: dict[str, Tensor]) -> SNN:
 def _check_tensors(tensors: dict[str, Tensor]) -> None:
     for name, values in tensors.items():
         if values.dtype not in _DTYPES:
-            raise FormatError(f"the tensor {name[:200]!r} is of {values.dtype}, expected floating point")
+            raise FormatError(f"the tensor {name[:200]!r} has {values.dtype}, expected floating point")
         if not values.isfinite().all():
             raise FormatError(f"the tensor {name[:200]!r} has NaN or infinite values")
 
@@ -152,14 +152,14 @@ def _build_graph(nodes: Any, output: Any, tensors: dict[str, Tensor]) -> fx.Grap
     known = {INPUT: graph.placeholder("x")}
     for node in nodes:
         if not isinstance(node, dict) or node.keys() != {"name", "inputs", "operation"}:
-            raise FormatError(f"a node is {str(node)[:80]}, expected its name, inputs and operation")
+            raise FormatError(f"a node is {str(node)[:80]}, expected name, inputs and operation")
         name = _check_name(node["name"], known)
         operation = _operation(node["operation"], Place(name, tensors))
         inputs = _check_inputs(name, node["inputs"], operation, known)
         _put(root, name, operation)
         known[name] = graph.call_module(name, inputs)
     if not isinstance(output, str) or output not in known:
-        raise FormatError(f"the output is {str(output)[:80]!r}, which is no node")
+        raise FormatError(f"the output is {str(output)[:80]!r}, which is not a node")
     graph.output(known[output])
     return fx.GraphModule(root, graph)
 
@@ -167,21 +167,21 @@ def _build_graph(nodes: Any, output: Any, tensors: dict[str, Tensor]) -> fx.Grap
 def _check_name(name: Any, known: dict[str, fx.Node]) -> str:
     if not isinstance(name, str) or len(name) > 200 or not _is_name(name):
         raise FormatError(
-            f"{str(name)[:80]!r} cannot be a node's name: letters, digits, hyphens and underscores between "
-            "points are expected, 200 at most"
+            f"{str(name)[:80]!r} cannot be a node's name: expected at most 200 letters, digits, hyphens, "
+            "underscores and points"
         )
     if name in known:
         raise FormatError(f"two nodes are called {name!r}")
     parts = name.split(".")
     if any(keyword.iskeyword(part) for part in parts):
-        raise FormatError(f"{name!r} cannot be a node's name: it has a word of Python's own")
+        raise FormatError(f"{name!r} cannot be a node's name: it has a keyword of Python")
     if parts[0] in RESERVED:
         raise _taken(name, parts[0])
     return name
 
 
 def _is_name(text: str) -> bool:
-    # Python reads identifiers in their normal form, so that a name in any other would not be found again.
+    # Python normalises identifiers, so a name in another form would not be found again.
     return _NAME.fullmatch(text) is not None and unicodedata.normalize("NFKC", text) == text
 
 
@@ -193,12 +193,12 @@ def _check_inputs(
         raise FormatError(f"node {name!r} reads {str(inputs)[:80]}, expected {least} to {most} nodes")
     for i in inputs:
         if not isinstance(i, str) or i not in known:
-            raise FormatError(f"node {name!r} reads {str(i)[:80]!r}, which is no node before it")
+            raise FormatError(f"node {name!r} reads {str(i)[:80]!r}, which is not a node before it")
     return tuple(known[i] for i in inputs)
 
 
 def _put(root: nn.Module, name: str, operation: nn.Module) -> None:
-    """Make an operation part of a module, in a place that is free."""
+    """Add an operation to a module under a name that must be free."""
     holder = root
     *parents, leaf = name.split(".")
     for part in parents:
@@ -206,7 +206,7 @@ def _put(root: nn.Module, name: str, operation: nn.Module) -> None:
             _add(holder, part, nn.Module(), name)
         holder = holder.get_submodule(part)
         if type(holder) is not nn.Module:
-            raise FormatError(f"node {name!r} lies inside another node")
+            raise FormatError(f"node {name!r} is inside another node")
     _add(holder, leaf, operation, name)
 
 
@@ -217,26 +217,26 @@ def _add(holder: nn.Module, part: str, child: nn.Module, name: str) -> None:
 
 
 def _taken(name: str, part: str) -> FormatError:
-    return FormatError(f"{name!r} cannot be a node's name: {part!r} has a meaning already")
+    return FormatError(f"{name!r} cannot be a node's name: {part!r} is reserved")
 
 
 def _check_precision(module: nn.Module) -> None:
-    """Refuse numbers of several widths, which no operation computes with."""
+    """Refuse mixed precisions, which no operation supports."""
     kinds: dict[torch.dtype, str] = {}
     for name, values in [*module.named_parameters(), *module.named_buffers()]:
         kinds.setdefault(values.dtype, name)
     if len(kinds) > 1:
-        found = ", ".join(f"{name[:200]} is of {dtype}" for dtype, name in kinds.items())
-        raise FormatError(f"the network has numbers of several widths: {found}")
+        found = ", ".join(f"{name[:200]} has {dtype}" for dtype, name in kinds.items())
+        raise FormatError(f"the network has mixed precisions: {found}")
 
 
 def _check_sites(sites: Any, module: fx.GraphModule) -> list[str]:
     calls = [str(n.target) for n in module.graph.nodes if n.op == "call_module"]
     expected = [name for name in calls if isinstance(module.get_submodule(name), Neuron)]
     if not isinstance(sites, list) or not expected or not all(isinstance(s, str) for s in sites):
-        raise FormatError("the network has no list of sites, or no neurons")
+        raise FormatError("the network has no list of sites or no neurons")
     if sorted(sites) != sorted(expected):
-        raise FormatError(f"the sites are {str(sites)[:80]}, but the neurons {str(expected)[:80]}")
+        raise FormatError(f"the sites are {str(sites)[:80]}, but the neurons are {str(expected)[:80]}")
     return sites
 
 
@@ -246,9 +246,9 @@ def _provenance(found: Any) -> Provenance:
     if not known or not all(isinstance(found.get(key, {}), dict) for key in ("settings", *notes)):
         raise FormatError("the provenance must have a method, settings and an initial potential")
     if not isinstance(found["method"], str) or not isinstance(found["initial"], str):
-        raise FormatError("the provenance's method and initial potential must be texts")
+        raise FormatError("the provenance's method and initial potential must be strings")
     if not all(isinstance(start, str) for start in found.get("starts", {}).values()):
-        raise FormatError("the provenance's starts must be texts")
+        raise FormatError("the provenance's starts must be strings")
     for values in found.get("shifts", {}).values():
         if not isinstance(values, list) or not values or not all(type(v) in (int, float) for v in values):
             raise FormatError("the provenance's shifts must be lists of numbers")
@@ -256,12 +256,12 @@ def _provenance(found: Any) -> Provenance:
 
 
 def _notes(provenance: Provenance) -> dict[str, dict[str, Any]]:
-    """What a provenance may have, and a file then has."""
+    """The optional parts of a provenance."""
     return {"found": provenance.found, "starts": provenance.starts, "shifts": provenance.shifts}
 
 
 def _check_shapes(snn: SNN, input_shape: tuple[int, ...]) -> None:
-    """Run a network on no samples at all: shapes are checked, and nothing is computed or held."""
+    """Run a network on an empty batch: this checks shapes, and needs neither time nor memory."""
     signals: dict[fx.Node, Tensor] = {}
     for node in snn.module.graph.nodes:
         try:
@@ -270,32 +270,32 @@ def _check_shapes(snn: SNN, input_shape: tuple[int, ...]) -> None:
             elif node.op == "call_module":
                 inputs = [signals[i] for i in node.args]
                 signals[node] = _pass(snn.module.get_submodule(node.target), *inputs)
-        except Exception as error:  # whatever torch says of shapes that do not fit
+        except Exception as error:  # torch has many errors for shapes that do not match
             reason = str(error)[:200]
-            raise FormatError(f"node {node.target!r} does not fit what it reads: {reason}") from error
+            raise FormatError(f"node {node.target!r} does not match its inputs: {reason}") from error
         samples, *sizes = signals[node].shape if node in signals else [0]
-        if samples != 0 or 0 in sizes:  # a size of none is that of the batch, come to another place
-            raise FormatError(f"node {node.target!r} does not keep samples apart")
+        if samples != 0 or 0 in sizes:  # a size of 0 elsewhere is the batch, moved there
+            raise FormatError(f"node {node.target!r} mixes samples")
         if math.prod(sizes) > MOST_VALUES:
-            raise FormatError(f"node {node.target!r} would give {sizes} values a sample")
+            raise FormatError(f"node {node.target!r} would have {sizes} values per sample")
 
 
 def _pass(operation: nn.Module, *inputs: Tensor) -> Tensor:
-    """What an operation makes of no samples of some shape."""
+    """The output of an operation for an empty batch."""
     shape = (1, *inputs[0].shape[1:])
     if isinstance(operation, Neuron):
         for values in (operation.threshold, operation.amplitude):
             _check_broadcast(values, shape)
         _check_start(operation.initial, shape)
         return inputs[0]
-    if isinstance(operation, Reshape):  # of no values torch cannot tell a size left open
+    if isinstance(operation, Reshape):  # torch cannot infer a size of −1 from an empty batch
         one: Tensor = operation(torch.empty(shape, device="meta"))
         return inputs[0].new_empty(0, *one.shape[1:])
-    if isinstance(operation, nn.PixelUnshuffle):  # which leaves no samples as they are
+    if isinstance(operation, nn.PixelUnshuffle):  # which returns an empty batch unchanged
         channels, *sizes = shape[1:]
         factor = operation.downscale_factor
         if len(sizes) != 2 or any(size % factor for size in sizes):
-            raise ValueError(f"its {sizes} cannot be divided by {factor}")
+            raise ValueError(f"its sizes {sizes} are not divisible by {factor}")
         return inputs[0].new_empty(0, channels * factor**2, *(size // factor for size in sizes))
     return operation(*inputs)  # type: ignore[no-any-return]
 
