@@ -66,7 +66,7 @@ class TestEveryMethod:
 
     @pytest.mark.parametrize("initial", [ZERO, HALF, Constant(0.3), Uniform(), Gaussian()], ids=str)
     def test_takes_any_start(self, name: str, initial, trained: nn.Module, digits: datasets.Dataset) -> None:
-        method = settings_of(name)
+        method = settings_of(name).aimed_at(6)
         model = network(method, trained)
         before = copy.deepcopy(model.state_dict())
         snn = convert(model, method, digits.train.take(32), initial=initial, coding=ConstantCurrent())
@@ -92,7 +92,7 @@ class TestEveryMethod:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if settings_of(name).converges])
 def test_long_runs_approach_the_limit(name: str, trained: nn.Module, digits: datasets.Dataset) -> None:
-    method = settings_of(name)
+    method = settings_of(name).aimed_at(32)
     calibration = digits.train.take(64)
     snn = convert(network(method, trained), method, calibration, coding=ConstantCurrent())
     x = digits.test.normalise(digits.test.images[:8])
