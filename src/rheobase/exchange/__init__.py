@@ -1,13 +1,15 @@
-"""To and from elsewhere: NIR, ONNX, other simulators, neuromorphic hardware."""
+"""Exchange networks with other programs: NIR, ONNX, other simulators, neuromorphic hardware."""
 
 from rheobase.exchange.hardware import HardwareCheck, check_hardware
-from rheobase.exchange.nir import from_nir, to_nir
-from rheobase.exchange.nir.golden import golden_path
+from rheobase.exchange.nir import Export, NirError, from_nir, golden_path, to_nir
 from rheobase.exchange.onnx import from_onnx
-from rheobase.exchange.simulators import check_simulator
+from rheobase.exchange.simulators import SimulatorCheck, check_simulator
 
 __all__ = [
+    "Export",
     "HardwareCheck",
+    "NirError",
+    "SimulatorCheck",
     "check_hardware",
     "check_simulator",
     "from_nir",
