@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import nir
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -20,6 +19,8 @@ WRITABLE = [
     "PreActivation",
 ]  # fmt: skip
 """The families of networks that NIR can hold."""
+
+Step = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def example(name: str = "Plain", **options: Any) -> SNN:
@@ -37,45 +38,59 @@ def assert_same(a: SNN, b: SNN, x: Tensor, steps: int = 12) -> None:
     assert all(torch.equal(ours[site], theirs[site]) for site in a.sites)
 
 
-def at_least(excess: Tensor) -> Tensor:
-    return excess >= 0
+def at_least(v: Tensor, current: Tensor) -> tuple[Tensor, Tensor]:
+    """The spikes of a step and the potential after it."""
+    s = (v + current >= 1).float()
+    return s, v + current - s
 
 
-def above(excess: Tensor) -> Tensor:
-    return excess > 0
+def above(v: Tensor, current: Tensor) -> tuple[Tensor, Tensor]:
+    s = (v + current > 1).float()
+    return s, v + current - s
 
 
-def execute(path: Path, fires: Callable[[Tensor], Tensor], hard: bool = False, zero: bool = False) -> int:
-    """Run a NIR file on its golden inputs with code of its own; count the spikes that differ."""
-    graph = nir.read(path)
-    shapes = {n: node.r.shape for n, node in graph.nodes.items() if isinstance(node, nir.IF)}
-    golden = read_golden(path, {"input": tuple(graph.nodes["input"].input_type["input"]), **shapes})
+def hard(v: Tensor, current: Tensor) -> tuple[Tensor, Tensor]:
+    s = (v + current >= 1).float()
+    return s, (v + current) * (1 - s)
+
+
+def simulate_graph(graph: Any, v: dict[str, Tensor], inputs: Tensor, step: Step) -> dict[str, Tensor]:
+    """Run a NIR graph from the given potentials, with code of its own."""
     sources = {n: [a for a, b in graph.edges if b == n] for n in graph.nodes}
     order: list[str] = []
     while len(order) < len(graph.nodes):
         order += [n for n in graph.nodes if n not in order and set(sources[n]) <= set(order)]
-    membranes: dict[str, Tensor] = {}
-    differing = 0
-    for t in range(golden.steps):
-        values = {"input": golden.inputs[:, t]}
+    v, spikes = dict(v), {site: [] for site in v}
+    for t in range(inputs.shape[1]):
+        values = {"input": inputs[:, t]}
         for name in order[1:]:
-            node = graph.nodes[name]
-            x = sum(values[source] for source in sources[name])
-            parameters = {k: torch.as_tensor(v) for k, v in vars(node).items() if isinstance(v, np.ndarray)}
+            node, x = graph.nodes[name], sum(values[source] for source in sources[name])
             if isinstance(node, nir.IF):
-                start = torch.as_tensor(node.metadata["v_init"]) * (not zero)
-                u = membranes.get(name, start) + x
-                values[name] = s = fires(u - parameters["v_threshold"]).float()
-                membranes[name] = u * (1 - s) if hard else u - s * parameters["v_threshold"]
-                differing += int((s.bool() != golden.spikes[name][:, t]).sum())
+                x, v[name] = step(v[name], x)
+                spikes[name].append(x)
             elif isinstance(node, nir.Affine):
-                values[name] = F.linear(x, parameters["weight"], parameters["bias"])
+                x = F.linear(x, torch.as_tensor(node.weight), torch.as_tensor(node.bias))
             elif isinstance(node, nir.Conv2d):
-                extents = [[int(n) for n in v] for v in (node.stride, node.padding, node.dilation)]
-                values[name] = F.conv2d(x, parameters["weight"], parameters["bias"], *extents)
+                extents = ([int(n) for n in v] for v in (node.stride, node.padding, node.dilation))
+                x = F.conv2d(x, torch.as_tensor(node.weight), torch.as_tensor(node.bias), *extents)
             elif isinstance(node, nir.AvgPool2d):
-                extents = [[int(n) for n in v] for v in (node.kernel_size, node.stride, node.padding)]
-                values[name] = F.avg_pool2d(x, *extents)
-            else:
-                values[name] = x.flatten(1)
-    return differing
+                extents = ([int(n) for n in v] for v in (node.kernel_size, node.stride, node.padding))
+                x = F.avg_pool2d(x, *extents)
+            elif isinstance(node, nir.Flatten):
+                x = x.flatten(1)
+            values[name] = x
+    return {site: torch.stack(found, 1) for site, found in spikes.items()}
+
+
+def execute(path: Path, step: Step, zero: bool = False) -> int:
+    """Run a NIR file on its golden inputs; count the spikes that differ."""
+    graph = nir.read(path)
+    starts = {
+        name: torch.as_tensor(node.metadata["v_init"]) * (not zero)
+        for name, node in graph.nodes.items()
+        if isinstance(node, nir.IF)
+    }
+    shapes = {name: tuple(start.shape) for name, start in starts.items()}
+    golden = read_golden(path, {"input": tuple(graph.nodes["input"].input_type["input"]), **shapes})
+    found = simulate_graph(graph, starts, golden.inputs, step)
+    return sum(int((spikes != found[site]).sum()) for site, spikes in golden.spikes.items())

@@ -9,7 +9,7 @@ import nir
 import pytest
 
 from families import inputs
-from nir_examples import WRITABLE, above, at_least, example, execute
+from nir_examples import WRITABLE, above, at_least, example, execute, hard
 from rheobase.exchange.nir import NirError, to_nir
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -28,7 +28,7 @@ def test_wrong_readings_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "net.nir"
     to_nir(example(), path, weights="grid", golden=inputs(6), steps=12)
     assert execute(path, at_least, zero=True) > 100
-    assert execute(path, at_least, hard=True) > 100
+    assert execute(path, hard) > 100
 
 
 def test_names_and_metadata(tmp_path: Path) -> None:

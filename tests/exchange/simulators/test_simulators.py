@@ -7,58 +7,49 @@ from typing import Any
 
 import nir
 import pytest
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from families import build, inputs
+from nir_examples import Step, at_least, hard, simulate_graph
 from rheobase import HALF, convert
 from rheobase.exchange import simulators
 from rheobase.exchange.nir import to_nir
 from rheobase.exchange.nir.files import read_nir
-from rheobase.exchange.nir.reading import in_order
 from rheobase.exchange.simulators import SimulatorCheck, check_simulator
 from rheobase.exchange.simulators.base import Adapter, AdapterError, Runner
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 
 
-def simulator(
-    hard: bool = False, zero: bool = False, several: bool = False, floor: bool = False, leak: float = 1.0
-) -> Any:
-    """A build function for a plain simulator, with a bad habit if asked for."""
+def simulator(step: Step, zero: bool = False) -> Any:
+    """A build function for a plain simulator."""
 
     def build_(graph: Any, starts: dict[str, Tensor]) -> Runner:
-        def run(x: Tensor) -> dict[str, Tensor]:
-            spikes: dict[str, list[Tensor]] = {site: [] for site in starts}
-            v = {site: start * (not zero) for site, start in starts.items()}
-            for t in range(x.shape[1]):
-                values = {"input": x[:, t]}
-                for name in in_order(graph)[1:]:
-                    node, signal = graph.nodes[name], sum(values[a] for a, b in graph.edges if b == name)
-                    if name in starts:
-                        u = leak * v[name] + signal
-                        s = u.floor().clamp(min=0) if several else (u >= 1).float()
-                        v[name] = u * (s == 0) if hard else u - s
-                        v[name] = v[name].clamp(min=-1) if floor else v[name]
-                        spikes[name].append(s)
-                        signal = s
-                    elif hasattr(node, "stride"):
-                        extents = [[int(n) for n in e] for e in (node.stride, node.padding)]
-                        signal = F.conv2d(signal, *map(torch.as_tensor, (node.weight, node.bias)), *extents)
-                    elif hasattr(node, "weight"):
-                        signal = F.linear(signal, *map(torch.as_tensor, (node.weight, node.bias)))
-                    elif hasattr(node, "start_dim"):
-                        signal = signal.flatten(1)
-                    values[name] = signal
-            return {site: torch.stack(s, 1) for site, s in spikes.items()}
-
-        return run
+        begin = {site: start * (not zero) for site, start in starts.items()}
+        return lambda x: simulate_graph(graph, begin, x, step)
 
     return build_
 
 
-PLAIN = Adapter("torch", "2", ">=", frozenset({"Conv2d", "Affine", "Flatten"}), simulator())
+def several(v: Tensor, current: Tensor) -> tuple[Tensor, Tensor]:
+    s = (v + current).floor().clamp(min=0)
+    return s, v + current - s
+
+
+def clipped(v: Tensor, current: Tensor) -> tuple[Tensor, Tensor]:
+    s, v = at_least(v, current)
+    return s, v.clamp(min=-1)
+
+
+def leaky(v: Tensor, current: Tensor) -> tuple[Tensor, Tensor]:
+    return at_least(0.9 * v, current)
+
+
+PLAIN = Adapter("torch", "2", ">=", frozenset({"Conv2d", "Affine", "Flatten"}), simulator(at_least))
+WRONG = {
+    "hard": simulator(hard), "zero": simulator(at_least, zero=True), "several": simulator(several),
+    "clipped": simulator(clipped), "leaky": simulator(leaky),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -84,32 +75,23 @@ def test_a_simulator_that_does_as_meant(path: Path, use: Any) -> None:
     assert result.total == 0
     assert result.compared == 8 * 10 * 2 * 6 * 8 * 8
     assert "all 61,440 decisions to fire are the same" in str(result)
-    assert simulators.load(path, "torch")(inputs(3)[:, None].repeat(1, 4, 1, 1, 1))["relu"].shape == (
-        3,
-        4,
-        6,
-        8,
-        8,
-    )
+    spikes = simulators.load(path, "torch")(inputs(3)[:, None].repeat(1, 4, 1, 1, 1))
+    assert spikes["relu"].shape == (3, 4, 6, 8, 8)
 
 
-@pytest.mark.parametrize(
-    "habit", [{"hard": True}, {"zero": True}, {"several": True}, {"floor": True}, {"leak": 0.9}], ids=str
-)
-def test_bad_habits_are_refused_before_anything_runs(habit: dict[str, Any], path: Path, use: Any) -> None:
-    use(replace(PLAIN, build=simulator(**habit)))
-    with pytest.raises(
-        AdapterError, match=r"a neuron of torch fired \[.*expected \[1, 1, 1, 1, 0, 0, 0, 1\]"
-    ):
+@pytest.mark.parametrize("habit", WRONG)
+def test_wrong_neurons_are_refused_before_anything_runs(habit: str, path: Path, use: Any) -> None:
+    use(replace(PLAIN, build=WRONG[habit]))
+    with pytest.raises(AdapterError, match=r"torch fired \[.*expected \[1, 1, 1, 1, 0, 0, 0, 1\]"):
         check_simulator(path, "torch")
 
 
-@pytest.mark.parametrize("habit", [{"hard": True}, {"zero": True}, {"several": True}], ids=str)
-def test_bad_habits_would_show_in_the_spikes(
-    habit: dict[str, Any], path: Path, use: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("habit", ["hard", "zero", "several"])
+def test_wrong_neurons_would_show_in_the_spikes(
+    habit: str, path: Path, use: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Adapter, "_prove", lambda self: None)
-    use(replace(PLAIN, build=simulator(**habit)))
+    use(replace(PLAIN, build=WRONG[habit]))
     result = check_simulator(path, "torch")
     assert result.total > 0
     assert result.first is not None
