@@ -1,0 +1,29 @@
+"""What is asked of an ANN: precision, mode, class scores."""
+
+import pytest
+import torch
+from torch import nn
+
+from rheobase.network.ann import classes_of, evaluating, find_like, require_classes
+
+
+def test_precision_is_that_of_the_weights() -> None:
+    assert find_like(nn.Linear(1, 1).double()).dtype == torch.float64
+    assert find_like(nn.ReLU()).dtype == torch.get_default_dtype()
+
+
+def test_modes_are_restored_part_by_part() -> None:
+    model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+    with evaluating(model):
+        assert not any(part.training for part in model.modules())
+    assert [part.training for part in model] == [True, False]
+
+
+def test_outputs_that_are_not_class_scores_are_refused() -> None:
+    assert classes_of(torch.tensor([[0.0, 2.0, 1.0]])).tolist() == [1]
+    require_classes(torch.zeros(4, 3), torch.zeros(4, 1))
+    for logits in (torch.zeros(4, 3, 2), torch.zeros(3, 3), None):
+        with pytest.raises(ValueError, match=r"\(4, classes\)"):
+            require_classes(logits, torch.zeros(4, 1))
+    with pytest.raises(ValueError, match=r"\(4, 1\)"):
+        classes_of(torch.zeros(4, 1))
