@@ -36,7 +36,7 @@ class Curve:
         points: y by x.
         colour: The number of its colour, or None for one in the background.
         marked: Whether to draw points and no line.
-        key: What to write at its end instead of its name, as where it stands for several; nothing if empty.
+        key: The text at its end in place of its name; none if empty.
     """
 
     label: str
@@ -48,7 +48,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Axis:
-    """What is along the axes.
+    """The axes of a figure.
 
     Attributes:
         x: Name of the horizontal one.
@@ -70,11 +70,11 @@ def draw_curves(
     """Curves with their names at their ends.
 
     Args:
-        name: Different for every panel of a page.
-        title: What it shows.
+        name: Unique on the page.
+        title: The title.
         curves: The lines, the most important last.
-        ann: The accuracy before conversion, a dotted line.
-        axis: What is along the axes: accuracy over time steps unless given.
+        ann: Accuracy of the ANN, a dotted line.
+        axis: The axes; by default accuracy over time steps.
     """
     axis = axis or Axis()
     longest = max(len(curve.label if curve.key is None else curve.key) for curve in curves)
@@ -110,13 +110,13 @@ def draw_curves(
 def draw_gains(
     name: str, title: str, rows: Sequence[tuple[str, float, float]], *, ann: float | None = None
 ) -> Panel:
-    """For each row its accuracy from a start at zero, and from half the threshold, joined by a line.
+    """The accuracy of each row from a start at zero and from half the threshold, joined by a line.
 
     Args:
-        name: Different for every panel of a page.
-        title: What it shows.
+        name: Unique on the page.
+        title: The title.
         rows: (label, from zero, from half).
-        ann: The accuracy before conversion, a dotted line.
+        ann: Accuracy of the ANN, a dotted line.
     """
     rows = sorted(rows, key=lambda row: (row[2], row[0]))
     names = [shorten(label, _LONGEST_LABEL) for label, _, _ in rows]
@@ -163,10 +163,10 @@ def draw_heat_map(name: str, title: str, columns: Mapping[float, Mapping[int, fl
     """Accuracy by time step and constant start, with the best start of each step.
 
     Args:
-        name: Different for every panel of a page.
-        title: What it shows.
+        name: Unique on the page.
+        title: The title.
         columns: For each start, as a fraction of the threshold, the accuracy after each step.
-        steps: How many steps to show.
+        steps: The number of steps to show.
     """
     starts = sorted(columns)
     shown = range(1, steps + 1)
@@ -236,7 +236,7 @@ def _name_axes(axes: "Axes", axis: Axis) -> None:
 
 
 def _name_ends(axes: "Axes", ends: Sequence[tuple[float, str, str, Any, bool]]) -> None:
-    """Write each curve's name beside its end, moved apart where they would overlap."""
+    """Write each curve's name next to its end, moved apart to avoid overlaps."""
     low, high = axes.get_ylim()
     gap = 0.068
     ordered = sorted(ends, key=lambda end: end[0])

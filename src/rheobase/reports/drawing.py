@@ -67,7 +67,7 @@ class Panel:
 
 
 def styled(draw: Callable[_P, Panel]) -> Callable[_P, Panel]:
-    """Draw in the style above, whatever the user's own."""
+    """Draw in the style above, whatever the user's own style is."""
 
     @functools.wraps(draw)
     def styled(*args: _P.args, **kwargs: _P.kwargs) -> Panel:
@@ -82,7 +82,7 @@ def styled(draw: Callable[_P, Panel]) -> Callable[_P, Panel]:
 
 
 def shorten(name: str, most: int) -> str:
-    """A name that fits beside a figure."""
+    """A name that fits next to a figure."""
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
@@ -112,7 +112,7 @@ def draw_ticks(
 ) -> None:
     """Upright strokes, each (x, from y, to y).
 
-    They are one broken line: as so many marks they would take many times as many bytes.
+    They are one broken line, which takes far fewer bytes than separate marks.
     """
     xs: list[float] = []
     ys: list[float] = []

@@ -33,8 +33,8 @@ def draw_bars(name: str, title: str, rows: Mapping[str, float], unit: str) -> Pa
     """A bar for every site.
 
     Args:
-        name: Different for every panel of a page.
-        title: What it shows.
+        name: Unique on the page.
+        title: The title.
         rows: The sites' values.
         unit: What they are.
     """
@@ -59,8 +59,8 @@ def draw_stacks(name: str, title: str, rows: Mapping[str, Mapping[str, float]], 
     """A bar for every site, of parts that sum to a whole; parts below zero lie to the left.
 
     Args:
-        name: Different for every panel of a page.
-        title: What it shows.
+        name: Unique on the page.
+        title: The title.
         rows: The sites' parts by their names, the same at every site.
         unit: What they are.
     """
@@ -87,8 +87,8 @@ def draw_marks(name: str, title: str, rows: Mapping[str, Sequence[float]], unit:
     """A row of marks for every site, one mark for each of its channels.
 
     Args:
-        name: Different for every panel of a page.
-        title: What it shows.
+        name: Unique on the page.
+        title: The title.
         rows: The channels' values at each site.
         unit: What they are.
     """
@@ -115,8 +115,8 @@ def draw_histograms(name: str, title: str, histograms: Mapping[str, Histogram]) 
     """The activations of each site, with a line at each threshold.
 
     Args:
-        name: Different for every panel of a page.
-        title: What it shows.
+        name: Unique on the page.
+        title: The title.
         histograms: By the sites' names.
     """
     from matplotlib.figure import Figure
@@ -141,8 +141,8 @@ def draw_counts(name: str, title: str, counts: Sequence[int], what: str) -> Pane
     """How many of something there are at each time step.
 
     Args:
-        name: Different for every panel of a page.
-        title: What it shows.
+        name: Unique on the page.
+        title: The title.
         counts: At steps 1, 2, ….
         what: What is counted.
     """
@@ -161,7 +161,7 @@ def draw_counts(name: str, title: str, counts: Sequence[int], what: str) -> Pane
 
 
 def largest(rows: Mapping[str, float], most: int) -> list[str]:
-    """The names of at most so many rows, those with the largest values, in their own order."""
+    """The names of the rows with the largest values, at most the given number, in their own order."""
     kept = set(sorted(rows, key=lambda row: -rows[row])[:most])
     return [row for row in rows if row in kept]
 
@@ -184,7 +184,7 @@ def _row_panel(rows: Sequence[str], unit: str, room: float = 0.0) -> "tuple[Figu
 
 
 def _apart(values: Sequence[float], place: float) -> list[float]:
-    """Values of which no two lie in one place: marks upon each other say no more than one."""
+    """One value for each place along the axis: marks on top of each other show no more than one."""
     return sorted({round(value / place): value for value in sorted(values)}.values())
 
 

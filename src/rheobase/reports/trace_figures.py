@@ -32,8 +32,8 @@ def draw_raster(name: str, title: str, found: Trace) -> Panel:
     """A mark for every spike: time to the right, neurons downwards, the busiest of each site on top.
 
     Args:
-        name: Different for every panel of a page.
-        title: What it shows.
+        name: Unique on the page.
+        title: The title.
         found: The sample.
     """
     figure, axes = _band_panel(found)
@@ -56,8 +56,8 @@ def draw_membranes(name: str, title: str, found: Trace) -> Panel:
     """The potentials of one or two neurons of each site, with a point at every spike.
 
     Args:
-        name: Different for every panel of a page.
-        title: What it shows.
+        name: Unique on the page.
+        title: The title.
         found: The sample, with membranes of at least one site.
     """
     sites = {site: seen for site, seen in found.sites.items() if seen.membranes}
