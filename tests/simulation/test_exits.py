@@ -158,5 +158,5 @@ def test_bad_requests() -> None:
     with pytest.raises(ValueError, match="no sample can leave early"):
         simulate(few, inputs(2), 4, exit_rule=Margin(1.0))
     single = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).eval()
-    with pytest.raises(ValueError, match="at least two outputs"):
+    with pytest.raises(ValueError, match="at least two classes"):
         simulate(convert(single, "max-norm", torch.rand(8, 3)), torch.rand(2, 3), 4, exit_rule=Margin(1.0))

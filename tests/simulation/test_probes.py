@@ -40,3 +40,26 @@ def test_accumulated_maximum_is_the_maximum_of_sums() -> None:
     before, after = (torch.cat(c).cumsum(0) for c in collected.values())
     assert ((torch.cat(collected[pool]) == 0) | (torch.cat(collected[pool]) == 1)).all()
     assert torch.equal(nn.functional.max_pool2d(before.flatten(0, 1), 2), after.flatten(0, 1))
+
+
+class Viewed(nn.Module):
+    """A view of a current that a neuron reads, and which the output needs too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        current = self.b(torch.relu(self.a(x)))
+        view = current.unflatten(1, (2, 4))
+        return self.c(torch.relu(current) + view.flatten(1))
+
+
+def test_looking_at_a_view_of_a_current_changes_nothing() -> None:
+    torch.manual_seed(0)
+    model, x = Viewed().eval(), torch.randn(5, 6)
+    snn = convert(model, "max-norm", x)
+    seen: list[Tensor] = []
+    probe = Probe(["unflatten"], lambda name, signal, before: seen.append(signal.clone()))
+    assert torch.equal(simulate(snn, x, 6, probe=probe).logits, simulate(snn, x, 6).logits)
+    assert seen

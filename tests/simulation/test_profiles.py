@@ -58,7 +58,7 @@ def test_whole_numbers_keep_weights_to_half_a_level() -> None:
     weight = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0))
     weight[2] = 0
     profile = Integer()
-    gain = profile.gain(weight, torch.ones(6))
+    gain = profile.gain(weight, torch.ones(6), weight.flatten(1).abs().sum(1))
     whole = profile.weight(weight, gain)
     assert whole.dtype == torch.int8
     back = whole.float() / gain.view(-1, 1, 1, 1)
@@ -89,3 +89,42 @@ def test_other_starts_and_strict_neurons() -> None:
     zero = convert(build("IdentitySkip"), "max-norm", inputs(16, seed=5), initial=ZERO)
     runs = [simulate(s, inputs(3), 8, profile="int8") for s in (snn, zero)]
     assert sum(c.sum() for c in runs[0].spikes.values()) > sum(c.sum() for c in runs[1].spikes.values())
+
+
+def chain() -> tuple[nn.Sequential, torch.Tensor]:
+    torch.manual_seed(0)
+    layers = nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)
+    return nn.Sequential(*layers).eval(), torch.rand(16, 6)
+
+
+def test_integers_do_not_overflow_in_long_runs() -> None:
+    """A channel of tiny weights and a bias of −1 goes down for thousands of steps."""
+    model, x = chain()
+    model[2].weight.data[0] *= 1e-6
+    model[2].bias.data[0] = -1
+    snn = convert(model, "max-norm", x)
+    exact, integers = (simulate(snn, x, 3000, at=[3000], profile=p).logits for p in ("exact", "int8"))
+    assert (exact - integers).norm() < 0.01 * exact.norm()
+
+
+@pytest.mark.filterwarnings("ignore:site .* never activated")
+def test_a_threshold_below_two_units_stays_in_floats() -> None:
+    """Rounded to zero, it would let its channel fire at every step."""
+    model, x = chain()
+    snn = convert(model, "max-norm", x, per_channel=True)
+    weight = snn.module.get_submodule("2").weight
+    snn.neuron("3").threshold[1] = weight[1].abs().max() / 400
+    exact, integers = (simulate(snn, x, 32, profile=p) for p in ("exact", "int8"))
+    assert all(torch.equal(exact.spikes[site], integers.spikes[site]) for site in snn.sites)
+    assert any("2" in note for note in integers.notes)
+
+
+@pytest.mark.parametrize("profile", ["fast", "int8"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_network_in_double_precision_runs_in_every_profile(name: str, profile: str) -> None:
+    snn, x = converted(name), inputs(3)
+    single, double = (
+        simulate(snn, x, 6, profile=profile),
+        simulate(snn.double(), x.double(), 6, profile=profile),
+    )
+    torch.testing.assert_close(single.logits.double(), double.logits, rtol=0.05, atol=0.05)

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -212,3 +213,12 @@ def test_a_wrong_shape_without_a_known_one() -> None:
     snn = convert(prepare(build("Plain"), "opi"), "opi")
     with pytest.raises(ValueError, match=r"\(1, 8, 8\)"):
         simulate(snn, torch.zeros(2, 1, 8, 8), 4)
+
+
+@pytest.mark.parametrize("value", [True, 0, -1, 4.0, "4", None])
+def test_steps_and_memory_are_integers(value: object) -> None:
+    snn, x = converted("Plain"), inputs(2)
+    for name in ("steps", "memory") if value is not None else ("steps",):
+        with pytest.raises(ValueError, match=f"{name} must be an integer"):
+            simulate(snn, x, **{"steps": 4, name: value})  # type: ignore[arg-type]
+    assert torch.equal(simulate(snn, x, np.int64(4)).logits, simulate(snn, x, 4).logits)  # type: ignore[arg-type]

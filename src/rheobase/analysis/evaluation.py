@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
-from rheobase.io import Data, batches, count_batches, display, present_ranks
+from rheobase.io import Data, batches, count_batches, display, expect_integer, present_ranks
 from rheobase.network import SNN, classes_of, evaluating, expect_snn, require_classes
 from rheobase.simulation import Exit, Simulator
 
@@ -147,8 +147,7 @@ def evaluate(
     began = perf_counter()
     expect_snn(snn)
     convention = find_convention(convention)
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be an integer of at least 1, got {steps!r}")
+    steps = expect_integer("steps", steps)
     ranks = present_ranks()
     # Integers are exact in double precision.
     counts = torch.zeros(3 + len(snn.sites), steps, dtype=torch.float64, device="cpu")

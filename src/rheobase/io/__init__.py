@@ -4,6 +4,7 @@ Nothing here knows about networks; every other room may use it.
 """
 
 from rheobase.io.batches import Batched, Data, batches, count_batches
+from rheobase.io.checks import expect_integer
 from rheobase.io.environment import find_commit, package_versions
 from rheobase.io.files import replace_file, replacing, require_writable
 from rheobase.io.names import find_name
@@ -39,6 +40,7 @@ __all__ = [
     "count_batches",
     "display",
     "ensure_percent",
+    "expect_integer",
     "find_commit",
     "find_name",
     "format_table",

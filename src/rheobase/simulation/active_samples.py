@@ -6,6 +6,7 @@ Shape letters: B batch, K outputs, T steps of a chunk.
 import torch
 from torch import Tensor
 
+from rheobase.network import classes_of
 from rheobase.simulation.exits import Exit
 
 
@@ -31,6 +32,7 @@ class ActiveSamples:
         if self.rule is None:
             return mean_BK
         if self.answers is None:
+            classes_of(mean_BK)  # which refuses outputs without classes
             self.answers = mean_BK.clone()
         here = self.left[self.rows] >= step
         self.answers[self.rows[here]] = mean_BK[here]

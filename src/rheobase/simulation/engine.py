@@ -100,6 +100,7 @@ class ChunkedRun:
         self.traits = device_traits(x.device)
         self.active = ActiveSamples(job.exit_rule, x, job.steps)
         self.uncounted: list[tuple[str, Tensor, bool]] = []
+        self.signals = Signals()
         self.still: Signals = {}
         self.membranes: Signals = {}
         self.sums: dict[fx.Node, dict[str, Tensor]] = {}
@@ -159,6 +160,7 @@ class ChunkedRun:
     def _chunk(self, before: int, T: int) -> Signals:
         """Run a chunk of steps: the signals (T, B, ...) that the read-out needs."""
         plan, moving, signals = self.plan, Signals(), Signals()
+        self.signals = signals
         if self.snn.coding.constant:
             self.still[plan.source] = self.snn.coding.encode(self.x, before, T, self.first_sample)
         else:
@@ -300,7 +302,7 @@ class ChunkedRun:
             return self.buffers[step.node][: T * len(membrane)]
         signal = moving[source]
         address = signal.untyped_storage().data_ptr()
-        others = [o for node, o in moving.items() if node is not source]
+        others = [o for node, o in moving.items() if node is not source] + [*self.signals.values()]
         others += [o for _, o, _ in self.uncounted]
         shared = any(o.untyped_storage().data_ptr() == address for o in others)
         alike = signal.is_contiguous(memory_format=memory_format(membrane))

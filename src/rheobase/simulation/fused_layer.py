@@ -129,13 +129,23 @@ class FusedLayer(nn.Module):
         N = len(weight)
         bias = weight.new_zeros(N) if bias is None else bias.detach()
         others = [bias, neuron.threshold.expand(N), *([] if scale is None else [scale.expand(N)])]
-        self.gain = profile.gain(weight, torch.stack(others).abs().amax(0))
+        sizes = torch.stack(others).abs()
+        # A signal counts up to one over its unit, and what a sum adds counts up to 127.
+        least = unit if shortcut is None else min(unit, shortcut.unit)
+        drive = weight.flatten(1).abs().sum(1) / least + sizes[0] + 127 * sizes[2:].sum(0)
+        self.gain = profile.gain(weight, sizes.amax(0), drive)
         self.weight = profile.weight(weight, self.gain)
         self.bias, self.threshold, *factors = (profile.number(values, self.gain) for values in others)
         self.scale = factors[0] if factors else None
         one = torch.Size((1, N, 1, 1) if isinstance(synapse, nn.Conv2d) else (1, N))
         # Computed once if it is the same in every run: for small batches that is most of the work of a start.
         self.first = self._potential(one, 0, 0) if isinstance(neuron.initial, Constant) else None
+
+    @property
+    def resolves(self) -> bool:
+        """Whether every threshold is at least two units of its channel, so that rounding keeps its size."""
+        alive = self.threshold[~self.neuron.dead.expand(len(self.threshold))]
+        return self.threshold.is_floating_point() or bool((alive >= 2).all())
 
     def count_scratch(self, shape: tuple[int, ...]) -> int:
         """Counts that it needs temporarily for one sample and step whose spikes have a shape."""

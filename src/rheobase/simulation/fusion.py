@@ -89,6 +89,8 @@ class _Fusion:
             layer, inputs = found
         else:
             return None
+        if not layer.resolves:
+            return None
         fused = replace(step, operation=layer, inputs=inputs, scratch=layer.count_scratch(step.shape))
         return self._counted(fused, 1.0, 1)
 

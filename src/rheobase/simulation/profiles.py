@@ -35,12 +35,13 @@ class Profile(ABC):
     splits: bool
 
     @abstractmethod
-    def gain(self, weight: Tensor, others: Tensor) -> Tensor | None:
+    def gain(self, weight: Tensor, others: Tensor, drive: Tensor) -> Tensor | None:
         """The factors, one per output channel, by which the numbers of a layer are multiplied.
 
         Args:
             weight: The weights.
             others: The largest of each channel's other numbers: threshold, bias, factor; above zero.
+            drive: A bound on the current of each channel at one step.
         """
 
     @abstractmethod
@@ -63,7 +64,7 @@ class Floating(Profile):
         self.name, self.precision, self.counts = name, precision, counts
         self.splits = precision != torch.float32
 
-    def gain(self, weight: Tensor, others: Tensor) -> None:
+    def gain(self, weight: Tensor, others: Tensor, drive: Tensor) -> None:
         return None
 
     def weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
@@ -74,7 +75,7 @@ class Floating(Profile):
         return values.float().contiguous()
 
     def current(self, values: Tensor, gain: Tensor | None) -> Tensor:
-        return values
+        return values.float()
 
 
 class Integer(Profile):
@@ -85,12 +86,16 @@ class Integer(Profile):
     splits = False
 
     _LARGEST = 2**30
-    # Thousands of biases as large as this can be added before a membrane overflows.
     _ROOM = 2**20
 
-    def gain(self, weight: Tensor, others: Tensor) -> Tensor:
+    def __init__(self, steps: int = 1) -> None:
+        """Prepare for runs of up to the given number of steps: no membrane overflows in them."""
+        self.steps = steps
+
+    def gain(self, weight: Tensor, others: Tensor, drive: Tensor) -> Tensor:
         # If the weights are zero or tiny, the channel's other numbers set the scale.
-        return torch.minimum(127 / weight.flatten(1).abs().amax(1), self._ROOM / others)
+        fine = torch.minimum(127 / weight.flatten(1).abs().amax(1), self._ROOM / others)
+        return torch.minimum(fine, self._LARGEST / (self.steps * drive))
 
     def weight(self, weight: Tensor, gain: Tensor | None) -> Tensor:
         form = torch.channels_last if weight.dim() == 4 else torch.contiguous_format
@@ -111,8 +116,8 @@ class Integer(Profile):
         return (weight * gain.view(-1, *[1] * (weight.dim() - 1))).round().clamp(-127, 127)
 
 
-def find_profile(name: str, device: torch.device) -> Profile:
-    """The profile of the given name for a device.
+def find_profile(name: str, device: torch.device, steps: int = 1) -> Profile:
+    """The profile of the given name for a device and runs of up to the given number of steps.
 
     Raises:
         ValueError: There is no such profile.
@@ -120,6 +125,6 @@ def find_profile(name: str, device: torch.device) -> Profile:
     if name not in PROFILES:
         raise ValueError(f"unknown profile {name!r}; choose from {', '.join(PROFILES)}")
     if name == "int8":
-        return Integer()
+        return Integer(steps)
     facts = device_traits(device)
     return Floating(name, torch.float32 if name == "exact" else facts.half, facts.counts)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from rheobase.io import expect_integer
 from rheobase.kernels import explain_no_triton
 from rheobase.network import SNN, Constant, IntegrateFire, expect_snn
 from rheobase.simulation.batch_invariant import full_precision
@@ -126,6 +127,9 @@ class Simulator:
             pooled_units: Count operations behind average pooling by pooled values that are not zero, instead
                 of by the spikes that went in.
         """
+        steps, delay = expect_integer("steps", steps), expect_integer("delay", delay, 0)
+        chunk = None if chunk is None else expect_integer("chunk", chunk)
+        memory = None if memory is None else expect_integer("memory", memory)
         self.at = _check(snn, x, steps, at, delay, chunk)
         if exit_rule is not None and not isinstance(exit_rule, Exit):
             raise TypeError(
@@ -138,7 +142,7 @@ class Simulator:
         self.exit_rule, self.probe = exit_rule, probe
         self.probed = () if probe is None else probe.names(snn)
         self.counted = snn.sites if count_spikes else []
-        self.profile = find_profile(profile, x.device)
+        self.profile = find_profile(profile, x.device, steps)
         self.notes: list[str] = []
         plan = plan_calls(snn, _shaped(snn, x), read)
         self.synapses = count_synapses(plan, pooled_units) if count_operations else None
@@ -278,12 +282,8 @@ def _check(
     expect_snn(snn)
     if snn.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"the network is in {snn.dtype}, which is too coarse for membranes: use snn.float()")
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be an integer of at least 1, got {steps!r}")
-    if not isinstance(delay, int) or not 0 <= delay < steps:
+    if delay >= steps:
         raise ValueError(f"delay must lie in 0…{steps - 1} for {steps} steps, got {delay!r}")
-    if chunk is not None and (not isinstance(chunk, int) or chunk < 1):
-        raise ValueError(f"chunk must be an integer of at least 1, got {chunk!r}")
     first, window = delay + 1, snn.window
     if window is not None:
         if (steps, chunk or steps, delay) != (window, window, 0):

@@ -11,7 +11,7 @@ from rheobase.analysis.diagnosis.observation import capture_original, observe
 from rheobase.analysis.diagnosis.parts import PARTS, Account, Part, SiteDiagnosis
 from rheobase.analysis.diagnosis.remedies import Batches, Remedy, try_remedies
 from rheobase.analysis.evaluation import evaluate
-from rheobase.io import Data, batches, format_table
+from rheobase.io import Data, batches, expect_integer, format_table
 from rheobase.network import SNN, Network, classes_of, expect_snn
 
 __all__ = ["PARTS", "Diagnosis", "Finding", "Part", "Remedy", "SiteDiagnosis", "diagnose"]
@@ -85,8 +85,7 @@ def diagnose(
         progress: Whether to show a progress bar while they are tried.
     """
     expect_snn(snn)
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be an integer of at least 1, got {steps!r}")
+    steps = expect_integer("steps", steps)
     given = [(x.to(snn.device), y) for x, y in batches(data, batch_size, what="data to diagnose on")]
     network = capture_original(model, snn, given[0][0])
     accounts = {site: Account(site, snn.neuron(site), steps) for site in snn.sites}
