@@ -7,7 +7,7 @@ neuron for every site from the method.
 from rheobase.conversion.capture import capture, lower
 from rheobase.conversion.conversion import DEFAULT_METHOD, convert
 from rheobase.conversion.coverage import Coverage, inspect
-from rheobase.conversion.lowering import Refusal, refuse_unknown
+from rheobase.conversion.refusals import Refusal, refuse_unknown
 from rheobase.conversion.tracing import CaptureError
 from rheobase.conversion.trainable import prepare
 from rheobase.conversion.unwrap import copy_model

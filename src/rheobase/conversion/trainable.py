@@ -8,7 +8,8 @@ from torch import fx, nn
 
 from rheobase import methods
 from rheobase.conversion.capture import lower, raise_refusals, require_sites
-from rheobase.conversion.lowering import NeedsExample, first_argument
+from rheobase.conversion.lowering import first_argument
+from rheobase.conversion.refusals import NeedsExample
 from rheobase.conversion.tracing import CaptureError, trace
 from rheobase.methods import Method
 from rheobase.network import Site, find_like, free_name, replace_node

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from rheobase.conversion.lowering import Call, Refusal
+from rheobase.conversion.lowering import Call
+from rheobase.conversion.refusals import Refusal
 from rheobase.conversion.rules.registry import rule
 from rheobase.network import Add, Concat, Product, Scale
 

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.conversion.lowering import Call, Refusal, Rule, refuse_unknown
+from rheobase.conversion.lowering import Call, Rule
+from rheobase.conversion.refusals import Refusal, refuse_unknown
 from rheobase.conversion.rules.registry import RULES, rule
 from rheobase.conversion.unwrap import is_torchs, plain_layer
 from rheobase.network import TRAITS, MaxPool, Scale

@@ -6,7 +6,8 @@ import torch
 from torch import fx, nn
 
 from rheobase import methods
-from rheobase.conversion.lowering import Call, Refusal, refuse_unknown
+from rheobase.conversion.lowering import Call
+from rheobase.conversion.refusals import Refusal, refuse_unknown
 from rheobase.conversion.rules.registry import rule
 from rheobase.conversion.rules.sites import HANDLED
 from rheobase.conversion.unwrap import is_torchs, layer_type

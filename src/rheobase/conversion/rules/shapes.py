@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from rheobase.conversion.lowering import Call, NeedsExample, Refusal
+from rheobase.conversion.lowering import Call
+from rheobase.conversion.refusals import NeedsExample, Refusal
 from rheobase.conversion.rules.registry import rule
 from rheobase.network import Mean, Pad, Permute, Reshape, Slice
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from rheobase.conversion.lowering import Call, Refusal, Rule
+from rheobase.conversion.lowering import Call, Rule
+from rheobase.conversion.refusals import Refusal
 from rheobase.conversion.rules.registry import rule
 from rheobase.network import Activation, Rectifier, Smooth
 
