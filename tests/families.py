@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rheobase import ZERO, convert
+from rheobase import SNN, ZERO, convert, simulate
 from rheobase.methods import Conversion, Method
+from rheobase.simulation import Probe
 
 
 class Plain(nn.Sequential):
@@ -360,3 +361,10 @@ def unfinished(model: nn.Module, method: Method, x: Tensor) -> Conversion:
 
     convert(model, Spy(**vars(method)), x, initial=ZERO)
     return seen[0]
+
+
+def spikes_of(snn: SNN, x: Tensor, steps: int) -> dict[str, Tensor]:
+    """Every spike of a run, by site."""
+    seen: dict[str, list[Tensor]] = {site: [] for site in snn.sites}
+    simulate(snn, x, steps, probe=Probe(None, lambda site, signal, before: seen[site].append(signal.clone())))
+    return {site: torch.cat(parts) for site, parts in seen.items()}

@@ -33,7 +33,7 @@ def test_a_delayed_read_out_is_the_mean_over_the_steps_after_it(trained, digits)
     with pytest.raises(ValueError, match="must lie in 6…12, got"):
         simulate(snn, x, 12, delay=5, at=[5])
     for delay in (-1, 12, 1.5):
-        with pytest.raises(ValueError, match=r"delay.*0…11"):
+        with pytest.raises(ValueError, match="delay must"):
             simulate(snn, x, 12, delay=delay)  # type: ignore[arg-type]
 
 
