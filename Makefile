@@ -8,7 +8,7 @@ INTEROP := .venv-interop
 LAVA := .venv-lava
 PYTHON310 ?= python3.10
 
-.PHONY: demo test test-interop docs pages lint format clean
+.PHONY: demo test test-interop docs pages mutants lint format clean
 
 demo: $(PACKAGE)
 	$(BIN)/rheobase demo

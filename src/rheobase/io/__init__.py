@@ -7,7 +7,7 @@ from rheobase.io.batches import Batched, Data, batches, count_batches
 from rheobase.io.checks import expect_integer
 from rheobase.io.environment import find_commit, package_versions
 from rheobase.io.files import replace_file, replacing, require_writable
-from rheobase.io.names import find_name
+from rheobase.io.names import collect, find_name
 from rheobase.io.processes import Ranks, joined, present_ranks
 from rheobase.io.progress import display, interruptible, live_table, showing
 from rheobase.io.schema import (
@@ -36,6 +36,7 @@ __all__ = [
     "Ranks",
     "batches",
     "build_document",
+    "collect",
     "conform",
     "count_batches",
     "display",

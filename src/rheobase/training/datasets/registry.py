@@ -3,14 +3,11 @@
 A dataset is found by being here: every module of this folder with a `SOURCE` is registered under its name.
 """
 
-import importlib
-import pkgutil
-import sys
 from abc import ABC, abstractmethod
 from functools import cache
 from pathlib import Path
 
-from rheobase.io import find_name
+from rheobase.io import collect, find_name
 from rheobase.training.augmentation import Augmentation, Normalise
 from rheobase.training.datasets.split import Dataset
 
@@ -31,14 +28,7 @@ class Source(ABC):
 
 @cache
 def _registry() -> dict[str, Source]:
-    found: dict[str, Source] = {}
-    for module in sorted(m.name for m in pkgutil.iter_modules(sys.modules[__package__].__path__)):
-        source = getattr(importlib.import_module(f"{__package__}.{module}"), "SOURCE", None)
-        if isinstance(source, Source):
-            if source.name in found:
-                raise RuntimeError(f"two datasets are called {source.name!r}")
-            found[source.name] = source
-    return found
+    return collect(__package__, "SOURCE", Source)  # type: ignore[type-abstract]
 
 
 def names() -> list[str]:
