@@ -44,6 +44,18 @@ def test_an_evaluation_tells_latency_and_cost() -> None:
     assert early.mac[-1] == pytest.approx(full.mac[0] + per_step * (early.latency[-1] - 1))
 
 
+def test_multiplications_stop_when_a_sample_leaves() -> None:
+    """A product of signals is analog, so that what reads it multiplies at every step."""
+    x, snn = inputs(24), network("SqueezeExcite")
+    full, early = (
+        evaluate(snn, (x, torch.arange(24) % 5), T, exit_rule=e, progress=False) for e in (None, Patience(2))
+    )
+    per_step = full.mac[-1] - full.mac[-2]
+    assert per_step > 0
+    assert early.latency[-1] < T
+    assert early.mac[-1] == pytest.approx(full.mac[0] + per_step * (early.latency[-1] - 1))
+
+
 @pytest.mark.parametrize("rule", [Margin, Confidence, Patience])
 def test_a_fitted_rule_keeps_the_accuracy(
     rule: type[Exit], clipped: nn.Module, digits: datasets.Dataset
@@ -90,6 +102,14 @@ def test_the_promise_holds_for_nine_of_ten_draws_from_a_population() -> None:
         applied += fitted.level < torch.inf
     assert applied > tries / 2
     assert broken <= 0.1 * tries + 2 * (0.1 * 0.9 * tries) ** 0.5
+
+
+def test_the_first_failure_ends_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([True, True, False, True])  # for no spoiled answer at all, and for three candidates
+    monkeypatch.setattr(exits, "_order", lambda points: [Margin(0.9), Margin(0.5), Margin(0.1)])
+    monkeypatch.setattr(exits, "_shows", lambda *_: next(answers))
+    runs = exits._Runs(torch.rand(3, 40), torch.ones(3, 40, dtype=torch.bool))
+    assert exits._choose(runs, Margin, 5.0) == Margin(0.9)
 
 
 def test_levels_of_more_scores_than_single_precision_can_number() -> None:

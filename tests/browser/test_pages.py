@@ -33,7 +33,7 @@ KINDS = {
     ),
     "comparison": lambda folder: comparison_page(make_comparison(), folder / "a.html"),
     "demonstration": lambda folder: page_of(
-        sorted((ROOT / "tools/records").glob("demo-*.json")), folder / "a"
+        sorted((ROOT / "tools/records").glob("demo-*.json")), folder / "a.html"
     ),
     "reproduction": lambda folder: write_report(load_all(ROOT / "results"), folder)[0],
 }

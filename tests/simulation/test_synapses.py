@@ -209,3 +209,9 @@ def test_a_spike_reaches_all_that_a_sum_spreads_it_to(kind: str, reached: int) -
     assert second.max() == reached
     labels = torch.zeros(4, dtype=torch.int64)
     assert evaluate(snn, (x, labels), 3, progress=False).sop[-1] > 0
+
+
+def test_a_spike_that_a_sum_brings_to_a_neuron_is_one_operation() -> None:
+    snn, x = convert(build("IdentitySkip"), "max-norm", inputs(16), initial=HALF), inputs(1)
+    fan_out = count_synapses(plan_calls(snn, x)).fan_out[snn.sites[0]]
+    assert fan_out[:, 3, 3].tolist() == [6 * 9 + 1] * 6  # a convolution of six channels, and the shortcut
