@@ -2,12 +2,14 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from families import Applied, build, inputs
 from rheobase import convert, evaluate, simulate
+from rheobase.conversion import conversion
 from rheobase.io import progress
+from rheobase.network import fold_amplitudes
 
 
 def test_a_shared_module_gives_two_sites_with_two_thresholds() -> None:
@@ -89,3 +91,13 @@ def test_channels_that_never_activate_are_reported() -> None:
     with pytest.warns(UserWarning, match="'1': 50% of its channels"):
         snn = convert(model, "max-norm", torch.rand(16, 3), per_channel=True)
     assert snn.dead == {"1": 0.5}
+
+
+def test_a_folding_that_changes_the_network_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fold_wrongly(module: fx.GraphModule) -> None:
+        fold_amplitudes(module)
+        module.get_parameter("9.weight").mul_(1.1)
+
+    monkeypatch.setattr(conversion, "fold_amplitudes", fold_wrongly)
+    with pytest.raises(RuntimeError, match="limit"):
+        convert(build("Plain"), "max-norm", inputs(16))

@@ -4,9 +4,12 @@ import torch
 
 from rheobase.kernels import collect_routines, integrate_fire, report_routine
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-def scan(backend: str) -> None:
-    integrate_fire(torch.ones(1, 16), torch.zeros(1, 16), torch.ones(()), steps=2, backend=backend)
+
+def scan(backend: str, device: str = DEVICE) -> None:
+    current, membrane = (f(1, 16, device=device) for f in (torch.ones, torch.zeros))
+    integrate_fire(current, membrane, torch.ones((), device=device), steps=2, backend=backend)
 
 
 def test_each_routine_is_named_once_in_order() -> None:
@@ -14,7 +17,7 @@ def test_each_routine_is_named_once_in_order() -> None:
         scan("reference")
         scan("triton")
         scan("reference")
-    scan("cpu")
+    scan("cpu", "cpu")
     assert names == ["reference scan", "triton scan"]
 
 
