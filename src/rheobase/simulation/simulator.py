@@ -58,7 +58,8 @@ def simulate(
         delay: Steps before outputs count: the read-out is the mean over the steps after them.
         profile: The arithmetic: `exact`, `fast` or `int8`, see `rheobase.simulation.profiles`.
         exit_rule: When a sample's answer is safe: the sample then leaves the batch and keeps its answer.
-        memory: A cap in bytes on what the run holds at a time; the default suits the device.
+        memory: A cap in bytes on the signals, membranes and sums of the run; the default suits the device.
+            What libraries need inside of one call comes on top: on a CPU up to as much again.
         probe: Sees the signals of some nodes, chunk by chunk.
 
     Raises:
@@ -118,7 +119,7 @@ class Simulator:
             delay: Steps before outputs count.
             profile: The arithmetic.
             exit_rule: When a sample's answer is safe. Chunks are then short unless `chunk` is given.
-            memory: A cap in bytes on what a run holds at a time.
+            memory: A cap in bytes on the signals, membranes and sums of a run, as in `simulate`.
             probe: Sees the signals of some nodes.
             read: The name of a node to read out instead of the output; what follows it is not run.
             chunk: Steps simulated at a time; by default chosen to fit `memory`.
