@@ -33,6 +33,11 @@ def a_map() -> tuple[nn.Module, Tensor]:
     return nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 1)).eval(), inputs(40)
 
 
+def a_line() -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv1d(3, 6, 3), nn.ReLU(), nn.Conv1d(6, 4, 1)).eval(), inputs(40).flatten(2)
+
+
 Verb = Callable[[nn.Module, SNN, Tensor], Any]
 VERBS: dict[str, Verb] = {
     "advise": lambda model, snn, x: advise(model, x, Budget(accuracy_loss=0.5), progress=False),
@@ -44,7 +49,7 @@ VERBS: dict[str, Verb] = {
 }
 
 
-@pytest.mark.parametrize("network", [one_output, a_map])
+@pytest.mark.parametrize("network", [one_output, a_map, a_line])
 @pytest.mark.parametrize("verb", VERBS)
 def test_other_outputs_are_refused(verb: str, network: Callable[[], tuple[nn.Module, Tensor]]) -> None:
     model, x = network()
@@ -52,7 +57,7 @@ def test_other_outputs_are_refused(verb: str, network: Callable[[], tuple[nn.Mod
         VERBS[verb](model, convert(model, "max-norm", x), x)
 
 
-@pytest.mark.parametrize("network", [one_output, a_map])
+@pytest.mark.parametrize("network", [one_output, a_map, a_line])
 def test_a_factor_is_searched_by_error(network: Callable[[], tuple[nn.Module, Tensor]]) -> None:
     model, x = network()
     assert 0 < convert(model, "rmp", x, coding="constant", steps=20).provenance.found["factor"] <= 1  # type: ignore[operator]

@@ -215,7 +215,7 @@ def check_labels(y: Tensor, logits_SBK: Tensor) -> None:
     Raises:
         ValueError: They are found.
     """
-    classes_of(logits_SBK)
+    classes_of(logits_SBK, by_step=True)
     if not logits_SBK.isfinite().all():
         raise ValueError("the network's outputs hold NaN or infinity: check its weights and thresholds")
     low, high, classes = int(y.min()), int(y.max()), logits_SBK.shape[-1]

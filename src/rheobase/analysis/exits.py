@@ -140,7 +140,7 @@ def _run(snn: SNN, data: Data, kind: type[Exit], steps: int, batch_size: int | N
             raise ValueError("this network's neurons answer at the last step only: no sample can leave early")
         if y is not None:
             check_labels(y, logits)
-        answers, state = classes_of(logits).cpu(), dict[str, Tensor]()
+        answers, state = classes_of(logits, by_step=True).cpu(), dict[str, Tensor]()
         scores.append(torch.stack([rule.score(mean, state) for mean in logits]).cpu())
         right.append(answers == (answers[-1] if y is None else y.cpu()))
         first += x.shape[0]

@@ -26,13 +26,13 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def classes_of(logits: Tensor) -> Tensor:
-    """The class that each output (..., B, K) names.
+def classes_of(logits: Tensor, *, by_step: bool = False) -> Tensor:
+    """The class that each output (B, K) names, or each of several steps, (S, B, K).
 
     Raises:
         ValueError: The outputs are not class scores, so that accuracy and agreement mean nothing.
     """
-    if logits.dim() not in (2, 3) or logits.shape[-1] < 2:
+    if logits.dim() != 2 + by_step or logits.shape[-1] < 2:
         raise ValueError(
             f"the network's outputs have shape {tuple(logits.shape)}: accuracy and agreement need one score "
             "for each of at least two classes. Compare other outputs directly: rheobase.simulate(…).logits"

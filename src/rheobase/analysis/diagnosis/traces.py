@@ -75,7 +75,7 @@ def trace(
     """
     x = x.to(snn.device)
     run = simulate(snn, x, steps)
-    answers_SB = classes_of(run.logits).tolist()
+    answers_SB = classes_of(run.logits, by_step=True).tolist()
     whole = snn.window is not None
     needed = steps if whole else min(steps, STEPS)
     sites = {site: _follow(snn, site, x, needed) for site in spread(snn.sites, SITES)}
