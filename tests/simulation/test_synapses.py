@@ -215,3 +215,21 @@ def test_a_spike_that_a_sum_brings_to_a_neuron_is_one_operation() -> None:
     snn, x = convert(build("IdentitySkip"), "max-norm", inputs(16), initial=HALF), inputs(1)
     fan_out = count_synapses(plan_calls(snn, x)).fan_out[snn.sites[0]]
     assert fan_out[:, 3, 3].tolist() == [6 * 9 + 1] * 6  # a convolution of six channels, and the shortcut
+
+
+def test_behind_max_pooling_the_spikes_that_the_pool_sends_cost() -> None:
+    """The pool sends fewer spikes than it gets; only those reach the convolution behind it."""
+    snn, x = convert(build("MaxPooled"), "max-norm", inputs(16), initial=HALF), inputs(3)
+    fan_out = count_synapses(plan_calls(snn, x)).fan_out
+    pool = next(name for name in fan_out if name not in snn.sites and fan_out[name].shape == (6, 4, 4))
+    assert fan_out[pool][:, 1:3, 1:3].unique().tolist() == [6 * 9]
+    assert not fan_out[snn.sites[0]].any()
+    sent: dict[str, Tensor] = dict.fromkeys(fan_out, torch.zeros(()))
+
+    def see(name: str, signal_TB: Tensor, before: int) -> None:
+        sent[name] = sent[name] + signal_TB.double().sum((0, 1))
+
+    simulate(snn, x, 6, probe=Probe(list(fan_out), see))
+    expected = sum((sent[name] * fan_out[name]).sum().item() for name in fan_out) / len(x)
+    result = evaluate(snn, (x, torch.zeros(3, dtype=torch.int64)), 6, progress=False)
+    assert result.at(6).sop == pytest.approx(expected)
