@@ -19,6 +19,8 @@ from rheobase.network import (
     SNN,
     ZERO,
     Coding,
+    Constant,
+    ConstantCurrent,
     Network,
     Neuron,
     Provenance,
@@ -78,9 +80,11 @@ def convert(
     coding = chosen.coding if coding is None else parse_coding(coding)
     inputs = _calibration_inputs(chosen, initial, calibration)
     example = next(inputs()) if example is None and calibration is not None else example
+    if chosen.code == "sum":
+        _require_sums(chosen, initial, coding)
     network = capture(model, example, chosen.handles)
     _require_bounds(network)
-    observers = _observe(network, chosen, inputs)
+    observers = _observe(network, chosen, None if calibration is None else inputs)
     snn = SNN(
         copy.deepcopy(network.module).eval(),
         [site.name for site in network.sites],
@@ -111,6 +115,17 @@ def convert(
             stacklevel=2,
         )
     return snn
+
+
+def _require_sums(method: Method, initial: Start, coding: Coding) -> None:
+    if not isinstance(initial, Constant):
+        raise ValueError(
+            f"method {method.name!r} takes constant starts only, which set how it rounds; got {initial}"
+        )
+    if not isinstance(coding, ConstantCurrent):
+        raise ValueError(
+            f"method {method.name!r} takes the input once, at the first step; leave coding={coding} out"
+        )
 
 
 def _compare(neuron: Neuron, fire_above: bool, method: Method) -> None:
@@ -147,10 +162,12 @@ def _calibration_inputs(method: Method, initial: Start, calibration: Any) -> Cal
 
 
 def _observe(
-    network: Network, method: Method, inputs: Callable[[], Iterator[Tensor]]
+    network: Network, method: Method, inputs: Callable[[], Iterator[Tensor]] | None
 ) -> dict[str, Observer | None]:
     """What the method's observers saw of each site's activations over the calibration data."""
     observers = {site.name: method.observe(site) for site in network.sites}
+    if inputs is None:
+        return dict.fromkeys(observers)
 
     def see(name: str, a: Tensor) -> None:
         if observer := observers.get(name):

@@ -86,6 +86,9 @@ class Method(ABC):
     aims_at_steps: ClassVar[bool] = False
     """Whether a conversion, with any start, is made for runs of one length, its setting `steps`."""
 
+    code: ClassVar[Literal["rate", "sum"]] = "rate"
+    """What a value is in its networks: the mean of what is sent over the steps, or its sum."""
+
     converges: ClassVar[bool] = True
     """Whether a long run under a constant current approaches `snn.limit`."""
 

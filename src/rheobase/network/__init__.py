@@ -4,7 +4,7 @@ A captured or converted network is an fx graph in which every call is one operat
 nonlinear ones are sites. Folding moves scales and amplitudes into the weights that read them.
 """
 
-from rheobase.network.activations import FUNCTIONS, Activation, Clip, RateNorm, Rectifier, Smooth
+from rheobase.network.activations import FUNCTIONS, UNSIGNED, Activation, Clip, RateNorm, Rectifier, Smooth
 from rheobase.network.ann import classes_of, evaluating, find_like, require_classes
 from rheobase.network.captured import Network, Site
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
@@ -41,6 +41,7 @@ from rheobase.network.operations import (
     count_multiplications,
 )
 from rheobase.network.settings import TENSOR
+from rheobase.network.sigma_delta import SigmaDelta
 from rheobase.network.snn import SNN, Provenance, expect_snn
 from rheobase.network.starts import (
     HALF,
@@ -68,6 +69,7 @@ __all__ = [
     "SYNAPTIC",
     "TENSOR",
     "TRAITS",
+    "UNSIGNED",
     "ZERO",
     "Accumulating",
     "Activation",
@@ -100,6 +102,7 @@ __all__ = [
     "Reshape",
     "Scale",
     "Searched",
+    "SigmaDelta",
     "Site",
     "Slice",
     "Smooth",

@@ -8,14 +8,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
+from rheobase.network.operations import along_channels
+
+
+def _clip(z: Tensor, bound: Tensor | None = None) -> Tensor:
+    return torch.relu(z) if bound is None else torch.relu(z).minimum(bound)
+
+
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "relu": _clip,
+    "leaky-relu": lambda z, slope: torch.where(z < 0, z * slope, z),
+    "elu": lambda z, scale: torch.where(z < 0, scale * torch.expm1(z.clamp(max=0)), z),
     "silu": F.silu,
     "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "hard-sigmoid": F.hardsigmoid,
+    "hard-swish": F.hardswish,
 }
-"""The nonlinearities for which some method has a neuron, by name."""
+"""The nonlinearities for which some method has a neuron, by name: functions of z, some with a parameter."""
+
+PIECEWISE_LINEAR = frozenset({"relu", "leaky-relu"})
+"""Those that one exact operation computes."""
+
+UNSIGNED = frozenset({"relu", "sigmoid", "hard-sigmoid"})
+"""Those that are never negative."""
+
+_BOUNDS = {"sigmoid": 1.0, "hard-sigmoid": 1.0, "tanh": 1.0}
 
 
 class Activation(nn.Module, ABC):
@@ -73,18 +93,23 @@ class Rectifier(Activation):
 
 
 class Smooth(Activation):
-    """A nonlinearity other than ReLU, by its name in `FUNCTIONS`."""
+    """A nonlinearity other than ReLU, by its name in `FUNCTIONS`, with its parameter if it has one."""
 
-    def __init__(self, name: str) -> None:
+    parameter: Tensor | None
+
+    def __init__(self, name: str, parameter: Tensor | None = None) -> None:
         super().__init__()
         self.name = name
+        self.register_buffer("parameter", None if parameter is None else parameter.detach().clone())
 
     @property
     def bound(self) -> float | None:
-        return 1.0 if self.name == "sigmoid" else None
+        return _BOUNDS.get(self.name)
 
     def forward(self, z: Tensor) -> Tensor:
-        return FUNCTIONS[self.name](z)
+        if self.parameter is None:
+            return FUNCTIONS[self.name](z)
+        return FUNCTIONS[self.name](z, along_channels(self.parameter, z.dim()))
 
     def extra_repr(self) -> str:
         return self.name

@@ -31,11 +31,13 @@ class Neuron(nn.Module, ABC):
         initial: How the membrane starts.
         strict: Whether it fires only above its threshold (True) or also at it (False). None where the neuron
             has no such choice.
+        code: What a value is: the mean of what is sent over the steps ("rate"), or its sum ("sum").
     """
 
     threshold: Tensor
     amplitude: Tensor
     strict: bool | None = None
+    code: Literal["rate", "sum"] = "rate"
 
     def __init__(
         self, threshold: Tensor, amplitude: Tensor | None = None, initial: Initial | None = None

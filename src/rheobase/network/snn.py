@@ -1,7 +1,7 @@
 """The converted network."""
 
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor, fx, nn
@@ -106,6 +106,11 @@ class SNN(nn.Module):
         if len(windows) > 1:
             raise ValueError(f"the network's neurons need runs of different lengths: {windows} steps")
         return windows.pop() if windows else None
+
+    @property
+    def code(self) -> Literal["rate", "sum"]:
+        """Whether values are means over the steps or sums; all neurons of a network have one code."""
+        return self.neuron(self.sites[0]).code
 
     @property
     def dead(self) -> dict[str, float]:

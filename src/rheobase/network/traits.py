@@ -39,6 +39,7 @@ from rheobase.network.settings import (
     tensor,
     word,
 )
+from rheobase.network.sigma_delta import SigmaDelta
 from rheobase.network.starts import STARTS
 
 
@@ -284,6 +285,19 @@ TRAITS: dict[type, Traits] = {
         _few_spikes,
         "site",
         no_nir="the value of its spikes depends on their time, and NIR's are all equal: use another method",
+    ),
+    SigmaDelta: Traits(
+        _NEURON
+        | {
+            "levels": _COUNT,
+            "signed": flag,
+            "sizes": either(nothing, _COUNT),
+            "function": word(*FUNCTIONS),
+            "parameter": either(nothing, tensor),
+        },
+        _neuron(SigmaDelta),
+        "site",
+        no_nir="it sends changes with a sign and a size, and NIR's spikes have neither: use another method",
     ),
     Switch: Traits(
         _NEURON | {"window": _COUNT},

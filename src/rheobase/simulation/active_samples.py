@@ -15,13 +15,16 @@ class ActiveSamples:
 
     Attributes:
         rule: The rule by which samples leave; None if they all stay.
+        settles: Whether samples leave, too, when they are silent: no step after one without events has any.
+        last_event: The last step at which anything fired for each sample of the batch, (B,), at least 1.
         rows: The positions in the batch of the samples that are simulated.
         left: The step after which each sample of the batch left, (B,); the last step for those that stay.
     """
 
-    def __init__(self, rule: Exit | None, x: Tensor, steps: int) -> None:
-        """Start with the whole batch x, (B, ...), of a run over some steps."""
-        self.rule = rule
+    def __init__(self, rule: Exit | None, x: Tensor, steps: int, settles: bool = False) -> None:
+        """Start with the whole batch x, (B, ...), of a run over some steps; see `settles` above."""
+        self.rule, self.settles = rule, settles
+        self.last_event = torch.ones(x.shape[0], dtype=torch.int64, device=x.device)
         self.rows = torch.arange(x.shape[0], device=x.device)
         self.left = torch.full((x.shape[0],), steps, device=x.device)
         self.answers: Tensor | None = None
@@ -29,17 +32,27 @@ class ActiveSamples:
 
     def take(self, mean_BK: Tensor, step: int) -> Tensor:
         """The answers of the whole batch after a step, given the mean outputs of the active samples."""
-        if self.rule is None:
+        if self.rule is None and (not self.settles or len(self.rows) == len(self.left)):
+            self.answers = mean_BK
             return mean_BK
         if self.answers is None:
             classes_of(mean_BK)  # which refuses outputs without classes
-            self.answers = mean_BK.clone()
+            self.answers = mean_BK
+        self.answers = self.answers.clone()
         here = self.left[self.rows] >= step
         self.answers[self.rows[here]] = mean_BK[here]
+        if self.rule is None:
+            return self.answers
         safe = self.rule.score(mean_BK, self.state) >= self.rule.level
         if step >= self.rule.after:
             self.left[self.rows[here & safe]] = step
-        return self.answers.clone()
+        return self.answers
+
+    def see_events(self, active_TB: Tensor, before: int) -> None:
+        """Note at which steps of a chunk anything fired for each active sample."""
+        steps = torch.arange(before + 1, before + 1 + len(active_TB), device=active_TB.device)
+        latest = (active_TB * steps[:, None]).amax(0)
+        self.last_event[self.rows] = torch.maximum(self.last_event[self.rows], latest)
 
     def present(self, before: int, steps: int) -> Tensor:
         """For each of some steps which active samples had not left before it, (steps, B)."""
@@ -52,7 +65,10 @@ class ActiveSamples:
 
     def drop(self, step: int) -> Tensor | None:
         """Remove the samples that left up to a step: the rows that stay, or None if all do."""
-        stay = (self.left[self.rows] > step).nonzero().flatten()
+        remain = self.left[self.rows] > step
+        if self.settles:
+            remain &= self.last_event[self.rows] == step
+        stay = remain.nonzero().flatten()
         if len(stay) == len(self.rows):
             return None
         self.rows = self.rows[stay]

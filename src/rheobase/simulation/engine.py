@@ -4,6 +4,10 @@ Time is folded into the batch. Between neurons a signal is either *moving*, (T·
 T steps, or *still*, (B, ...), the same at every step. Only neurons, fused layers and accumulating operations
 see time. What follows the last neurons is linear: it is applied to means, at the steps read out only.
 
+In the sum code every signal is the sum of what was sent up to each step. An input that enters once is then
+still, so are biases, and max-pooling and products are functions of one slice. Samples leave when nothing has
+changed: they are *silent*.
+
 Shape letters: T steps of a chunk, S of them read out, B batch.
 """
 
@@ -98,7 +102,9 @@ class ChunkedRun:
         self.x = self.everyone = x
         self.first_sample = first_sample
         self.traits = device_traits(x.device)
-        self.active = ActiveSamples(job.exit_rule, x, job.steps)
+        self.sums_up = job.snn.code == "sum"
+        self.active = ActiveSamples(job.exit_rule, x, job.steps, settles=self.sums_up)
+        self.sent: dict[str, Tensor] = {}
         self.uncounted: list[tuple[str, Tensor, bool]] = []
         self.signals = Signals()
         self.still: Signals = {}
@@ -112,32 +118,35 @@ class ChunkedRun:
         read = {node for step in self.plan.steps if not step.tail for node in step.inputs}
         self.summed_only = {node for node in self.plan.summed if node not in read}
 
-    def run(self) -> tuple[Tensor, Tensor]:
-        """Mean outputs (S, B, K) after the steps of `at`, and the step after which each sample left."""
-        at, delay, leaving = self.job.at, self.job.delay, self.job.exit_rule is not None
+    def run(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Outputs (S, B, K) after the steps of `at`; when each sample left, and when it last fired."""
+        at, delay, ruled = self.job.at, self.job.delay, self.job.exit_rule is not None
+        leaving = ruled or self.sums_up
         means: list[Tensor] = []
         for before in range(0, self.job.steps, self.job.chunk):
             T = min(self.job.chunk, self.job.steps - before)
             signals = self._chunk(before, T)
             after = range(max(before, delay) + 1, before + T + 1)
-            read = [t for t in after if leaving or t in at]
+            ends = self.sums_up and before + T < self.job.steps
+            read = [t for t in after if ruled or t in at or (ends and t == before + T)]
             answers_S = self._read_out(signals, before, read)
             if not leaving:
                 means += [answers_S] if read else []
                 continue
             taken = [self.active.take(answer, t) for t, answer in zip(read, answers_S, strict=True)]
             means += [answers[None] for t, answers in zip(read, taken, strict=True) if t in at]
-            self._shrink(before, T)
+            if ruled or before + T < self.job.steps:
+                self._shrink(before, T)
             if not self.active.rows.numel():
                 break
         if missing := len(at) - sum(map(len, means)):  # all samples have left
             means += [taken[-1][None]] * missing
-        return torch.cat(means), self.active.left
+        return torch.cat(means), self.active.left, self.active.last_event
 
     def _shrink(self, before: int, T: int) -> None:
         """Count the spikes of the samples that were present in a chunk, and drop those that left in it."""
         present_TB = self.active.present(before, T)
-        everyone = bool(present_TB.all())
+        everyone = bool(present_TB.all()) if self.uncounted else True
         for name, signal_TB, binary in self.uncounted:
             if everyone:
                 self._count(name, signal_TB, before, binary)
@@ -155,6 +164,7 @@ class ChunkedRun:
         self.membranes = {node: _rows(v, stay) for node, v in self.membranes.items()}
         self.sums = {node: {k: v[stay] for k, v in state.items()} for node, state in self.sums.items()}
         self.read_sums = {node: total[stay] for node, total in self.read_sums.items()}
+        self.sent = {name: total[stay] for name, total in self.sent.items()}
         self.buffers.clear()
 
     def _chunk(self, before: int, T: int) -> Signals:
@@ -183,7 +193,10 @@ class ChunkedRun:
             if step.fires:
                 self.counters.note_routine(step.name, " + ".join(routines) or "torch")
             signal_TB = _unfold(signal, T)
-            self._send(step.name, signal_TB, before, step.binary)
+            if self.sums_up:
+                self._send_changes(step, signal_TB, before)
+            else:
+                self._send(step.name, signal_TB, before, step.binary)
             if self.job.probe is not None and step.name in self.job.probed:
                 shown = signal_TB if step.unit is None else self._values(step, signal_TB)
                 self.job.probe.see(step.name, shown, before)
@@ -202,6 +215,19 @@ class ChunkedRun:
                 self._count(name, signal_TB, before, binary)
             else:
                 self.uncounted.append((name, signal_TB, binary))
+
+    def _send_changes(self, step: Step, signal_TB: Tensor, before: int) -> None:
+        """Count the events of a signal of the sum code: where it differs from the step before."""
+        name = step.name
+        if not (step.fires or name in self.counters.spikes or name in self.counters.fan_out):
+            return
+        earlier = self.sent.get(name)
+        first_TB = torch.zeros_like(signal_TB[:1]) if earlier is None else earlier[None]
+        changed_TB = signal_TB != torch.cat([first_TB, signal_TB[:-1]])
+        self.sent[name] = signal_TB[-1].clone()
+        if step.fires:
+            self.active.see_events(changed_TB.flatten(2).any(2), before)
+        self._send(name, changed_TB, before, binary=True)
 
     def _count(self, name: str, active_TB: Tensor, before: int, binary: bool) -> None:
         """Add what a source of spikes sent in a chunk, and the operations that it caused."""
@@ -242,9 +268,12 @@ class ChunkedRun:
 
     @_call.register
     def _(self, operation: Accumulating, step: Step, moving: Signals, before: int, T: int) -> Tensor:
-        inputs_TB = tuple(_unfold(x, T) for x in self._inputs(step, moving, T))
-        state = self.sums.setdefault(step.node, {})
-        signal = operation.advance(inputs_TB, state, before).flatten(0, 1)
+        inputs = self._inputs(step, moving, T)
+        if self.sums_up:
+            signal: Tensor = operation(*inputs)
+        else:
+            state = self.sums.setdefault(step.node, {})
+            signal = operation.advance(tuple(_unfold(x, T) for x in inputs), state, before).flatten(0, 1)
         return signal if step.unit is None else signal.to(self.job.counts)
 
     @_call.register
@@ -313,7 +342,9 @@ class ChunkedRun:
         """The mean outputs (S, B, K) after the steps of `read`, given the signals of a chunk."""
         begin, S = max(before, self.job.delay), len(read)
         means = {
-            node: self._means(node, signal_TB[begin - before :], begin, read)
+            node: self._sums(node, signal_TB, before, read)
+            if self.sums_up
+            else self._means(node, signal_TB[begin - before :], begin, read)
             for node, signal_TB in signals.items()
         }
         for step in self.plan.steps if read else ():
@@ -327,6 +358,12 @@ class ChunkedRun:
             return means[self.plan.result]
         still = self.still[self.plan.result] if read else self.x[:0]
         return still.expand(S, *still.shape)
+
+    def _sums(self, node: fx.Node, signal_TB: Tensor, before: int, read: list[int]) -> Tensor:
+        """A signal (S, B, ...) of the sum code after each step of `read`."""
+        step = self.by_node.get(node)
+        taken_SB = signal_TB if len(read) == len(signal_TB) else signal_TB[[t - before - 1 for t in read]]
+        return taken_SB if step is None or step.unit is None else self._values(step, taken_SB)
 
     def _means(self, node: fx.Node, signal_TB: Tensor, before: int, read: list[int]) -> Tensor:
         """Means (S, B, ...) of a signal over the steps after the delay up to each of `read`."""

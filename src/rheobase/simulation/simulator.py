@@ -225,16 +225,19 @@ class Simulator:
                 ChunkedRun(job, part, first_sample + i * samples, counters).run()
                 for i, part in enumerate(torch.split(x, samples))
             ]
+        left = torch.cat([left_B for _, left_B, _ in parts])
+        last_event = torch.cat([last_B for _, _, last_B in parts]) if self.snn.code == "sum" else None
         # Outside of inference mode, so that the caller may change the tensors and compute gradients.
         return Run(
-            logits=torch.cat([means for means, _ in parts], dim=1),
+            logits=torch.cat([outputs for outputs, _, _ in parts], dim=1),
             at=self.at,
             spikes=counters.spikes,
             sop=counters.sop,
             kernels=counters.kernels,
             profile=self.profile.name,
             chunk=(samples, chunk),
-            left=torch.cat([left_B for _, left_B in parts]),
+            left=left if last_event is None else torch.minimum(left, last_event),
+            last_event=last_event,
             notes=tuple(self.notes),
         )
 
@@ -256,7 +259,8 @@ class Simulator:
         samples, fitting = self.plan.fit(B, steps, self.memory, keep_spikes=leaving)
         if self.snn.window is not None:
             return self.plan.fit_whole(samples, self.steps, self.memory), self.steps
-        chunk = self.chunk or (min(fitting, _EXIT_CHUNK) if leaving else fitting)
+        short = leaving or self.snn.code == "sum"
+        chunk = self.chunk or (min(fitting, _EXIT_CHUNK) if short else fitting)
         return samples, min(chunk, self.steps)
 
     def _is_repeatable(self) -> bool:
@@ -285,6 +289,8 @@ def _check(
         raise ValueError(f"the network is in {snn.dtype}, which is too coarse for membranes: use snn.float()")
     if delay >= steps:
         raise ValueError(f"delay must lie in 0…{steps - 1} for {steps} steps, got {delay!r}")
+    if delay and snn.code == "sum":
+        raise ValueError(f"a network of the sum code answers with sums from the first step on: delay={delay}")
     first, window = delay + 1, snn.window
     if window is not None:
         if (steps, chunk or steps, delay) != (window, window, 0):

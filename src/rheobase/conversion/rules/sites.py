@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 
 from rheobase.conversion.lowering import Call, Rule
@@ -76,15 +77,14 @@ def _clamp(call: Call, x: fx.Node, min: Any = None, max: Any = None, inplace: bo
     return call.site(x, Rectifier(high), high, inplace or call.in_place)
 
 
-def _smooth(name: str) -> dict[str, Rule]:
-    """The rules that make sites of a nonlinearity other than ReLU."""
+def _smooth(name: str, function: str, module_name: str) -> dict[str, Rule]:
+    """The rules that make sites of a nonlinearity without settings."""
 
     def lower(call: Call, x: fx.Node, module: nn.Module | None = None, inplace: bool = False) -> fx.Node:
         inplace = inplace or call.in_place or getattr(module, "inplace", False)
         return call.site(x, Smooth(name), Smooth(name).bound, inplace)
 
-    module_name = {"silu": "SiLU"}.get(name, name.capitalize())
-    return {name: lower, f"{name}_": lower, module_name: lower}
+    return {function: lower, f"{function}_": lower, module_name: lower}
 
 
 def _lower_gelu(call: Call, x: fx.Node, module: nn.GELU | None = None, approximate: str = "none") -> fx.Node:
@@ -92,10 +92,53 @@ def _lower_gelu(call: Call, x: fx.Node, module: nn.GELU | None = None, approxima
     return call.site(x, Smooth("gelu-tanh" if approximate == "tanh" else "gelu"), None, False)
 
 
+def _with_number(name: str, setting: str, default: float) -> Rule:
+    """A rule for a nonlinearity with one number as its setting, that of its module and its function."""
+
+    def lower(
+        call: Call,
+        x: fx.Node,
+        value: float = default,
+        *more: Any,
+        module: nn.Module | None = None,
+        **named: Any,
+    ) -> fx.Node:
+        value = named.pop(setting, value) if module is None else getattr(module, setting)
+        inplace = bool(named.pop("inplace", more[0] if len(more) == 1 else getattr(module, "inplace", False)))
+        if named or len(more) > 1:
+            raise Refusal(
+                f"{call.row.call} has settings besides {setting}", f"use {setting} and inplace only"
+            )
+        if value < 0:
+            raise Refusal(f"{call.row.call} has {setting} = {value}", f"use {setting} of at least 0")
+        return call.site(x, Smooth(name, torch.tensor(float(value))), None, inplace or call.in_place)
+
+    return lower
+
+
+def _lower_prelu(call: Call, x: fx.Node, weight: Any = None, module: nn.PReLU | None = None) -> fx.Node:
+    slopes = weight if module is None else module.weight
+    if not isinstance(slopes, Tensor):
+        raise Refusal(f"{call.row.call} takes its slopes from a signal", "use nn.PReLU")
+    slopes = slopes.detach().flatten()
+    return call.site(x, Smooth("leaky-relu", slopes[0] if slopes.numel() == 1 else slopes), None, False)
+
+
+_leaky = _with_number("leaky-relu", "negative_slope", 0.01)
+_elu = _with_number("elu", "alpha", 1.0)
+
 HANDLED: dict[str, dict[str, Rule]] = {
-    "silu": _smooth("silu"),
-    "sigmoid": _smooth("sigmoid"),
+    "silu": _smooth("silu", "silu", "SiLU"),
+    "sigmoid": _smooth("sigmoid", "sigmoid", "Sigmoid"),
+    "tanh": _smooth("tanh", "tanh", "Tanh"),
     "gelu": {"gelu": _lower_gelu, "GELU": _lower_gelu},
+    "hard-sigmoid": _smooth("hard-sigmoid", "hardsigmoid", "Hardsigmoid"),
+    "hard-swish": _smooth("hard-swish", "hardswish", "Hardswish"),
+    "leaky-relu": {
+        **dict.fromkeys(("leaky_relu", "leaky_relu_", "LeakyReLU"), _leaky),
+        **dict.fromkeys(("prelu", "PReLU"), _lower_prelu),
+    },
+    "elu": dict.fromkeys(("elu", "elu_", "ELU"), _elu),
     "rate-norm": {"RateNorm": _activation_module},
 }
 """Nonlinearities that become sites only for methods that have a neuron for them."""

@@ -1,0 +1,106 @@
+"""The neuron of the sum code, which sends the changes of a quantised activation.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+import torch
+from torch import Tensor
+
+from rheobase.network.activations import FUNCTIONS, PIECEWISE_LINEAR
+from rheobase.network.neurons import Neuron
+from rheobase.network.operations import along_channels
+from rheobase.network.starts import HALF, Constant, Initial
+
+
+class SigmaDelta(Neuron):
+    """Keeps a count of what it has sent, and sends the change that brings it closer to its activation.
+
+    Let z be the sum of all current so far and C the net count sent, both starting at zero. The target is
+    floor(f(z)/s + ½), clipped to the levels. At each step the neuron sends the event ±2^k with the largest
+    2^k ≤ |target − C|, k < sizes, and adds it to C. Nothing is sent once C is the target.
+
+    For f = ReLU this is a membrane u that starts at ½ and integrates the current in units of s: it fires +q
+    at u ≥ q, fires −q at u < 1 − q, subtracts what it sends, and lets C stay between 0 and the largest
+    level. u − ½ + C is z/s at all times, so only the sum of the currents matters, never their order.
+
+    The simulation works on sums: `advance` takes and returns the sums up to each step, and the membrane it
+    updates is C.
+
+    Attributes:
+        threshold: The quantum s: the value of one count; one number or one per channel.
+        levels: L, the largest count.
+        signed: Whether counts go down to −L instead of 0.
+        sizes: The number of sizes of an event, 1, 2 … 2^(sizes − 1); None sends any difference at once.
+        function: f, one of `activations.FUNCTIONS`.
+        parameter: What f needs besides z: a bound, slopes or a scale.
+    """
+
+    code = "sum"
+    parameter: Tensor | None
+
+    def __init__(
+        self,
+        threshold: Tensor,
+        levels: int,
+        *,
+        signed: bool = False,
+        sizes: int | None = None,
+        function: str = "relu",
+        parameter: Tensor | None = None,
+        initial: Initial | None = None,
+    ) -> None:
+        super().__init__(threshold, initial=HALF if initial is None else initial)
+        self.levels, self.signed, self.sizes, self.function = levels, signed, sizes, function
+        self.register_buffer("parameter", None if parameter is None else parameter.detach().clone())
+
+    def limit(self, bound: float) -> None:
+        """Clip f at the largest value of the site."""
+        self.parameter = self.threshold.new_tensor(bound)
+
+    def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        """The count (B, ...) before the first step."""
+        return self.threshold.new_zeros(shape)
+
+    def target(self, z: Tensor) -> Tensor:
+        """The count that a sum of currents z asks for."""
+        assert isinstance(self.initial, Constant)
+        f = FUNCTIONS[self.function]
+        parameters = [] if self.parameter is None else [along_channels(self.parameter, z.dim())]
+        threshold = along_channels(self.threshold, z.dim())
+        if self.function in PIECEWISE_LINEAR:
+            value = f(z, *parameters)
+        else:
+            # In double: a library's vector and scalar code differ in the last bit of single precision, and
+            # the batch decides which of them computes a value.
+            value = f(z.double(), *(p.double() for p in parameters))
+        count = (value / threshold).add_(self.initial.fraction).floor_()
+        return count.clamp_(-self.levels if self.signed else 0, self.levels).to(z.dtype)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """The value it has sent once it is silent, the quantised activation of z."""
+        return self.target(z) * along_channels(self.amplitude, z.dim())
+
+    def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        sent = torch.empty(steps, *membrane.shape).to(membrane) if out is None else out
+        still = self.target(current) if current.dim() == membrane.dim() else None
+        for t in range(steps):
+            difference = (self.target(current[t]) if still is None else still) - membrane
+            membrane += difference if self.sizes is None else round_to_event(difference, self.sizes)
+            sent[t] = membrane
+        if self.amplitude.dim() == 0 and self.amplitude.item() == 1:
+            return sent
+        return sent * along_channels(self.amplitude, membrane.dim())
+
+    def extra_repr(self) -> str:
+        quantum = f"{self.threshold.item():.4g}" if self.threshold.numel() == 1 else "by channel"
+        low = -self.levels if self.signed else 0
+        return f"{self.function}, quantum={quantum}, counts={low}…{self.levels}, sizes={self.sizes or 'any'}"
+
+
+def round_to_event(difference: Tensor, sizes: int) -> Tensor:
+    """The largest ±2^k, k < sizes, that does not exceed each difference; 0 where there is none."""
+    size = difference.abs()
+    event = (size >= 1).to(difference.dtype)
+    for k in range(1, sizes):
+        event += (size >= 2**k) * 2.0 ** (k - 1)
+    return event.copysign_(difference)
