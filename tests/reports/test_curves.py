@@ -32,6 +32,23 @@ def test_curves_of_any_length_can_be_drawn(steps):
     assert "…" in panel.svg
 
 
+def test_keys_are_whole_and_in_the_order_of_colours_whatever_the_order_of_drawing():
+    label = "a method with a long name and settings, start half"
+    names = {label: 0, "zero, printed": 1, "uniform": 2, "behind": None}
+    found = [curves.Curve(name, {1.0: 5.0 * i, 9.0: 50.0}, c) for i, (name, c) in enumerate(names.items())]
+    for order in (found, found[::-1]):
+        panel = curves.draw_curves("name", "title", order, ann=50.0)
+        texts = [element.text for element in ET.fromstring(panel.svg).findall(".//{*}text")]
+        assert [text for text in texts if text in names or "ANN" in text] == [*names, "ANN 50.00"]
+
+
+def test_gains_keep_the_order_given():
+    rows = [("low", 1.0, 2.0), ("high", 3.0, 4.0)]
+    texts = [e.text for e in ET.fromstring(curves.draw_gains("a", "b", rows).svg).findall(".//{*}text")]
+    assert texts.index("high") < texts.index("low")  # from the bottom up
+    assert texts[-2:] == ["from half the threshold", "from zero"]
+
+
 def test_gains_and_heat_maps_are_described_in_words():
     panel = curves.draw_gains("name", "title", [("opi", 10.0, 90.0), ("<tcl>", 20.0, 15.0)], ann=95.0)
     assert "opi 10.0 to 90.0" in panel.alt

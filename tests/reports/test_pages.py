@@ -2,8 +2,9 @@
 
 import xml.etree.ElementTree as ET
 
+from page_records import parse
 from rheobase.reports.drawing import Panel
-from rheobase.reports.pages import escape_markdown, standalone, to_markdown
+from rheobase.reports.pages import Section, escape_markdown, standalone, to_markdown, write_page
 from rheobase.reports.tables import Line, Table
 
 
@@ -21,3 +22,28 @@ def test_a_figure_alone_is_a_whole_file_with_its_colours_and_words():
     tree = ET.fromstring(standalone(Panel("t", svg, "what <it> shows")))
     assert tree.find("{*}title").text == "what <it> shows"
     assert "prefers-color-scheme: dark" in tree.find("{*}style").text
+
+
+def test_a_page_has_contents_a_large_figure_and_its_details_folded(tmp_path):
+    panel = Panel("p", '<svg xmlns="http://www.w3.org/2000/svg" />', "what it shows")
+    short, long = (Table(f"{n} lines", ("a",), (Line("x", ()),) * n) for n in (12, 13))
+    sections = [
+        Section("First", ("Words.",), (panel, panel, panel), (short, long)),
+        Section("More", tables=(long,), folded=True),
+    ]
+    page = write_page(
+        tmp_path / "a.html", "run.html.j2", title="t", lead="l", facts={"accuracy": "9 %"}, sections=sections,
+        settings={"a": "b"},
+    )  # fmt: skip
+    tree = parse(page)
+    links = {link.text: link.get("href") for link in tree.findall(".//nav//a")}
+    assert list(links) == ["First", "More", "Settings"]
+    assert {f"#{element.get('id')}" for element in tree.iter()} >= set(links.values())
+    assert (tree.find(".//header//dd").text, tree.find(".//header//dt").text) == ("9 %", "accuracy")
+    hero = tree.find(".//div[@class='hero']")
+    assert len(hero.findall("figure")) == 1
+    assert hero.find("div/p").text == "Words."
+    assert len(tree.findall(".//div[@class='panels']/figure")) == 2
+    folded = [each.find("summary") for each in tree.iter("details")]
+    assert [each.text or each.find("h2").text for each in folded] == ["13 lines: 13 lines", "More"]
+    assert tree.findall(".//details/details") == []

@@ -73,16 +73,22 @@ def comparison_page(comparison: Comparison, out: Path | str) -> Path:
     """Write one page with a comparison's table, and the gain of the half start at each number of steps."""
     if not any(row.steps for row in comparison.rows):
         raise ValueError("nothing to show: no method could be measured")
-    lead = (
-        f"One network, converted by every method with every start. The ANN has an accuracy of "
-        f"{number(comparison.ann_accuracy)} % on {comparison.samples:,} images."
-    )
+    panels, texts = _draw_gains(comparison)
+    sections = [
+        Section("Methods", texts, panels[:1], (comparison_table(comparison),)),
+        *([Section("After more steps", panels=panels[1:], folded=True)] if panels[1:] else []),
+    ]
     return write_page(
         Path(out),
         "run.html.j2",
         title=comparison.title,
-        lead=lead,
-        sections=[Section("Methods", panels=_draw_gains(comparison), tables=(comparison_table(comparison),))],
+        lead="One network, converted by every method with every start.",
+        facts={
+            "accuracy of the ANN": f"{number(comparison.ann_accuracy)} %",
+            "methods": str(len({row.method for row in comparison.rows if row.steps})),
+            "images": f"{comparison.samples:,}",
+        },
+        sections=sections,
         settings={
             "duration": f"{comparison.seconds:.0f} s",
             "versions": ", ".join(f"{n} {v}" for n, v in comparison.versions.items()),
@@ -142,19 +148,29 @@ def _remarks(comparison: Comparison) -> tuple[str, ...]:
     return tuple(f"{', '.join(names)}: {note}." for note, names in named.items())
 
 
-def _draw_gains(comparison: Comparison) -> tuple[Panel, ...]:
-    panels = []
+def _draw_gains(comparison: Comparison) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
+    """A figure for each number of steps, all with the methods in one order, and a sentence on the first."""
+    panels: list[Panel] = []
+    texts: list[str] = []
+    order: list[str] = []
     for steps in comparison.steps:
         found = {(r.method, r.initial): r.accuracy[steps] for r in comparison.rows if steps in r.accuracy}
-        rows = [
-            (method, found[method, "zero"], found[method, "half"])
-            for method in dict.fromkeys(method for method, _ in found)
-            if {(method, "zero"), (method, "half")} <= found.keys()
-        ]
+        both = [method for method, start in found if start == "half" and (method, "zero") in found]
+        rows = {method: (found[method, "zero"], found[method, "half"]) for method in both}
+        if rows and not order:
+            order = sorted(rows, key=lambda method: -rows[method][1])
+            gained = sum(half > zero for zero, half in rows.values())
+            texts = [
+                f"After {steps} steps, {gained} of {len(rows)} methods are more accurate from half the "
+                "threshold than from zero.",
+                "Methods in the order of their accuracy from half the threshold after these steps.",
+            ]
+        order += [method for method in rows if method not in order]
         if rows:
-            title = f"After {steps} steps"
-            panels.append(draw_gains(f"gains{steps}", title, rows, ann=comparison.ann_accuracy))
-    return tuple(panels)
+            shown = [(method, *rows[method]) for method in order if method in rows]
+            panel = draw_gains(f"gains{steps}", f"After {steps} steps", shown, ann=comparison.ann_accuracy)
+            panels.append(panel)
+    return tuple(panels), tuple(texts)
 
 
 @dataclass(frozen=True)
@@ -225,6 +241,10 @@ def joined_page(
         "run.html.j2",
         title=title,
         lead=_lead(labelled),
+        facts={
+            "highest accuracy": f"{number(max(entry.best[0] for entry in entries))} %",
+            "conversions": str(len(entries)),
+        },
         sections=[section for section in sections if section is not None],
         settings=shared,
     )

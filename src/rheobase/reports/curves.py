@@ -11,6 +11,8 @@ from rheobase.reports.drawing import (
     SERIES,
     WIDTH,
     Panel,
+    draw_key,
+    key_room,
     new_panel,
     shorten,
     styled,
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, (1, 2)), (0, (9, 3)))
 _LONGEST_LABEL = 26
+_ANN: Any = {"color": MUTED, "linewidth": 1.2, "linestyle": (0, (1, 2))}
+_HEIGHT = 3.1  # inches, without the key
 _LEFT = 0.15  # of a panel: room for ticks like 100.00 and the name of the axis
 _TICKS, _FEWEST_TICKS = 8, 3
 _MARKED = 75  # steps of a heat map at most
@@ -36,7 +40,7 @@ class Curve:
         points: y by x.
         colour: The number of its colour, or None for one in the background.
         marked: Whether to draw points and no line.
-        key: The text at its end in place of its name; none if empty.
+        key: The text in the figure's key in place of its name; none if empty.
     """
 
     label: str
@@ -67,7 +71,7 @@ class Axis:
 def draw_curves(
     name: str, title: str, curves: Sequence[Curve], *, ann: float | None = None, axis: Axis | None = None
 ) -> Panel:
-    """Curves with their names at their ends.
+    """Curves with a key above them.
 
     Args:
         name: Unique on the page.
@@ -77,32 +81,27 @@ def draw_curves(
         axis: The axes; by default accuracy over time steps.
     """
     axis = axis or Axis()
-    longest = max(len(curve.label if curve.key is None else curve.key) for curve in curves)
-    figure, axes = new_panel(_LEFT, 0.765 - 0.0145 * min(max(longest, 10), _LONGEST_LABEL))
+    # One order in every figure: that of the colours, then what lies behind them, then the ANN.
+    named = [curve for curve in curves if curve.key != ""]
+    named.sort(key=lambda curve: (len(SERIES) if curve.colour is None else curve.colour, curve.marked))
+    key = [(curve.key or curve.label, _look(curve)) for curve in named]
+    key += [] if ann is None else [(f"ANN {ann:.2f}", _ANN)]
+    room = key_room([label for label, _ in key])
+    figure, axes = new_panel(_LEFT, 0.97 - _LEFT, height=_HEIGHT + room, room=room)
     right = max(x for curve in curves for x in curve.points)
     left = min(x for curve in curves for x in curve.points)
     _scale(axes, axis, left, right)
     if ann is not None:
-        axes.axhline(ann, color=MUTED, linewidth=1.2, linestyle=(0, (1, 2)))
-    ends = [] if ann is None else [(ann, f"ANN {ann:.2f}", MUTED, (0, (1, 2)), False)]
+        axes.axhline(ann, **_ANN)
     for i, curve in enumerate(curves):
-        colour = MUTED if curve.colour is None else SERIES[curve.colour % len(SERIES)]
-        dashes: Any = "-" if curve.colour is None else _DASHES[curve.colour % len(_DASHES)]
         xs = sorted(curve.points)
         ys = [curve.points[x] for x in xs]
-        if curve.marked:
-            look: dict[str, Any] = {"markersize": 5.5, "markerfacecolor": "none", "clip_on": False}
-            axes.plot(xs, ys, "o", color=colour, zorder=3 + i, **look)
-        else:
-            width, alpha = (0.8, 0.6) if curve.colour is None else (1.8, 1.0)
-            axes.plot(xs, ys, color=colour, linestyle=dashes, linewidth=width, alpha=alpha, zorder=2 + i)
-        if key := curve.label if curve.key is None else curve.key:
-            ends.append((ys[-1], key, colour, dashes, curve.marked))
+        axes.plot(xs, ys, zorder=2 + i + curve.marked, clip_on=not curve.marked, **_look(curve))
     axes.margins(y=0.06)
     if axis.from_zero:
         axes.set_ylim(bottom=0)  # after the curves: a fixed limit ends the fitting of the other one
     _name_axes(axes, axis)
-    _name_ends(axes, ends)
+    draw_key(figure, key)
     return Panel(title, to_svg(figure, name), _tell_curves(title, curves, ann, axis))
 
 
@@ -115,19 +114,22 @@ def draw_gains(
     Args:
         name: Unique on the page.
         title: The title.
-        rows: (label, from zero, from half).
+        rows: (label, from zero, from half), the first on top.
         ann: Accuracy of the ANN, a dotted line.
     """
-    rows = sorted(rows, key=lambda row: (row[2], row[0]))
+    rows = rows[::-1]
+    point: Any = {"linestyle": "none", "marker": "o", "markersize": 7.5}
+    hollow = {"color": SERIES[1], "markerfacecolor": "none", "markeredgewidth": 1.6}
+    key = [("from half the threshold", {**point, "color": SERIES[0]}), ("from zero", point | hollow)]
+    key += [] if ann is None else [(f"ANN {ann:.1f}", _ANN)]
+    room = key_room([label for label, _ in key])
     names = [shorten(label, _LONGEST_LABEL) for label, _, _ in rows]
     left = (0.3 + 0.085 * max(map(len, names))) / WIDTH
-    figure, axes = new_panel(left, 0.935 - left, height=1.0 + 0.34 * len(rows) + 0.35)
+    figure, axes = new_panel(left, 0.935 - left, height=0.9 + 0.3 * len(rows) + room, room=room)
     for y, (_, zero, half) in enumerate(rows):
         axes.plot([zero, half], [y, y], color=LINE, linewidth=3, zorder=1)
-        axes.plot(
-            [zero], [y], "o", markersize=7, color=SERIES[1], markerfacecolor="none", markeredgewidth=1.6
-        )
-        axes.plot([half], [y], "o", markersize=7.5, color=SERIES[0])
+        for (_, look), value in zip(key, (half, zero), strict=False):
+            axes.plot([value], [y], **look)
         ahead = half >= zero
         for value, outwards in ((zero, not ahead), (half, ahead)):
             axes.annotate(
@@ -141,19 +143,17 @@ def draw_gains(
                 color=INK,
             )
     if ann is not None:
-        axes.axvline(ann, color=MUTED, linewidth=1.2, linestyle=(0, (1, 2)), zorder=0)
-        axes.text(
-            ann, len(rows) - 0.35, f"ANN {ann:.1f}", ha="center", va="bottom", fontsize=8.5, color=MUTED
-        )
+        axes.axvline(ann, zorder=0, **_ANN)
     axes.set_yticks(range(len(rows)), names, color=INK)
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.set_xlim(-8, 108)
     axes.set_xticks([0, 25, 50, 75, 100])
-    axes.set_xlabel("accuracy, %:  ○ from zero   ● from half the threshold")
+    axes.set_xlabel("accuracy, %")
     axes.grid(axis="x")
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
     axes.spines["left"].set_visible(False)
+    draw_key(figure, key)
     told = "; ".join(f"{label} {zero:.1f} to {half:.1f}" for label, zero, half in reversed(rows))
     return Panel(title, to_svg(figure, name), f"{title}. From zero to half the threshold: {told}.")
 
@@ -235,39 +235,17 @@ def _name_axes(axes: "Axes", axis: Axis) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _name_ends(axes: "Axes", ends: Sequence[tuple[float, str, str, Any, bool]]) -> None:
-    """Write each curve's name next to its end, moved apart to avoid overlaps."""
-    low, high = axes.get_ylim()
-    gap = 0.068
-    ordered = sorted(ends, key=lambda end: end[0])
-    places: list[float] = []
-    for y, *_ in ordered:
-        wanted = (y - low) / (high - low)
-        places.append(wanted if not places else max(wanted, places[-1] + gap))
-    excess = max(0.0, places[-1] - 1.0)
-    # Pushed upwards only so far; what would leave the panel moves everything below it down again.
-    for i in reversed(range(len(places))):
-        limit = 1.0 if i == len(places) - 1 else places[i + 1] - gap
-        places[i] = min(places[i], limit) if excess else places[i]
-    unit = 1 / axes.get_position().width  # of the panel: the same room for a key however wide the drawing
-    begin, end, beside = (1 + share * unit for share in (0.02, 0.05, 0.06))
-    for place, (_, label, colour, dashes, marked) in zip(places, ordered, strict=True):
-        look: dict[str, Any] = (
-            {"marker": "o", "linestyle": "none", "markersize": 5, "markerfacecolor": "none"}
-            if marked
-            else {"linestyle": dashes}
-        )
-        xs = [(begin + end) / 2] if marked else [begin, end]
-        axes.plot(xs, [place] * len(xs), transform=axes.transAxes, clip_on=False, color=colour, **look)
-        axes.text(
-            beside,
-            place,
-            shorten(label, _LONGEST_LABEL),
-            transform=axes.transAxes,
-            va="center",
-            fontsize=9,
-            color=INK,
-        )
+def _look(curve: Curve) -> dict[str, Any]:
+    """How a curve is drawn, in the figure and in its key."""
+    if curve.colour is None:
+        sign: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.6}
+        colour = MUTED
+    else:
+        sign = {"linewidth": 1.8, "linestyle": _DASHES[curve.colour % len(_DASHES)]}
+        colour = SERIES[curve.colour % len(SERIES)]
+    if curve.marked:
+        sign = {"linestyle": "none", "marker": "o", "markersize": 5.5, "markerfacecolor": "none"}
+    return {"color": colour, **sign}
 
 
 def _tell_curves(title: str, curves: Sequence[Curve], ann: float | None, axis: Axis) -> str:

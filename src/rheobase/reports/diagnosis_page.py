@@ -7,7 +7,7 @@ from rheobase.analysis import NEURONS, PARTS, Diagnosis, SiteDiagnosis, Trace
 from rheobase.reports.curves import Axis, Curve, draw_curves, draw_heat_map
 from rheobase.reports.drawing import end_of
 from rheobase.reports.pages import Picture, Section
-from rheobase.reports.run_page import FOLDED_FROM, choose_steps, run_sections, write_run_page
+from rheobase.reports.run_page import choose_steps, run_sections, write_run_page
 from rheobase.reports.run_record import RunRecord
 from rheobase.reports.site_figures import ROWS, draw_marks, draw_stacks, largest
 from rheobase.reports.tables import Line, Table, number
@@ -45,18 +45,22 @@ def diagnosis_page(record: RunRecord, out: Path | str) -> Path:
         _starts(record),
         *run_sections(record),
     ]
-    lead = (
-        f"Converted by {record.method}, start {record.initial}. {found.measure.capitalize()} after "
-        f"{found.steps} steps on {found.samples:,} inputs: {number(found.snn)} %; ANN: {number(found.ann)} %."
-    )
-    return write_run_page(record, out, lead, sections)
+    facts = {
+        f"{found.measure} after {found.steps} steps": f"{number(found.snn)} %",
+        f"{found.measure} of the ANN": f"{number(found.ann)} %",
+        "inputs": f"{found.samples:,}",
+    }
+    return write_run_page(record, out, facts, sections)
 
 
 def _findings(found: Diagnosis) -> Section:
-    if not found.findings:
-        return Section("Findings", ("Nothing stands out.",))
-    text = "Worst first, each with the remedy that gained most."
-    return Section("Findings", (text,), points=tuple(map(str, found.findings)))
+    parts = {
+        name: {_words(part): share_of(site, part) for part in PARTS} for name, site in found.sites.items()
+    }
+    panel = draw_stacks("errors", "Error of each site by its parts", parts, "% of the squared activation")
+    some, none = "Worst first, each with the remedy that gained most.", "Nothing stands out."
+    points = tuple(map(str, found.findings))
+    return Section("Findings", (some if points else none,), (panel,), points=points)
 
 
 def _remedies(found: Diagnosis) -> Section | None:
@@ -85,8 +89,7 @@ def _errors(found: Diagnosis) -> Section:
         "neuron fires an integer number of spikes. The rest comes from changed and uneven currents: "
         "inherited from earlier sites, or made here. A negative part compensates another."
     )
-    stacks = {name: {_words(part): share_of(site, part) for part in PARTS} for name, site in sites.items()}
-    panels = [draw_stacks("errors", "Error of each site by its parts", stacks, "% of the squared activation")]
+    panels = []
     biases = {name: _channel_biases(site) for name, site in sites.items()}
     if any(biases.values()):
         panels.append(
@@ -97,7 +100,6 @@ def _errors(found: Diagnosis) -> Section:
         (text,),
         tuple(panels),
         (_error_table(list(sites.values())),),
-        folded=len(sites) >= FOLDED_FROM,
     )
 
 
@@ -117,7 +119,10 @@ def _delays(found: Diagnosis) -> Section:
         "layers do not see them."
     )
     return Section(
-        "Delays", (text,), (draw_curves("delays", "Waiting for a first spike", curves, axis=axis),)
+        "Delays",
+        (text,),
+        (draw_curves("delays", "Waiting for a first spike", curves, axis=axis),),
+        folded=True,
     )
 
 
@@ -131,7 +136,7 @@ def _starts(record: RunRecord) -> Section | None:
     table = Table("Accuracy, %", ("Start", *(f"T={t}" for t in moments)), tuple(lines))
     text = "All membranes start at the same share of their threshold; on the data of the diagnosis."
     panel = draw_heat_map("starts", "Accuracy by start and step", columns, steps)
-    return Section("Starts", (text,), (panel,), (table,))
+    return Section("Starts", (text,), (panel,), (table,), folded=True)
 
 
 def _trace(i: int, found: Trace) -> Section:
@@ -154,7 +159,7 @@ def _trace(i: int, found: Trace) -> Section:
     if any(site.membranes for site in found.sites.values()):
         panels.append(draw_membranes(f"membranes{i}", "Membranes", found))
     picture = Picture(embed(found.picture), f"Sample {found.sample}") if found.picture else None
-    return Section(f"Sample {found.sample}", tuple(texts), tuple(panels), picture=picture)
+    return Section(f"Sample {found.sample}", tuple(texts), tuple(panels), picture=picture, folded=i > 0)
 
 
 def share_of(site: SiteDiagnosis, part: str) -> float:

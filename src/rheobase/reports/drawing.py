@@ -8,7 +8,7 @@ import functools
 import io
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -31,6 +31,8 @@ COLOURS = {
 }
 INK, MUTED, LINE, *SERIES = COLOURS
 WIDTH, HEIGHT = 5.2, 3.5
+_KEY_ROW, _KEY_SIGN, _KEY_LETTER = 0.2, 0.34, 0.07  # inches
+_LONGEST_KEY = 56  # letters
 _STYLE: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -107,6 +109,37 @@ def new_panel(left: float, width: float, height: float = HEIGHT, room: float = 0
     return figure, figure.add_axes((left, bottom, width, 1 - bottom - (0.21 + room) / height))
 
 
+def key_room(labels: Sequence[str]) -> float:
+    """The height of a key with these labels, in inches."""
+    return max((0.1 + y for _, y in _key_places(labels)), default=0.0)
+
+
+def draw_key(figure: "Figure", entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """Name the signs of a drawing in rows above it: (label, the look of a line or a marker)."""
+    from matplotlib.lines import Line2D
+
+    height = float(figure.get_size_inches()[1])
+    for (label, look), (x, y) in zip(entries, _key_places([label for label, _ in entries]), strict=True):
+        middle = [1 - y / height] * 2
+        line = [(x + inches) / WIDTH for inches in (0.0, 0.26)]
+        ends = [sum(line) / 2] * 2 if "marker" in look else line
+        figure.add_artist(Line2D(ends, middle, transform=figure.transFigure, **look))
+        text = shorten(label, _LONGEST_KEY)
+        figure.text((x + _KEY_SIGN) / WIDTH, middle[0], text, color=INK, fontsize=9, va="center")
+
+
+def _key_places(labels: Sequence[str]) -> list[tuple[float, float]]:
+    """Where each label's sign begins, in inches from the left and from the top; full rows are wrapped."""
+    places, x, y = [], 0.1, 0.14
+    for label in labels:
+        width = _KEY_SIGN + _KEY_LETTER * min(len(label), _LONGEST_KEY)
+        if x > 0.1 and x + width > WIDTH:
+            x, y = 0.1, y + _KEY_ROW
+        places.append((x, y))
+        x += width + 0.14
+    return places
+
+
 def draw_ticks(
     axes: "Axes", ticks: Iterable[tuple[float, float, float]], colour: str, width: float, **look: Any
 ) -> None:
@@ -133,6 +166,7 @@ def to_svg(figure: "Figure", name: str) -> str:
     svg = out.getvalue()
     svg = svg[svg.index("<svg") :].rstrip()
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(?<=<g) id="[^"]*"| transform="rotate\(-0 [^"]*"|(?<=\n) +', "", svg).replace("<g/>\n", "")
     svg = re.sub(r' d="[^"]*"', lambda path: _compress(path[0]), svg)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)

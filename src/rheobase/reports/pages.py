@@ -29,7 +29,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: a picture, sentences, figures, tables and points, in this order."""
+    """A part of a page: a picture, sentences, points, figures and tables, in this order.
+
+    The first figure of a page's first section is large, with the sentences beside it.
+    """
 
     title: str
     texts: tuple[str, ...] = ()
@@ -40,7 +43,7 @@ class Section:
     words: bool = False
     """Whether its tables hold words rather than numbers."""
     folded: bool = False
-    """Whether its tables are shown only when they are asked for."""
+    """Whether it is shown only when it is asked for."""
 
 
 def write_page(path: Path, template: str, **content: Any) -> Path:

@@ -12,7 +12,6 @@ from rheobase.reports.run_record import RunRecord
 from rheobase.reports.site_figures import draw_bars, draw_counts, draw_histograms, draw_marks
 from rheobase.reports.tables import DASH, Line, Table, microjoules, number
 
-FOLDED_FROM = 25  # lines of a table
 ENERGY_AXIS = Axis("energy per image, µJ", scale="tenfold")
 _ENERGIES = 100
 
@@ -29,27 +28,35 @@ def evaluation_page(record: RunRecord, out: Path | str) -> Path:
     Returns:
         The file's path.
     """
-    found = record.evaluation
-    end = found.at(found.steps)
-    ann = "" if record.ann_accuracy is None else f" The ANN has {number(record.ann_accuracy)} %."
-    lead = (
-        f"Converted by {record.method}, start {record.initial}. Accuracy after {found.steps} steps on "
-        f"{found.samples:,} images: {number(end.accuracy)} %, with {end.spikes:,.0f} spikes and "
-        f"{microjoules(end.joules)} µJ per image.{ann}"
-    )
-    return write_run_page(record, out, lead, run_sections(record))
+    return write_run_page(record, out, run_facts(record), run_sections(record))
 
 
-def write_run_page(record: RunRecord, out: Path | str, lead: str, sections: Iterable[Section | None]) -> Path:
+def write_run_page(
+    record: RunRecord, out: Path | str, facts: Mapping[str, str], sections: Iterable[Section | None]
+) -> Path:
     """Write a page about a run, with its settings at the end."""
     return write_page(
         Path(out),
         "run.html.j2",
         title=record.title,
-        lead=lead,
+        lead=f"Converted by {record.method}, start {record.initial}.",
+        facts=facts,
         sections=[section for section in sections if section is not None],
         settings=settings_of(record),
     )
+
+
+def run_facts(record: RunRecord) -> dict[str, str]:
+    """The headline: accuracy and cost at the end."""
+    found = record.evaluation
+    end = found.at(found.steps)
+    facts = {f"accuracy after {found.steps} steps": f"{number(end.accuracy)} %"}
+    if record.ann_accuracy is not None:
+        facts["accuracy of the ANN"] = f"{number(record.ann_accuracy)} %"
+    if record.exit:
+        facts["mean steps per image"] = f"{end.latency:.1f}"
+    facts |= {"spikes per image": f"{end.spikes:,.0f}", "energy per image": f"{microjoules(end.joules)} µJ"}
+    return facts | {"images": f"{found.samples:,}"}
 
 
 def run_sections(record: RunRecord) -> list[Section | None]:
@@ -173,7 +180,7 @@ def _sites(record: RunRecord) -> Section:
     table = Table("Sites", ("Site", "Neurons", "Spikes per image", "Rate, %", "Threshold"), tuple(lines))
     text = "Histograms count activations on a logarithmic scale, without those that are zero."
     texts = (text,) if record.activations else ()
-    return Section("Sites", texts, tuple(panels), (table,), folded=len(lines) >= FOLDED_FROM)
+    return Section("Sites", texts, tuple(panels), (table,), folded=True)
 
 
 def _coverage(record: RunRecord) -> Section | None:
@@ -185,7 +192,7 @@ def _coverage(record: RunRecord) -> Section | None:
         lines.append(Line(line.name, (line.call, line.becomes, *amounts)))
     header = ("Where", "Call", "Became", "Neurons", "Multiplications")
     table = Table("What each call became", header, tuple(lines))
-    return Section("Coverage", tables=(table,), words=True, folded=len(lines) >= FOLDED_FROM)
+    return Section("Coverage", tables=(table,), words=True, folded=True)
 
 
 def _brief(text: str) -> str:

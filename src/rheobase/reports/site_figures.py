@@ -11,8 +11,10 @@ from rheobase.reports.drawing import (
     SERIES,
     WIDTH,
     Panel,
+    draw_key,
     draw_ticks,
     end_of,
+    key_room,
     new_panel,
     styled,
     to_svg,
@@ -66,8 +68,9 @@ def draw_stacks(name: str, title: str, rows: Mapping[str, Mapping[str, float]], 
     """
     totals = {row: sum(parts.values()) for row, parts in rows.items()}
     shown = largest(totals, ROWS)
-    figure, axes = _row_panel(shown, unit, room=0.36)
     names = list(next(iter(rows.values())))
+    key = {**dict(zip(names, SERIES, strict=False)), "sum": INK}
+    figure, axes = _row_panel(shown, unit, room=key_room(list(key)))
     for y, row in enumerate(shown):
         ends = {True: 0.0, False: 0.0}
         for i, part in enumerate(names):
@@ -77,7 +80,8 @@ def draw_stacks(name: str, title: str, rows: Mapping[str, Mapping[str, float]], 
         axes.plot([totals[row]] * 2, [y - 0.4, y + 0.4], color=INK, linewidth=1.4, solid_capstyle="butt")
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.margins(x=0.04)
-    _key(figure, {**dict(zip(names, SERIES, strict=False)), "sum": INK})
+    square = {"linestyle": "none", "marker": "s", "markersize": 6.5}
+    draw_key(figure, [(part, {**square, "color": colour}) for part, colour in key.items()])
     told = "; ".join(f"{part} {_list({row: rows[row][part] for row in shown})}" for part in names)
     return Panel(title + _left_out(rows, shown), to_svg(figure, name), f"{title}, {unit}: {told}.")
 
@@ -186,16 +190,6 @@ def _row_panel(rows: Sequence[str], unit: str, room: float = 0.0) -> "tuple[Figu
 def _apart(values: Sequence[float], place: float) -> list[float]:
     """One value for each place along the axis: marks on top of each other show no more than one."""
     return sorted({round(value / place): value for value in sorted(values)}.values())
-
-
-def _key(figure: "Figure", colours: Mapping[str, str]) -> None:
-    """The names of colours, in a line above the drawing."""
-    height = float(figure.get_size_inches()[1])
-    x, y = 0.02, 1 - 0.16 / height
-    for name, colour in colours.items():
-        figure.text(x, y, "■", color=colour, fontsize=10, va="center")
-        figure.text(x + 0.032, y, name, color=INK, fontsize=8.5, va="center")
-        x += 0.06 + 0.0155 * len(name)
 
 
 def _draw_histogram(axes: "Axes", found: Histogram, site: str) -> None:

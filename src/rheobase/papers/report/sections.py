@@ -1,7 +1,7 @@
 """What a report says about one paper, section by section."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rheobase.papers.paper import Cell, Paper
 from rheobase.papers.records import Record
@@ -22,6 +22,7 @@ class Account:
     title: str
     citation: str
     verdict: str
+    facts: Mapping[str, str]
     sections: tuple[Section, ...]
 
 
@@ -39,8 +40,10 @@ def account(paper: Paper, records: Sequence[Record]) -> Account:
         Section("On the printed numbers", points=paper.warnings) if paper.warnings else None,
         Section("Where the numbers come from", tables=(tables.runs_table(evidence.records),), words=True),
     )
-    found = tuple(section for section in sections if section is not None)
-    return Account(paper.title, paper.citation, _verdict(evidence), found)
+    first, *later = (section for section in sections if section is not None)
+    # A list is short; what has figures or tables is long.
+    found = (first, *(replace(section, folded=not section.points) for section in later))
+    return Account(paper.title, paper.citation, _verdict(evidence), _facts(evidence), found)
 
 
 def _verdict(e: Evidence) -> str:
@@ -51,6 +54,14 @@ def _verdict(e: Evidence) -> str:
         f"Measured at full length: {', '.join(cell.title for cell in measured)}. Accuracies after "
         f"conversion: {tables.score(e.paper, e.full)}."
     )
+
+
+def _facts(e: Evidence) -> dict[str, str]:
+    score = tables.score(e.paper, e.full)
+    counts = {"above": score.wins, "below": score.losses, "equal to": score.equal}
+    total = sum(counts.values())
+    facts = {f"accuracies {where} the paper's": f"{n} of {total}" for where, n in counts.items() if n}
+    return facts | {"records": f"{len(e.records):,}"}
 
 
 def _is_measured(e: Evidence, cell: Cell) -> bool:
