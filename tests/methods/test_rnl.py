@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conftest import fit
 from rheobase import HALF, ZERO, convert, evaluate, inspect, prepare
@@ -107,6 +107,23 @@ def test_the_frozen_reference_holds_the_network_where_it_is(normed, digits) -> N
     split = digits.train.take(200)
     back = rnl.fine_tune(normed, split, epochs=3, learning_rate=10.0, weight=0.0, start=0.0, progress=False)
     assert norms(back)[0].sigma > 0.1
+
+
+class Shifted(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.sub_(0.5) if self.inplace else x - 0.5)
+
+
+def test_a_network_that_writes_into_its_input_is_tuned_alike(digits) -> None:
+    sigmas = []
+    for inplace in (True, False):
+        torch.manual_seed(0)
+        model = Shifted(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+        model.inplace = inplace
+        settings = {"epochs": 1, "tolerance": 0.99, "progress": False}
+        tuned = rnl.fine_tune(prepare(model, "rnl"), digits.train.take(64), **settings)
+        sigmas.append(norms(tuned)[0].sigma)
+    assert torch.equal(*sigmas)
 
 
 def test_the_tolerance_is_kept_or_its_breach_is_told(normed, digits) -> None:

@@ -141,7 +141,7 @@ def bench(
         return lambda: simulator.run(x)
 
     ways: dict[str, Callable[[], Callable[[], object]]] = {
-        "ANN, T times": lambda: lambda: _forward(model, x, steps),
+        "ANN, T times": lambda: lambda: _forward(model, x.clone(), steps),
         "plain loop over steps": lambda: lambda: step_loop(snn, x, steps),
         **{f"rheobase, {profile}": partial(simulated, profile) for profile in profiles},
     }

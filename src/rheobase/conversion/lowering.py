@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.conversion.memory import Memory, may_write
 from rheobase.conversion.refusals import NeedsExample, Refusal
+from rheobase.conversion.tracing import IN_PLACE
 from rheobase.conversion.unwrap import has_hooks, is_patched, is_torchs, layer_type
 from rheobase.network import Activation, Scale, free_name, traits_of
 
@@ -51,8 +53,7 @@ class Lowering:
         self.dropouts: dict[fx.Node, nn.Module] = {}
         self.left_out: nn.Module | None = None
         self._needed: set[fx.Node] = set()
-        self._owners: dict[fx.Node, fx.Node] = {}
-        self._wholes: dict[fx.Node, list[fx.Node]] = {}
+        self.memory = Memory()
         called = [_plain(str(n.target)).split(".") for n in traced.graph.nodes if n.op == "call_module"]
         self._folders = {".".join(parts[:end]) for parts in called for end in range(1, len(parts))}
 
@@ -86,16 +87,18 @@ class Lowering:
     def _call(self, node: fx.Node) -> None:
         module = self.traced.get_submodule(str(node.target)) if node.op == "call_module" else None
         row = Row(_name(node), _describe(node, module), line=node.meta.get("line", ""))
-        if self.shapes_known and "shape" not in node.meta and not _parts(node):
+        call = Call(self, node, row)
+        writes = call.in_place or may_write(node, module)
+        if self.shapes_known and "shape" not in node.meta and not _parts(node) and not writes:
             self.values[node] = node.meta.get("value")  # an int, a size …: known from the example
             return
-        call = Call(self, node, row)
         try:
             self.values[node] = _apply(call, module)
         except Refusal as refusal:
-            row.refused = node in self._needed or call.in_place or _writes(node, module)
+            row.refused = node in self._needed or writes
             row.becomes, row.remedy = (refusal.reason, refusal.remedy) if row.refused else ("not used", "")
             self.values[node] = self._stand_in(node)
+            self.memory.view(node, *node.all_input_nodes)  # it may be one: no rule says
         if row.becomes:
             self.rows.append(row)
 
@@ -136,26 +139,6 @@ class Lowering:
             holder = getattr(holder, part, None)
         return holder is not None or path in self._folders
 
-    def share(self, node: fx.Node, owner: fx.Node) -> None:
-        """Record that a call of the model returned the memory of an earlier value."""
-        self._owners[node] = self._owners.get(owner, owner)
-
-    def sharing(self, node: fx.Node) -> list[fx.Node]:
-        """The values of the model in the same memory: an in-place write changes all of them."""
-        owner = self._owners.get(node, node)
-        return [owner, *(other for other, its in self._owners.items() if its is owner)]
-
-    def view(self, node: fx.Node, whole: fx.Node) -> None:
-        """Record that a call of the model returned a view of an earlier value."""
-        owner = self._owners.get(whole, whole)
-        self._wholes[node] = [owner, *self._wholes.get(owner, [])]
-
-    def overlapping(self, node: fx.Node) -> list[fx.Node]:
-        """The values that this one is a view of, and its views: an in-place write changes them in part."""
-        owner = self._owners.get(node, node)
-        views = [view for view, wholes in self._wholes.items() if owner in wholes]
-        return [value for other in (*self._wholes.get(owner, ()), *views) for value in self.sharing(other)]
-
 
 @dataclass
 class Call:
@@ -169,13 +152,13 @@ class Call:
     def function(self) -> str:
         """The name of the function or method that is called."""
         target = self.node.target
-        return target if isinstance(target, str) else getattr(target, "__name__", "")
+        return target if isinstance(target, str) else getattr(target, "__name__", "").partition(".")[0]
 
     @property
     def in_place(self) -> bool:
         """Whether the function writes its result over its first argument."""
         name = self.function
-        return name in ("iadd", "isub", "imul", "itruediv") or (name[-1:] == "_" and name[:2] != "__")
+        return self.node.target in IN_PLACE or (name[-1:] == "_" and name[:2] != "__")
 
     @property
     def is_last(self) -> bool:
@@ -202,7 +185,7 @@ class Call:
             node.meta["shape"] = self.node.meta["shape"]
         self.row.nodes.append(node)
         if traits_of(module).view:
-            self.lowering.view(self.node, first_argument(self.node))
+            self.lowering.memory.view(self.node, first_argument(self.node))
         self.row.becomes = becomes or self.row.becomes or traits_of(module).name
         return node
 
@@ -236,9 +219,9 @@ class Call:
         """After an in-place call, later readers of its input read the result."""
         first = first_argument(self.node)
         if inplace and isinstance(first, fx.Node):
-            self._expect_unread(self.lowering.overlapping(first))
-            self.lowering.values.update(dict.fromkeys(self.lowering.sharing(first), result))
-            self.lowering.share(self.node, first)
+            self._expect_unread(self.lowering.memory.overlapping(first))
+            self.lowering.values.update(dict.fromkeys(self.lowering.memory.sharing(first), result))
+            self.lowering.memory.share(self.node, first)
 
     def _expect_unread(self, values: list[fx.Node]) -> None:
         later = set(itertools.dropwhile(lambda n: n is not self.node, self.lowering.traced.graph.nodes))
@@ -252,8 +235,10 @@ class Call:
         """The call has no effect in the converted network."""
         self.row.becomes = why
         first = first_argument(self.node)
-        if isinstance(first, fx.Node) and self.function != "clone":
-            self.lowering.share(self.node, first)
+        if isinstance(first, fx.Node) and self.function in ("contiguous", "float", "to"):
+            self.lowering.memory.view(self.node, first)  # or a copy
+        elif isinstance(first, fx.Node) and self.function != "clone":
+            self.lowering.memory.share(self.node, first)
         return x
 
 
@@ -278,11 +263,6 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
             f"{call.row.call} has arguments that are not supported ({error})",
             "call it without that argument, or in a simpler form",
         ) from None
-
-
-def _writes(node: fx.Node, module: nn.Module | None) -> bool:
-    """Whether a call has an argument or a setting by which it writes over its input."""
-    return bool(node.kwargs.get("inplace", getattr(module, "inplace", False)))
 
 
 def _rule_of(module: nn.Module, rules: Mapping[str, Rule]) -> Rule:

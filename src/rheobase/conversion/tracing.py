@@ -17,6 +17,11 @@ from torch import fx, nn
 from rheobase.conversion.unwrap import is_torchs, layer_type
 from rheobase.network import RESERVED, Activation
 
+IN_PLACE = (
+    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod,
+    operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor, operator.setitem,
+)  # fmt: skip
+"""What Python calls for x += y and the like, and for x[i] = y."""
 _NOT_THE_USERS = (*(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)), "<")
 
 
@@ -43,17 +48,24 @@ def trace(model: nn.Module) -> fx.GraphModule:
     return fx.GraphModule(model, graph)
 
 
-def _recorded(function: Callable[..., Any]) -> Callable[[fx.Proxy, Any], fx.Proxy]:
-    return lambda x, other: x.tracer.create_proxy("call_function", function, (x, other), {})
-
-
 class _Proxy(fx.Proxy):
     """A value during tracing; torch's own turns x += y into x = x + y, which leaves x unchanged."""
 
-    __iadd__ = _recorded(operator.iadd)
-    __isub__ = _recorded(operator.isub)
-    __imul__ = _recorded(operator.imul)
-    __itruediv__ = _recorded(operator.itruediv)
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "data":
+            raise TypeError("an assignment to the data of a tensor leaves no trace: use the result instead")
+        super().__setattr__(name, value)
+
+
+def _record(function: Callable[..., Any]) -> None:
+    def recorded(x: fx.Proxy, *others: Any) -> fx.Proxy:
+        return x.tracer.create_proxy("call_function", function, (x, *others), {})
+
+    setattr(_Proxy, f"__{function.__name__}__", recorded)
+
+
+for _function in IN_PLACE:
+    _record(_function)
 
 
 class _Tracer(fx.Tracer):

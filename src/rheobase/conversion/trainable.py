@@ -64,7 +64,7 @@ def replace_sites(
         if inplace:
             order = list(traced.graph.nodes)
             place = order.index(new)
-            for shared in {source, *lowering.sharing(source)} & set(order[:place]):
+            for shared in {source, *lowering.memory.sharing(source)} & set(order[:place]):
                 shared.replace_all_uses_with(new, set(order[place + 1 :]).__contains__)
     for node, module in {**lowering.max_pools, **lowering.dropouts}.items():
         name = str(node.target) if node.op == "call_module" else node.name

@@ -112,7 +112,7 @@ class _Student:
     def __call__(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The output, and the mean rate inference loss over the layers."""
         self.rates.clear()
-        output: Tensor = self.model(images)
+        output: Tensor = self.model(images.clone())  # a model may write into its input
         self.rates.append(torch.relu(output) / output.max().clamp(min=1e-5))
         return output, torch.stack([inference_loss(a) for a in self.rates]).mean()
 

@@ -55,13 +55,13 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
         return None
     if isinstance(x, tuple):
         call.row.becomes = "slice"
-        call.lowering.view(call.node, call.node.all_input_nodes[0])
+        call.lowering.memory.view(call.node, call.node.all_input_nodes[0])
         return x[index]
     if not isinstance(index, tuple) and not call.lowering.shapes_known:
         raise NeedsExample("the shape of the indexed signal is not known")
     if not isinstance(index, tuple) or index[:1] != (slice(None),):
         raise Refusal(f"indexing by {index} may mix samples", "keep the batch: index as x[:, ...]")
-    extents = call.shape_of(x)
+    extents, whole = call.shape_of(x), x
     for dim, part in enumerate(index):
         if isinstance(part, slice) and part == slice(None):
             continue
@@ -71,6 +71,8 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
             raise Refusal(f"indexing by {part} has no spiking form", "use integers, or slices with step 1")
         start, stop, _ = part.indices(extents[dim])
         x = call.emit(Slice(dim, start, stop - start), x)
+    if x is whole:
+        return call.drop(x, "removed: changes nothing")
     return call.emit(Reshape(call.shape[1:]), x) if any(isinstance(part, int) for part in index) else x
 
 
