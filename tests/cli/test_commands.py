@@ -22,26 +22,26 @@ Cli = Callable[..., str]
 FUNCTIONS = [command for group in COMMANDS.values() for command in group]
 
 COMMAND_LINE = """
-advise MODEL --weights --data --lose --steps --microjoules --samples --seed --out --record --root
+advise MODEL --weights IMAGES --lose --steps --microjoules --samples --seed --out --record
 bench MODEL --shape --steps --batch-size --repeats --record --device
-check-hardware NETWORK --target --quantise/--no-quantise --data --steps --samples --input-bits --out --root
-compare MODEL --weights --data --methods --starts --steps --coding --trained --samples --out --root
-convert MODEL --weights --data --method --initial --coding --out --samples --setting --root
+check-hardware NETWORK --target --quantise/--no-quantise IMAGES --steps --samples --input-bits --out
+compare MODEL --weights IMAGES --methods --starts --steps --coding --trained --samples --out
+convert MODEL --weights --random-weights IMAGES --method --initial --coding --out --samples --setting
 demo --out --data --root
-diagnose MODEL --weights --data --method --initial --setting --network --steps --samples \
---remedies/--no-remedies --page --record --root
-evaluate NETWORK --data --steps --exit --lose --ann --weights --profile --batch-size --limit --page \
---record --root --device
-export NETWORK OUT --data --weights --pools --steps --samples --root
+diagnose MODEL --weights IMAGES --method --initial --setting --network --steps --samples \
+--remedies/--no-remedies --page --record
+evaluate NETWORK IMAGES --steps --exit --lose --ann --weights --profile --batch-size --limit --page \
+--record --device
+export NETWORK OUT IMAGES --weights --pools --steps --samples
 inspect MODEL --shape --classes
 methods
 report RESULTS --out
 reproduce PAPER CELL --parts --study --candidate --chosen --pretrained --trained-for --methods --tuning \
 --profile --seed --epochs --limit --steps --results --runs --root --device
-train MODEL --data --method --recipe --out --epochs --seed --root --device
-verify NETWORK --in --ann --weights --data --root
+train MODEL IMAGES --method --recipe --out --epochs --seed --device
+verify NETWORK --in --ann --weights IMAGES
 """
-"""All commands and options: a change here is a change for users."""
+"""All commands and options, IMAGES for those that choose data: a change here is a change for users."""
 
 
 def test_the_command_line_is_as_listed() -> None:
@@ -52,7 +52,7 @@ def test_the_command_line_is_as_listed() -> None:
             for p in command.params
             if p.name != "help"
         ]
-        lines.append(" ".join([name, *words]))
+        lines.append(" ".join([name, *words]).replace("--data --root --size --mean --std", "IMAGES"))
     assert lines == COMMAND_LINE.strip().split("\n")
 
 
@@ -94,7 +94,7 @@ def test_examples_work_as_printed(
     cli: Cli, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = replace(digits, train=digits.train.take(700), test=digits.test.take(100))
-    monkeypatch.setattr(datasets, "load", lambda name, root: few)
+    monkeypatch.setattr(datasets, "load", lambda name, root, size: few)
     monkeypatch.setitem(RECIPES, "digits", replace(RECIPES["digits"], epochs=8))
     monkeypatch.setattr(registry, "names", lambda: ["max-norm", "opi", "robust-norm"])
     order = ["train", "convert", "evaluate", "diagnose"]
@@ -139,8 +139,13 @@ CELL = "opi2022 resnet20-cifar10"
         ("compare small --trained opi=runs/d.safetensors", "runs/d.safetensors"),
         ("compare small --trained opj=runs/d.safetensors", "'opj'"),
         ("convert nowhere.onnx", "nowhere.onnx"),
+        ("convert snn.safetensors", "--weights"),
         ("convert smal", "did you mean 'small'"),
-        ("convert small", "--weights"),
+        ("convert small", "--random-weights"),
+        ("convert small --mean a", "'a' is not a list of numbers"),
+        ("convert small --mean 1,2 --random-weights", "(1.0, 2.0)"),
+        ("convert small --size 9", "digits has its own size"),
+        ("convert small --weights w.safetensors --random-weights", "w.safetensors"),
         ("convert small --weights nowhere.safetensors", "nowhere.safetensors"),
         ("convert small --weights w.safetensors --out w.safetensors", "w.safetensors is given twice"),
         (f"demo --out {__file__}", "give a folder"),

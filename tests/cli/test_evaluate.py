@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import nn
 import rheobase
 from rheobase.cli import console
 from rheobase.cli.commands import evaluate
+from rheobase.training import datasets
 from rheobase.training.datasets.split import Dataset, Split
 
 Cli = Callable[..., str]
@@ -57,6 +59,26 @@ def test_an_interrupted_evaluation_keeps_its_images(cli: Cli, network: str, tmp_
     assert (part["evaluation"]["samples"], part["exit"]) == (200, "")  # no image has left early yet
     with interrupted_after(0):
         assert "accuracy" not in cli("evaluate", network, "--steps", "2", code=130)
+
+
+def test_an_interrupted_evaluation_has_seen_all_classes(
+    cli: Cli, network: str, digits: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    order = digits.test.labels.argsort(stable=True)
+    sorted_ = replace(digits.test, images=digits.test.images[order], labels=digits.test.labels[order])
+    monkeypatch.setattr(datasets, "load", lambda *_, **__: replace(digits, test=sorted_))
+    command = ("evaluate", network, "--steps", "2", "--record", "r.json")
+    seen: list[int] = []
+    monkeypatch.setattr(
+        evaluate, "_describe", lambda _, split, n: seen.extend(split.labels[:n].tolist()) or {}
+    )
+    with interrupted_after(1):
+        cli(*command, code=130)
+    assert set(seen) == set(range(10))
+    cli(*command)
+    whole = json.loads((tmp_path / "r.json").read_text())["evaluation"]["accuracy"]
+    expected = rheobase.evaluate(rheobase.load(tmp_path / network), digits.test, 2).accuracy
+    assert whole == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(("lose", "loss"), [(None, 0.2), (0.0, 0.0)])

@@ -42,7 +42,7 @@ def test_a_folder_of_images_from_end_to_end(cli: Cli, tmp_path: Path) -> None:
     cli(*train, "--recipe", "digits")
     given = ("--data", "my images", "--weights", "w.safetensors")
     assert "3 sites" in cli("convert", "small", *given)
-    cli("evaluate", "snn.safetensors", "--data", "my images", "--steps", "2")
+    assert "my images, 3×12×12, 2 classes" in cli("evaluate", "snn.safetensors", "--steps", "2")
     untrained = cli("diagnose", "small", "--data", "my images", code=1)
     assert "my images" in untrained
     assert "--weights" in untrained
@@ -50,4 +50,4 @@ def test_a_folder_of_images_from_end_to_end(cli: Cli, tmp_path: Path) -> None:
     said = re.search(r"`(rheobase evaluate .*?)`", cli(*advice))
     assert said is not None
     cli(*shlex.split(said[1])[1:])
-    assert "(3, 12, 12)" in cli("evaluate", "snn.safetensors", code=1)
+    assert "3×12×12" in cli("evaluate", "snn.safetensors", "--data", "digits", code=1)

@@ -222,3 +222,11 @@ def test_a_clip_below_zero_is_refused() -> None:
     model.get_parameter("1.threshold").data.fill_(-0.5)
     with pytest.raises(ValueError, match=r"'1'.*-0\.5"):
         convert(model, "opi")
+
+
+def test_a_converted_network_is_not_converted_again() -> None:
+    model, x = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)).eval(), torch.rand(4, 5)
+    snn = convert(model, "max-norm", x)
+    for refuse in (lambda: convert(snn, "max-norm", x), lambda: inspect(snn, x), lambda: prepare(snn)):
+        with pytest.raises(TypeError, match=r"SNN.*rheobase\.simulate"):
+            refuse()

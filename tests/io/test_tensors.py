@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from rheobase.io.tensors import load_weights, read_tensors, save_weights, write_tensors
+from rheobase.io.tensors import load_weights, read_tensors, read_weights, save_weights, write_tensors
 
 
 def network(width: int = 4) -> nn.Sequential:
@@ -152,9 +152,30 @@ class TestPickles:
             path.write_bytes(pickle.dumps({"weight": Hostile()}))
         else:
             torch.save({"weight": Hostile()}, path)
-        with pytest.raises(ValueError, match=r"hostile.*weights_only=True"):
-            load_weights(network(), path)
+        for read in (read_weights, read_tensors):
+            with pytest.raises(ValueError, match=r"hostile"):
+                read(path)
         assert not target.exists()
+
+    @pytest.mark.parametrize("key", [None, "state_dict", "model_state_dict", "model"])
+    def test_a_state_dict_is_read(self, tmp_path: Path, key: str | None) -> None:
+        written, read = network(), network()
+        state = written.state_dict()
+        torch.save(state if key is None else {"epoch": 3, key: state}, tmp_path / "w.pth")
+        assert load_weights(read, tmp_path / "w.pth") == {}
+        assert equal(snapshot(written), snapshot(read))
+
+    @pytest.mark.parametrize("content", [network(), [torch.ones(2)], {"epoch": 3}], ids=type)
+    def test_anything_else_is_refused(self, tmp_path: Path, content: object) -> None:
+        torch.save(content, tmp_path / "w.pth")
+        with pytest.raises(ValueError, match=r"w\.pth.*state_dict"):
+            load_weights(network(), tmp_path / "w.pth")
+
+    def test_a_state_dict_cut_short_is_refused(self, tmp_path: Path) -> None:
+        torch.save(network().state_dict(), path := tmp_path / "w.pth")
+        path.write_bytes(path.read_bytes()[:-400])
+        with pytest.raises(ValueError, match=r"w\.pth"):
+            load_weights(network(), path)
 
 
 class TestSharedTensors:

@@ -130,6 +130,9 @@ class TestRoundTrip:
         }  # fmt: skip
         snn.provenance.found["factor"] = 0.4
         assert round_trip(snn, tmp_path).provenance.found == {"factor": 0.4}
+        assert round_trip(snn, tmp_path).provenance.data == {}
+        snn.provenance.data.update(name="digits", mean=(0.3,), std=(0.5,), classes=("0", "1"))
+        assert round_trip(snn, tmp_path).provenance.data == snn.provenance.data
         snn.provenance.settings["limit"] = math.inf
         assert round_trip(snn, tmp_path).provenance.settings["limit"] == "inf"
 

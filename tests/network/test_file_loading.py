@@ -80,6 +80,10 @@ def top(**parts: Any) -> Change:
     return lambda document, tensors: document.update(parts)
 
 
+def images(**parts: Any) -> Change:
+    return network(provenance={"method": "x", "settings": {}, "initial": "half", "data": parts})
+
+
 def enlarge(document: Document, tensors: Tensors) -> None:
     pad = {"name": "pad", "inputs": ["@input"], "operation": {"kind": "Pad", "amounts": [65536] * 4}}
     document["network"]["nodes"].insert(0, pad)
@@ -160,6 +164,9 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         network(provenance={"method": "x", "settings": {}, "initial": "half", "found": 1}),
         "provenance",
     ),
+    "data of another kind": (images(classes={"a": 1}), r"provenance\.data\.classes"),
+    "data without bounds": (images(mean=[10**400]), r"provenance\.data\.mean"),
+    "data of a new kind": (images(run="rm"), "'run'"),
     "description": (top(network=["a"]), "the network is described by"),
     "another format": (top(format="other"), "of format 'other'"),
     "version": (top(version="1; import os"), "format version"),

@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rheobase.cli.images import compare_classes
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from torch import nn
 
@@ -17,6 +20,12 @@ if TYPE_CHECKING:
 def build(model: str, classes: int, shape: "Sequence[int]") -> "nn.Module":
     """A network by name: built in, for inputs of this shape; pretrained; a user's own; or an ONNX file."""
     from rheobase.training import models
+
+    if Path(model).suffix in (".safetensors", ".nir", ".pt", ".pth"):
+        raise ValueError(
+            f"{model} is a file of weights or of a spiking network, not a model: name the model, and pass "
+            "its weights by --weights"
+        )
 
     if model.endswith(".onnx"):
         from rheobase.exchange import from_onnx
@@ -40,7 +49,7 @@ def build_for(model: str, dataset: "Dataset") -> "nn.Module":
     mode = network.training
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            network.eval()(image)
+            outputs = network.eval()(image)
     except Exception as error:
         size = "×".join(map(str, image.shape[1:]))
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -48,20 +57,31 @@ def build_for(model: str, dataset: "Dataset") -> "nn.Module":
             f"{model} does not take the images of {dataset.name}, which are {size} (channels, height, "
             f"width): {reason}"
         ) from error
+    compare_classes(model, getattr(outputs, "shape", ()), dataset)
     return network.train(mode)
 
 
-def load(model: str, weights: Path | None, dataset: "Dataset") -> "nn.Module":
-    """A trained network: built, with the activations it was trained with, and its weights."""
-    import rheobase
-    from rheobase.io import load_weights, read_tensors
+def load(
+    model: str, weights: Path | None, dataset: "Dataset", *, random_weights: bool | None = None
+) -> "nn.Module":
+    """A trained network: built, with the activations it was trained with, and its weights.
 
+    Raises:
+        ValueError: There are no weights, and `random_weights` is not true; None if that cannot be asked for.
+    """
+    import rheobase
+    from rheobase.io import load_weights, read_weights
+
+    if weights is not None and random_weights:
+        raise ValueError("--weights and --random-weights exclude each other: leave one out")
     network = build_for(model, dataset)
     if weights is None:
-        if _is_untrained(model):
-            raise ValueError(f"{model} is not trained: pass --weights; `rheobase train {model}` writes them")
+        if not random_weights and (_is_untrained(model) or _is_random(model, network, dataset)):
+            train = f"; `rheobase train {model}` writes them" if _is_untrained(model) else ""
+            opt_in = "" if random_weights is None else ", or pass --random-weights to convert it as it is"
+            raise ValueError(f"{model} has random weights: pass trained ones by --weights{train}{opt_in}")
         return network.eval()
-    _, metadata = read_tensors(weights)
+    _, metadata = read_weights(weights)
     if "method" in metadata:
         network = rheobase.prepare(network, metadata["method"])
     load_weights(network, weights)
@@ -89,11 +109,18 @@ def load_or_train(model: str, weights: Path | None, dataset: "Dataset") -> "nn.M
 
 def method_for(model: str, weights: Path | None) -> str | None:
     """The method a network was trained for; None if it was trained for none."""
-    from rheobase.io import read_tensors
-    from rheobase.training import models
-
-    known = models.catalogue().get(model, {}) if weights is None else read_tensors(weights)[1]
+    known = _metadata(model, weights)
     return str(known["method"]) if "method" in known else None
+
+
+def images_of(model: str, weights: Path | None) -> "Mapping[str, Any]":
+    """What is known of the images a network was trained with."""
+    from rheobase.training import datasets
+
+    known = _metadata(model, weights)
+    if isinstance(data := known.get("data"), dict):
+        return data
+    return {"name": known["dataset"]} if known.get("dataset") in datasets.names() else {}
 
 
 def load_spiking(path: Path) -> "SNN":
@@ -120,6 +147,23 @@ def _input_options(model: str, shape: "Sequence[int]") -> dict[str, int]:
     known = {"channels": channels} | ({"size": height} if height == width else {})
     taken = inspect.signature(models.BUILDERS[model]).parameters
     return {name: value for name, value in known.items() if name in taken}
+
+
+def _metadata(model: str, weights: Path | None) -> "Mapping[str, Any]":
+    from rheobase.io import read_weights
+    from rheobase.training import models
+
+    return models.catalogue().get(model, {}) if weights is None else read_weights(weights)[1]
+
+
+def _is_random(model: str, network: "nn.Module", dataset: "Dataset") -> bool:
+    """Whether a user's own network has other weights each time it is built."""
+    import torch
+
+    if ":" not in model:
+        return False
+    again = build(model, len(dataset.classes), dataset.train.images.shape[1:]).state_dict()
+    return any(not torch.equal(values, again[name]) for name, values in network.state_dict().items())
 
 
 def _is_untrained(model: str) -> bool:

@@ -21,10 +21,13 @@ INTERRUPTED = 130
 
 
 def check_device(name: str | None) -> str | None:
-    """Refuse a device that torch cannot use. torch is not imported for the CPU."""
+    """The device of a name, `auto` for a GPU if there is one; refuses what torch cannot use."""
     if name in (None, "cpu"):
         return name
     import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
 
     try:
         torch.empty(0, device=name)
@@ -90,7 +93,9 @@ Start = Annotated[
 Steps = Annotated[int, typer.Option(help="Number of time steps.", min=1)]
 Shape = Annotated[str, typer.Option(help="The shape of one input, such as 3,32,32.")]
 Samples = Annotated[int, typer.Option(help="Number of training images for calibration.", min=1)]
-Device = Annotated[str, typer.Option(help="cpu or cuda.", callback=check_device)]
+Device = Annotated[
+    str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.", callback=check_device)
+]
 Ann = Annotated[str | None, typer.Option(help="The model that was converted, named as for `convert`.")]
 Page = Annotated[
     Path | None, typer.Option(help="Write a page with figures to this .html file.", callback=check_output)
@@ -120,6 +125,14 @@ def _integers(text: str, what: str, example: str) -> list[int]:
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise ValueError(f"{text!r} is not a {what}: give positive integers, such as {example}")
     return [int(part) for part in parts]
+
+
+def parse_numbers(text: str) -> list[float]:
+    """Numbers separated by commas."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{text!r} is not a list of numbers: give them as 0.5,0.5,0.5") from None
 
 
 def parse_names(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from rheobase.conversion.lowering import Lowering, Row
 from rheobase.conversion.rules import rules_with
 from rheobase.conversion.tracing import CaptureError, trace
 from rheobase.conversion.unwrap import copy_model, has_hooks
-from rheobase.network import Network, Scale, Site, find_like, fold_scales, run_values
+from rheobase.network import SNN, Network, Scale, Site, find_like, fold_scales, run_values
 from rheobase.simulation import full_precision
 
 
@@ -48,6 +48,11 @@ def lower(
     """Trace a copy of the model and lower it; refusals are rows of the lowering, not errors."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, got {model!r}")
+    if any(isinstance(module, SNN) for module in model.modules()):
+        raise TypeError(
+            "the model is converted already (SNN): rheobase.simulate(snn, x, steps) runs it; for another "
+            "conversion, pass the network that it was made from"
+        )
     _check_model(model)
     copied = copy_model(model)
     _check_call(copied)

@@ -24,6 +24,7 @@ from rheobase.io.tables import format_table
 from rheobase.io.tensors import (
     load_weights,
     read_tensors,
+    read_weights,
     require_matching,
     save_weights,
     write_tensors,
@@ -54,6 +55,7 @@ __all__ = [
     "read_document",
     "read_fields",
     "read_tensors",
+    "read_weights",
     "replace_file",
     "replacing",
     "require_matching",

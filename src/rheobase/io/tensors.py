@@ -1,4 +1,4 @@
-"""Tensors and JSON metadata in one safetensors file."""
+"""Tensors and JSON metadata in one safetensors file, and weights that `torch.save` wrote."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from rheobase.io.files import replace_file
 
 _METADATA = "rheobase"  # the header maps strings to strings: our metadata is JSON under this one key
 _PICKLE_STARTS = (b"PK\x03\x04", b"\x80")  # the archive that torch.save writes, and a bare pickle
+_STATE_DICTS = ("state_dict", "model_state_dict", "model")  # where checkpoints keep the weights
 _NAMES_SHOWN = 4
 
 
@@ -31,17 +32,17 @@ def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
 
     Args:
         model: The network the file was written from, or one with the same names and shapes.
-        path: A safetensors file.
+        path: A safetensors file, or a state dict that `torch.save` wrote.
 
     Returns:
         The metadata of the file, empty for a file of another program.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is damaged, is a pickle, holds weights that are not finite, or belongs to
-            another architecture. The model is not changed.
+        ValueError: The file is damaged, holds something else than weights, weights that are not finite, or
+            those of another architecture. The model is not changed.
     """
-    tensors, metadata = read_tensors(path)
+    tensors, metadata = read_weights(path)
     expected = model.state_dict()
     require_matching(expected, tensors, path)
     _require_finite(tensors, path)
@@ -65,22 +66,39 @@ def write_tensors(path: Path | str, tensors: Mapping[str, Tensor], metadata: Map
     replace_file(path, save(copies, {_METADATA: json.dumps(dict(metadata), allow_nan=False)}))
 
 
+def read_weights(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read weights and metadata as `read_tensors` does, or a state dict of `torch.save`, which has none.
+
+    Only tensors and plain containers are built from a pickle (``weights_only=True``), so no code in it runs.
+    """
+    path = Path(path)
+    if not _is_pickle(path):
+        return read_tensors(path)
+    advice = "write it with torch.save(model.state_dict(), path)"
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged or hostile pickle may raise anything
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise ValueError(
+            f"torch.load(…, weights_only=True) cannot read {path} ({reason}): it is damaged or holds more "
+            f"than tensors; {advice}"
+        ) from error
+    if isinstance(found, Mapping):
+        found = next((found[key] for key in _STATE_DICTS if isinstance(found.get(key), Mapping)), found)
+    if not isinstance(found, Mapping) or not all(isinstance(v, Tensor) for v in found.values()):
+        raise ValueError(f"{path} holds a {type(found).__name__}, expected a dictionary of tensors; {advice}")
+    return dict(found), {}
+
+
 def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors and the metadata of a file; see `load_weights` for the errors."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
-    if not path.is_file():
-        found = "a folder" if path.is_dir() else "nothing"
-        raise FileNotFoundError(f"there is {found} at {path}; expected a file of weights")
-    with path.open("rb") as file:
-        start = file.read(9)
-    # A safetensors file starts with eight bytes of length and a brace; the length may look like a pickle.
-    if start[8:] != b"{" and start.startswith(_PICKLE_STARTS):
-        raise ValueError(
-            f"{path} is a pickle, which can run code when it is read; if you trust its source, read it with "
-            "torch.load(…, weights_only=True) and write it with rheobase.io.save_weights"
-        )
+    if _is_pickle(path):
+        raise ValueError(f"{path} is a pickle, which can run code when it is read: give a safetensors file")
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
@@ -94,6 +112,16 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
             "copy or download it again"
         ) from error
     return tensors, metadata
+
+
+def _is_pickle(path: Path) -> bool:
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "nothing"
+        raise FileNotFoundError(f"there is {found} at {path}; expected a file of weights")
+    with path.open("rb") as file:
+        start = file.read(9)
+    # A safetensors file starts with eight bytes of length and a brace; the length may look like a pickle.
+    return start[8:] != b"{" and start.startswith(_PICKLE_STARTS)
 
 
 def require_matching(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path | str) -> None:

@@ -127,6 +127,13 @@ def word(*choices: str) -> Reader:
     return read
 
 
+def text(value: Any, place: Place) -> str:
+    """A text."""
+    if not isinstance(value, str) or len(value) > 4096:
+        raise place.refuse(value, "a text of at most 4096 characters")
+    return value
+
+
 def several(reader: Reader, most: int = 8) -> Reader:
     """A list of values, returned as a tuple."""
 

@@ -1,7 +1,7 @@
 """The converted network."""
 
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,6 +22,8 @@ class Provenance:
         found: The values that the method chose for settings left open, by the setting's name.
         starts: The start of each site where it is not `initial`, by site.
         shifts: The constant current that the method added to each site: one number, or one per channel.
+        data: The images that the command line converted it with: `name`, `root`, `size`, `mean`, `std` and
+            `classes`, as far as they were given.
     """
 
     method: str
@@ -30,6 +32,7 @@ class Provenance:
     found: dict[str, object] = field(default_factory=dict)
     starts: dict[str, str] = field(default_factory=dict)
     shifts: dict[str, list[float]] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
 
     def record_shift(self, site: str, values: Tensor) -> None:
         """Record a constant that was added to the current of a site, on top of earlier ones."""

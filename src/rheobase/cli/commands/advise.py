@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from rheobase.cli import models, options
+from rheobase.cli.images import REMEMBERED, Images, takes_images
 
 
+@takes_images
 def advise(
     model: options.Model = "small",
     weights: options.Weights = None,
-    data: options.Data = "digits",
+    images: Images = REMEMBERED,
     lose: Annotated[float | None, typer.Option(help="Points of accuracy that may be lost.", min=0)] = None,
     steps: Annotated[int | None, typer.Option(help="Largest number of time steps.", min=1)] = None,
     microjoules: Annotated[float | None, typer.Option(help="Largest energy per image.")] = None,
@@ -25,7 +27,6 @@ def advise(
         typer.Option(help="Write the spiking network to this file.", callback=options.check_output),
     ] = None,
     record: options.RecordFile = None,
-    root: options.Root = None,
 ) -> None:
     """Search for the method, start, settings and number of steps that keep to a budget.
 
@@ -36,14 +37,13 @@ def advise(
     `rheobase advise small --weights runs/digits.safetensors --steps 4 --out best.safetensors`
     """
     import rheobase
-    from rheobase.training import datasets
 
     options.ensure_apart(weights, out, record)
     if lose is None and steps is None and microjoules is None:
         raise ValueError("there is no budget: pass --lose, --steps or --microjoules")
     joules = None if microjoules is None else microjoules * 1e-6
     budget = rheobase.Budget(accuracy_loss=lose, steps=steps, joules=joules)
-    dataset = datasets.load(data, root)
+    dataset, memory = images.load(models.images_of(model, weights))
     ann = models.load_or_train(model, weights, dataset)
     advice = rheobase.advise(ann, models.take(dataset.train, samples), budget, seed=seed)
     lines = [f"ANN: {advice.ann:.2f} % on the held-out half", advice.verdict]
@@ -51,10 +51,9 @@ def advise(
         advice.write(record)
         lines.append(f"record: {record}")
     if out is not None:
+        advice.snn.provenance.data.update(memory)
         rheobase.save(advice.snn, out)
-        where = ["--data", data] if data != "digits" else []
-        where += ["--root", str(root)] if root is not None else []
-        measure = ["rheobase", "evaluate", str(out), *where, "--steps", str(advice.chosen.steps)]
+        measure = ["rheobase", "evaluate", str(out), "--steps", str(advice.chosen.steps)]
         lines.append(f"written to {out}; to measure it: `{shlex.join(measure)}`")
     typer.echo("\n".join(lines))
     if advice.interrupted:

@@ -17,7 +17,7 @@ def bench(
     batch_size: Annotated[int, typer.Option(help="Images at a time.", min=1)] = 32,
     repeats: Annotated[int, typer.Option(help="Number of timed calls.", min=1)] = 5,
     record: RecordFile = None,
-    device: Device = "cpu",
+    device: Device = "auto",
 ) -> None:
     """Time the simulation of a model in each profile, next to plain implementations.
 

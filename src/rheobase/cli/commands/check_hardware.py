@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rheobase.cli import models
-from rheobase.cli.options import Data, Network, Root, Steps, check_output, ensure_apart
+from rheobase.cli.images import REMEMBERED, Images, takes_images
+from rheobase.cli.options import Network, Steps, check_output, ensure_apart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,20 +15,20 @@ if TYPE_CHECKING:
     from rheobase.training import Split
 
 
+@takes_images
 def check_hardware(
     network: Network,
     target: Annotated[str, typer.Option(help="The hardware: loihi, speck or generic-int8.")],
     quantise: Annotated[
         bool, typer.Option(help="Round the weights to integers, check those, and measure the loss.")
     ] = True,
-    data: Data = "digits",
+    images: Images = REMEMBERED,
     steps: Steps = 32,
     samples: Annotated[int, typer.Option(help="Number of test images to measure on.", min=1)] = 500,
     input_bits: Annotated[int, typer.Option(help="Bits of an analog input, with its sign.", min=2)] = 8,
     out: Annotated[
         Path | None, typer.Option(help="Write the network in integers to this file.", callback=check_output)
     ] = None,
-    root: Root = None,
 ) -> None:
     """Check a spiking network against the published limits of neuromorphic hardware.
 
@@ -39,14 +40,14 @@ def check_hardware(
     """
     import rheobase
     from rheobase.cli.console import show_hardware
-    from rheobase.training import datasets
 
     ensure_apart(network, out)
     if out is not None and not quantise:
         raise ValueError("--out writes the network in integers: leave out --out or --no-quantise")
-    split = models.take(datasets.load(data, root).test, samples)
+    snn = models.load_spiking(network)
+    split = models.take(images.load_for(snn).test, samples)
     result = rheobase.check_hardware(
-        models.load_spiking(network),
+        snn,
         target,
         split,
         steps=steps,

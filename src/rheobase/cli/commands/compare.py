@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 import typer
 
 from rheobase.cli import models, options
+from rheobase.cli.images import REMEMBERED, Images, takes_images
 
 
+@takes_images
 def compare(
     model: options.Model = "small",
     weights: options.Weights = None,
-    data: options.Data = "digits",
+    images: Images = REMEMBERED,
     methods: Annotated[str, typer.Option(help="Names separated by commas, or `all`.")] = "all",
     starts: Annotated[str, typer.Option(help="Starts separated by commas.")] = "zero,half",
     steps: Annotated[str, typer.Option(help="Columns separated by commas.")] = "8,16,32,64,128",
@@ -26,7 +28,6 @@ def compare(
     out: Annotated[Path, typer.Option(help="The file for the page.", callback=options.check_output)] = Path(
         "compare.html"
     ),
-    root: options.Root = None,
 ) -> None:
     """Convert one trained network by every method and start, and compare them.
 
@@ -41,18 +42,17 @@ def compare(
     from rheobase.cli.console import show_comparison
     from rheobase.network import parse_start
     from rheobase.reports import comparison_page
-    from rheobase.training import datasets
 
     record = out.with_suffix(".json")
     if out == record:
         raise ValueError(f"{out} is the name of the record: name the page otherwise, such as {out.stem}.html")
-    dataset = datasets.load(data, root)
     columns = options.parse_steps(steps)
     asked = [parse_start(name) for name in options.parse_names(starts)]
     names = None if methods == "all" else options.parse_names(methods)
     files = options.parse_pairs(trained)
     for name in (*(names or []), *files):
         registry.find(name)
+    dataset, _ = images.load(models.images_of(model, weights))
     own = {name: models.load(model, Path(file), dataset) for name, file in files.items()}
     network = models.load_or_train(model, weights, dataset)
     if (method := models.method_for(model, weights)) is not None:

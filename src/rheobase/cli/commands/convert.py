@@ -6,12 +6,17 @@ from typing import Annotated
 import typer
 
 from rheobase.cli import models, options
+from rheobase.cli.images import REMEMBERED, Images, takes_images
 
 
+@takes_images
 def convert(
     model: options.Model,
     weights: options.Weights = None,
-    data: options.Data = "digits",
+    random_weights: Annotated[
+        bool, typer.Option("--random-weights", help="Convert a network without trained weights.")
+    ] = False,
+    images: Images = REMEMBERED,
     method: options.MethodName = None,
     initial: options.Start = None,
     coding: Annotated[
@@ -22,25 +27,24 @@ def convert(
     ] = Path("snn.safetensors"),
     samples: options.Samples = 512,
     setting: options.Settings = None,
-    root: options.Root = None,
 ) -> None:
-    """Convert a trained network and write the spiking one to a file.
+    """Convert a trained network and write the spiking one to a file, which remembers its images.
 
     Example: `rheobase convert small --weights runs/digits.safetensors --data digits --initial half`
     """
     import rheobase
-    from rheobase.training import datasets
 
     options.ensure_apart(weights, out)
-    dataset = datasets.load(data, root)
+    dataset, memory = images.load(models.images_of(model, weights))
     snn = rheobase.convert(
-        models.load(model, weights, dataset),
+        models.load(model, weights, dataset, random_weights=random_weights),
         method or models.method_for(model, weights),
         models.take(dataset.train, samples),
         initial=initial,
         coding=coding,
         **options.parse_settings(setting),
     )
+    snn.provenance.data.update(memory)
     rheobase.save(snn, out)
     made = snn.provenance
     found = "".join(f", {name} {value}" for name, value in made.found.items())

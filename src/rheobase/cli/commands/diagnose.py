@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from rheobase.cli import models, options
+from rheobase.cli.images import REMEMBERED, Images, takes_images
 
 
+@takes_images
 def diagnose(
     model: options.Model = "small",
     weights: options.Weights = None,
-    data: options.Data = "digits",
+    images: Images = REMEMBERED,
     method: options.MethodName = None,
     initial: options.Start = None,
     setting: options.Settings = None,
@@ -25,7 +27,6 @@ def diagnose(
     remedies: Annotated[bool, typer.Option(help="Try remedies and measure their gain.")] = True,
     page: options.Page = None,
     record: options.RecordFile = None,
-    root: options.Root = None,
 ) -> None:
     """Find out where a conversion loses accuracy, site by site, and what helps.
 
@@ -37,18 +38,17 @@ def diagnose(
     """
     import rheobase
     from rheobase.reports import record_diagnosis
-    from rheobase.training import datasets
 
     options.ensure_apart(network, weights, page, record)
     given = {"--method": method, "--initial": initial, "--setting": setting}
     if network is not None and (unused := [name for name, value in given.items() if value]):
         raise ValueError(f"{network} is converted already: leave out {unused[0]} or --network")
-    dataset = datasets.load(data, root)
+    snn = None if network is None else models.load_spiking(network)
+    known = models.images_of(model, weights)
+    dataset = images.load(known)[0] if snn is None else images.load_for(snn, known)
     calibration = models.take(dataset.train, samples)
     ann = models.load_or_train(model, weights, dataset)
-    if network is not None:
-        snn = models.load_spiking(network)
-    else:
+    if snn is None:
         method = method or models.method_for(model, weights)
         snn = rheobase.convert(ann, method, calibration, initial=initial, **options.parse_settings(setting))
     written: list[str] = []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rheobase.cli import models, options
+from rheobase.cli.images import REMEMBERED, Images, takes_images
 
 if TYPE_CHECKING:
     from threading import Event
@@ -24,9 +25,10 @@ _CALIBRATION = 2000  # training images to fit an exit rule on
 _LOSS = 0.2
 
 
+@takes_images
 def evaluate(
     network: options.Network,
-    data: options.Data = "digits",
+    images: Images = REMEMBERED,
     steps: options.Steps = 32,
     exit: Annotated[
         Rule | None, typer.Option(help="The exit rule, by which images leave when their answer is safe.")
@@ -49,8 +51,7 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(help="Number of test images; by default all.", min=1)] = None,
     page: options.Page = None,
     record: options.RecordFile = None,
-    root: options.Root = None,
-    device: options.Device = "cpu",
+    device: options.Device = "auto",
 ) -> None:
     """Simulate a spiking network on the test images: accuracy, spikes and energy at every step.
 
@@ -61,7 +62,6 @@ def evaluate(
     """
     from rheobase.cli.console import show_evaluations, show_exit
     from rheobase.reports import record_evaluation
-    from rheobase.training import datasets
 
     options.ensure_apart(network, weights, page, record)
     if weights is not None and ann is None:
@@ -69,9 +69,10 @@ def evaluate(
     if lose is not None and exit is None:
         raise ValueError("--lose limits the cost of early exit: choose a rule by --exit")
     snn = models.load_spiking(network).to(device)
-    dataset = datasets.load(data, root)
+    dataset = images.load_for(snn)
     model = None if ann is None else models.load(ann, weights, dataset)
-    split = models.take(dataset.test, limit)
+    # Shuffled, so that a run that is stopped has seen all classes.
+    split = dataset.test.take(min(limit or len(dataset.test), len(dataset.test)))
     rule = None if exit is None else _fit_rule(snn, dataset, exit, steps, profile, lose)
     full = _measure(snn, split, steps, batch_size, profile)
     early = None

@@ -6,13 +6,15 @@ from typing import Annotated, Literal
 import typer
 
 from rheobase.cli import models
-from rheobase.cli.options import Data, Network, Root, check_output, ensure_apart
+from rheobase.cli.images import REMEMBERED, Images, takes_images
+from rheobase.cli.options import Network, check_output, ensure_apart
 
 
+@takes_images
 def export(
     network: Network,
     out: Annotated[Path, typer.Argument(help="The NIR file to write.", callback=check_output)],
-    data: Data = "digits",
+    images: Images = REMEMBERED,
     weights: Annotated[
         Literal["float32", "grid"],
         typer.Option(help="`grid` rounds weights to eight bits, so that the sums of all simulators agree."),
@@ -25,19 +27,17 @@ def export(
     samples: Annotated[
         int, typer.Option(help="Number of training images for the golden spikes.", min=1)
     ] = 64,
-    root: Root = None,
 ) -> None:
     """Write a spiking network as a NIR file, with golden spikes to check other simulators by.
 
     Example: `rheobase export snn.safetensors net.nir --weights grid --pools convolution`
     """
     from rheobase.exchange import golden_path, to_nir
-    from rheobase.training import datasets
 
     ensure_apart(network, out)
-    split = models.take(datasets.load(data, root).train, samples)
-    golden = split.normalise(split.images)
     snn = models.load_spiking(network)
+    split = models.take(images.load_for(snn).train, samples)
+    golden = split.normalise(split.images)
     written = to_nir(snn, out, weights=weights, pools=pools, golden=golden, steps=steps)
     typer.echo(f"written: {out} and {golden_path(out)}")
     why = ""

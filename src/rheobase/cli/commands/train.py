@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from rheobase.cli import models
-from rheobase.cli.options import LARGEST_SEED, Data, Device, Model, Root, check_output
+from rheobase.cli.images import REMEMBERED, Images, takes_images
+from rheobase.cli.options import LARGEST_SEED, Device, Model, check_output
 
 
+@takes_images
 def train(
     model: Model,
-    data: Data = "digits",
+    images: Images = REMEMBERED,
     method: Annotated[str, typer.Option(help="The method to train for.")] = "opi",
     recipe: Annotated[
         str | None, typer.Option(help="The name of a recipe; by default the one for MODEL and DATA.")
@@ -19,8 +21,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The file for the weights.", callback=check_output)] = None,
     epochs: Annotated[int | None, typer.Option(help="Overrides the recipe's.", min=1)] = None,
     seed: Annotated[int | None, typer.Option(help="Overrides the recipe's.", min=0, max=LARGEST_SEED)] = None,
-    root: Root = None,
-    device: Device = "cpu",
+    device: Device = "auto",
 ) -> None:
     """Train a network with the activations of a method. An interrupted training resumes.
 
@@ -33,14 +34,15 @@ def train(
     import rheobase
     from rheobase.analysis import accuracy
     from rheobase.io import save_weights
-    from rheobase.training import RECIPES, datasets, find_recipe
+    from rheobase.training import RECIPES, find_recipe
 
     if out is not None and out.suffix == ".checkpoint":
         raise ValueError(
             f"{out} is the name of the checkpoint: name the weights otherwise, such as {out.stem}.safetensors"
         )
-    dataset = datasets.load(data, root)
-    if (recipe := recipe or next((n for n in (f"{model}-{data}", data) if n in RECIPES), None)) is None:
+    dataset, memory = images.load()
+    fitting = (n for n in (f"{model}-{memory['name']}", memory["name"]) if n in RECIPES)
+    if (recipe := recipe or next(fitting, None)) is None:
         raise ValueError(
             f"there is no recipe for {model} on {dataset.name}: pass one by --recipe; there are "
             f"{', '.join(RECIPES)}"
@@ -63,6 +65,12 @@ def train(
     save_weights(
         trained.model,
         out,
-        {"model": model, "classes": len(dataset.classes), "dataset": dataset.name, "method": method},
+        {
+            "model": model,
+            "classes": len(dataset.classes),
+            "dataset": dataset.name,
+            "method": method,
+            "data": memory,
+        },
     )
     typer.echo(f"test accuracy {reached:.2f} %; weights: {out}")

@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 from rheobase.cli import models
-from rheobase.cli.options import Ann, Data, Root, Weights
+from rheobase.cli.images import REMEMBERED, Images, takes_images
+from rheobase.cli.options import Ann, Weights
 
 
+@takes_images
 def verify(
     network: Annotated[Path, typer.Argument(help="A spiking network's file, or a NIR file.")],
     simulator: Annotated[
@@ -21,8 +23,7 @@ def verify(
     ] = None,
     ann: Ann = None,
     weights: Weights = None,
-    data: Data = "digits",
-    root: Root = None,
+    images: Images = REMEMBERED,
 ) -> None:
     """Check spikes: another simulator's against the golden ones, or a network's against theory.
 
@@ -44,10 +45,10 @@ def verify(
             "converted"
         )
     import rheobase
-    from rheobase.training import datasets
 
-    dataset = datasets.load(data, root)
-    model, snn = models.load(ann, weights, dataset), models.load_spiking(network)
+    snn = models.load_spiking(network)
+    dataset = images.load_for(snn, models.images_of(ann, weights))
+    model = models.load(ann, weights, dataset)
     checks = rheobase.verify(model, snn, dataset.train, raise_on_failure=False)
     typer.echo(checks)
     typer.echo("all checks passed" if checks.passed else "some checks failed: there is a bug")

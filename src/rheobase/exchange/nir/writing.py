@@ -84,7 +84,9 @@ def _metadata(draft: Draft, names: dict[fx.Node, str], grid: Grid | None) -> dic
         "threshold_compare": COMPARE[strict.pop()],
         "weights": "float32" if grid is None else "grid",
         "coding": json.dumps(describe(snn.coding, "coding", {})),
-        "provenance": json.dumps({"method": snn.provenance.method, "initial": snn.provenance.initial}),
+        "provenance": json.dumps(
+            {key: getattr(snn.provenance, key) for key in ("method", "initial", "data")}
+        ),
         "sites": json.dumps(snn.sites),
         "names": json.dumps({names[node]: str(node.target) for node in draft.calls}),
     }

@@ -22,8 +22,10 @@ from rheobase.network.settings import (
     either,
     integer,
     nothing,
+    number,
     one_of,
     several,
+    text,
 )
 from rheobase.network.snn import SNN, Provenance
 from rheobase.network.starts import STARTS, Initial
@@ -42,6 +44,14 @@ _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _KINDS: dict[type, Kind] = {**TRAITS, **POOLS, **STARTS, **CODINGS}
 _operation, _coding = one_of(TRAITS), one_of(CODINGS)
 _shape = either(nothing, several(integer(1)))
+_DATA = {
+    "name": text,
+    "root": text,
+    "size": integer(1),
+    "mean": several(number, 1024),
+    "std": several(number, 1024),
+    "classes": several(text, 2**16),
+}
 
 
 def describe_network(snn: SNN) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -241,7 +251,7 @@ def _check_sites(sites: Any, module: fx.GraphModule) -> list[str]:
 
 
 def _provenance(found: Any) -> Provenance:
-    notes = {"found", "starts", "shifts"}
+    notes = {"found", "starts", "shifts", "data"}
     known = isinstance(found, dict) and found.keys() - notes == {"method", "settings", "initial"}
     if not known or not all(isinstance(found.get(key, {}), dict) for key in ("settings", *notes)):
         raise FormatError("the provenance must have a method, settings and an initial potential")
@@ -252,12 +262,16 @@ def _provenance(found: Any) -> Provenance:
     for values in found.get("shifts", {}).values():
         if not isinstance(values, list) or not values or not all(type(v) in (int, float) for v in values):
             raise FormatError("the provenance's shifts must be lists of numbers")
-    return Provenance(**found)
+    data = found.get("data", {})
+    if unknown := data.keys() - _DATA.keys():
+        raise FormatError(f"the provenance's data has {str(sorted(unknown))[:80]}, expected {sorted(_DATA)}")
+    read = {key: _DATA[key](value, Place(f"provenance.data.{key}", {})) for key, value in data.items()}
+    return Provenance(**{**found, "data": read})
 
 
 def _notes(provenance: Provenance) -> dict[str, dict[str, Any]]:
     """The optional parts of a provenance."""
-    return {"found": provenance.found, "starts": provenance.starts, "shifts": provenance.shifts}
+    return {key: getattr(provenance, key) for key in ("found", "starts", "shifts", "data")}
 
 
 def _check_shapes(snn: SNN, input_shape: tuple[int, ...]) -> None:

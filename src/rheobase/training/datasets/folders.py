@@ -197,7 +197,7 @@ def _decode_alike(paths: list[str], size: int | None) -> list[npt.NDArray[np.uin
             height, width = arrays[0].shape[1:]
             raise ValueError(
                 f"{path} is {picture.width}×{picture.height} pixels, but {paths[0]} is {width}×{height}: "
-                "pass size= to scale all pictures to one size"
+                "pass size= (--size on the command line) to scale all pictures to one size"
             )
     return arrays
 
