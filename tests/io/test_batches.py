@@ -116,3 +116,13 @@ def test_batch_sizes_are_for_data_without_batches_of_its_own() -> None:
         batches([X], 4)
     with pytest.raises(ValueError, match="at least 1, got 0"):
         batches(X, 0)
+
+
+def test_targets_that_are_no_classes_stay_as_they_are() -> None:
+    for targets in (X.double(), Y.view(10, 1).to(torch.uint8), torch.rand(10) > 0.5):
+        (_, found), *_ = batches((X, targets), classes=False)
+        assert found is not None
+        assert torch.equal(found, targets)
+        assert found.dtype == targets.dtype
+    with pytest.raises(ValueError, match=r"10 inputs.*\(9, 3\)"):
+        batches((X, X[:9]), classes=False)

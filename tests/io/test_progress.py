@@ -4,7 +4,10 @@ import io
 import re
 import signal
 import sys
+from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 
 from rheobase.io.progress import display, interruptible, live_table
@@ -88,3 +91,27 @@ def test_a_bar_starts_with_what_is_done_and_lines_stay(monkeypatch) -> None:
         shown.advance()
     assert "a line [2]" in terminal.getvalue()
     assert "3/3" in terminal.getvalue()
+
+
+def test_in_a_notebook_bars_and_tables_are_drawn_below_the_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    code = (
+        "from rheobase.io import display, live_table, progress\n"
+        "progress._REFRESH = 0\n"
+        "with live_table('trying', ['what', 'right'], 2) as add:\n"
+        "    add('', ['<first>', '99'], '')\n"
+        "with display('ended', 3) as bar:\n"
+        "    bar.advance()\n"
+        "bar = display('<running>', 3, 1)\n"
+        "bar.__enter__().advance()"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    table, ended, running = (output["data"]["text/html"] for output in notebook.cells[0].outputs)
+    assert ">&lt;first&gt;</td>" in table
+    assert "<progress" not in table
+    assert not ended
+    assert "&lt;running&gt;" in running
+    assert '<progress value="2" max="3">' in running

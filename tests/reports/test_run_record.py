@@ -79,6 +79,7 @@ def test_a_record_of_version_0_1_loads():
         (("title",), None, "title.*text.*None"),
         (("evaluation", "accuracy", 2), 250, "evaluation.accuracy after step 3.*percent"),
         (("evaluation", "accuracy"), [50.0], "evaluation.accuracy.*16 steps.*1"),
+        (("evaluation", "metric"), "mse", "accuracy.*mse"),
         (("evaluation", "samples"), 0, "evaluation.samples.*1, got 0"),
         (("evaluation", "neurons"), {}, "evaluation.neurons.*'site.0'"),
         (("ann_accuracy",), -3, "ann_accuracy.*percent"),

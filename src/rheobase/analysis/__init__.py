@@ -9,8 +9,9 @@ from rheobase.analysis.diagnosis.parts import PARTS, SiteDiagnosis
 from rheobase.analysis.diagnosis.start_sweep import sweep_starts
 from rheobase.analysis.diagnosis.traces import NEURONS, Trace, spread, trace
 from rheobase.analysis.energy import PAPER, ann_joules, count_operations, snn_joules
-from rheobase.analysis.evaluation import Evaluation, StepResult, accuracy, evaluate
+from rheobase.analysis.evaluation import Evaluation, StepResult, accuracy, evaluate, score
 from rheobase.analysis.exits import compare_exit, fit_exit
+from rheobase.analysis.metrics import Metric
 from rheobase.analysis.trials import Advice, Budget
 from rheobase.analysis.verification import Verification, VerificationError, verify
 
@@ -25,6 +26,7 @@ __all__ = [
     "Diagnosis",
     "Evaluation",
     "Histogram",
+    "Metric",
     "Row",
     "SiteDiagnosis",
     "StepResult",
@@ -43,6 +45,7 @@ __all__ = [
     "evaluate",
     "fit_exit",
     "histogram_activations",
+    "score",
     "snn_joules",
     "spread",
     "sweep_starts",

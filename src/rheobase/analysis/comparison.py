@@ -1,10 +1,10 @@
 """Compare methods: one trained network, converted by each method with each start."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
@@ -12,9 +12,23 @@ from torch import nn
 from rheobase import methods as registry
 from rheobase.analysis.evaluation import accuracy, evaluate
 from rheobase.conversion import convert
-from rheobase.io import Data, batches, display, package_versions, read_document, write_document
+from rheobase.io import (
+    Data,
+    Result,
+    Shown,
+    axes_or_new,
+    batches,
+    display,
+    draw_lines,
+    package_versions,
+    read_document,
+    write_document,
+)
 from rheobase.methods import Method
 from rheobase.network import Coding, ConstantCurrent, Start, parse_start
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STOPPED = "stopped before it was measured"
 """The note of rows that were not measured because of Ctrl-C."""
@@ -45,8 +59,8 @@ class Row:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
     """Methods side by side on the same network.
 
     Attributes:
@@ -79,6 +93,43 @@ class Comparison:
     def read(cls, path: Path) -> "Comparison":
         """Read what `write` wrote."""
         return read_document(cls, path)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the accuracy of each row over the number of steps."""
+        lines = {
+            f"{row.method}, {row.initial}": (list(row.accuracy), list(row.accuracy.values()))
+            for row in self.rows
+            if row.accuracy
+        }
+        ax = draw_lines(axes_or_new(ax), lines, "time steps", "accuracy, %")
+        ax.axhline(self.ann_accuracy, color="grey", linestyle=":", label="ANN")
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(self.steps, [str(t) for t in self.steps])
+        return ax
+
+    def _records(self) -> list[dict[str, Any]]:
+        rows = []
+        for row in map(asdict, self.rows):
+            reached = row.pop("accuracy")
+            rows.append({**row, **{f"T={t}": reached.get(t) for t in self.steps}})
+        return rows
+
+    def _shown(self) -> Shown:
+        rows, notes = [], {}
+        for row in self.rows:
+            reached = (f"{row.accuracy[t]:.1f}" if t in row.accuracy else "–" for t in self.steps)
+            rows.append(
+                (row.method, row.initial, *reached, f"{row.joules * 1e6:.3g} µJ" if row.steps else "–")
+            )
+            notes[f"{row.method}: {row.note}"] = row.note
+        head = f"accuracy in percent on {self.samples} inputs; the ANN has {self.ann_accuracy:.2f}"
+        return Shown(
+            ("method", "start", *(f"T={t}" for t in self.steps), "energy"),
+            rows,
+            f"{self.title}: {head}" if self.title else head,
+            "\n".join(text for text, note in notes.items() if note),
+            left=2,
+        )
 
 
 def compare(

@@ -1,15 +1,33 @@
-"""Evaluation: accuracy, spikes, operations and energy at every step, from one run."""
+"""Evaluation: accuracy or another metric, spikes, operations and energy at every step, from one run."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import asdict, dataclass, field
 from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
-from rheobase.io import Data, batches, count_batches, display, expect_integer, present_ranks
-from rheobase.network import SNN, classes_of, evaluating, expect_snn, require_classes
+from rheobase.analysis.metrics import METRICS, Measure, Metric, Score, find_metric
+from rheobase.io import (
+    Data,
+    Result,
+    Shown,
+    axes_or_new,
+    batches,
+    count_batches,
+    display,
+    draw_lines,
+    expect_integer,
+    find_name,
+    present_ranks,
+)
+from rheobase.network import SNN, evaluating, expect_snn, require_classes
 from rheobase.simulation import Exit, Simulator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -25,6 +43,7 @@ class StepResult:
         joules: Mean energy of an image, up to this step.
         latency: Mean steps of an image, fewer than `steps` where images left early.
         rate: Mean spikes of a neuron per step.
+        score: The metric; the same as `accuracy` unless another one was asked for.
     """
 
     steps: int
@@ -35,10 +54,11 @@ class StepResult:
     joules: float
     latency: float
     rate: float
+    score: float | None
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Result):
     """A converted network's results over a dataset; `result.at(8)` gives those after step 8.
 
     The lists are curves over the steps 1 … T.
@@ -46,7 +66,8 @@ class Evaluation:
     Attributes:
         steps: T.
         samples: Number of images.
-        accuracy: In percent; None where there is no answer yet, as during a delay.
+        accuracy: In percent; None where there is no answer yet, as during a delay, and if another metric was
+            asked for.
         spikes: Mean spikes of an image up to each step, for each site.
         sop: Mean synaptic operations of an image up to each step: additions caused by spikes.
         mac: Mean multiplications of an image up to each step: by the analog input and other analog values.
@@ -57,6 +78,9 @@ class Evaluation:
         backend: The routines that computed the sites, each named once.
         profile: The arithmetic.
         exits: Number of images that left after each step; those that stayed to the end count at the last.
+        metric: The name of the metric.
+        unit: Its unit, if any.
+        scores: The metric after each step, if it is another than accuracy.
     """
 
     steps: int
@@ -72,6 +96,9 @@ class Evaluation:
     backend: str
     profile: str
     exits: list[int] = field(default_factory=list)
+    metric: str = "accuracy"
+    unit: str = "%"
+    scores: list[float | None] = field(default_factory=list)
 
     def at(self, steps: int) -> StepResult:
         """The results after the given step.
@@ -92,19 +119,64 @@ class Evaluation:
             joules=self.joules[t],
             latency=latency,
             rate=spikes / sum(self.neurons.values()) / latency,
+            score=(self.scores or self.accuracy)[t],
         )
 
     @property
     def final_accuracy(self) -> float:
-        """Accuracy after the last step, where every network has an answer."""
+        """Accuracy after the last step, where every network has an answer.
+
+        Raises:
+            ValueError: Another metric was measured.
+        """
         found = self.accuracy[-1]
-        assert found is not None
+        if found is None:
+            raise ValueError(f"accuracy was not measured, but {self.metric}: use .at({self.steps}).score")
         return found
 
     @property
     def latency(self) -> list[float]:
         """Mean steps of an image up to each step: fewer than its number where images left early."""
         return _latency(self.exits or [0] * self.steps, self.samples)
+
+    def plot(self, ax: "Axes | None" = None, y: str | None = None, x: str = "steps") -> "Axes":
+        """Draw a curve: by default the metric over the time steps.
+
+        Args:
+            ax: Where to draw; by default a new figure.
+            y: The column of `to_pandas` to draw, such as "joules"; by default the metric.
+            x: The column to draw it over, such as "joules".
+        """
+        records = self._records()
+        columns = {name: [record[name] for record in records] for name in records[0]}
+        y = self.metric if y is None else y
+        xs, ys = (find_name("column", name, columns) for name in (x, y))
+        labels = {self.metric: self._title, "joules": "energy, J", "steps": "time steps"}
+        line = [math.nan if value is None else value for value in ys]
+        return draw_lines(axes_or_new(ax), {y: (xs, line)}, labels.get(x, x), labels.get(y, y))
+
+    @property
+    def _title(self) -> str:
+        return f"{self.metric}, {self.unit}" if self.unit else self.metric
+
+    def _records(self) -> list[dict[str, Any]]:
+        rows = []
+        for row in (asdict(self.at(t)) for t in range(1, self.steps + 1)):
+            del row["accuracy"]
+            rows.append({"steps": row.pop("steps"), self.metric: row.pop("score"), **row})
+        return rows
+
+    def _shown(self) -> Shown:
+        rows = []
+        for t in sorted({min(2**i, self.steps) for i in range(self.steps.bit_length() + 1)}):
+            after = self.at(t)
+            score = "–" if after.score is None else format(after.score, ".2f" if self.unit == "%" else ".4g")
+            cost = f"{after.spikes:,.0f}", f"{after.sop:,.0f}", f"{after.joules * 1e6:.3g} µJ"
+            rows.append((str(t), score, *cost, f"{after.latency:.1f}"))
+        head = (
+            f"{self.samples} samples, profile {self.profile}; spikes, SOP, energy and mean steps per sample"
+        )
+        return Shown(("T", self._title, "spikes", "SOP", "energy", "mean steps"), rows, head, left=0)
 
 
 def evaluate(
@@ -119,6 +191,7 @@ def evaluate(
     convention: Convention | str = PAPER,
     exit_rule: Exit | None = None,
     profile: str = "exact",
+    metric: Metric | Measure | str = "accuracy",
     progress: bool = True,
 ) -> Evaluation:
     """Run a converted network over a dataset.
@@ -127,7 +200,8 @@ def evaluate(
 
     Args:
         snn: The network.
-        data: Inputs with labels: a `Split`, a pair of tensors, a DataLoader or a list of batches.
+        data: Inputs with labels, or with the targets that the metric takes: a `Split`, a pair of tensors, a
+            DataLoader or a list of batches.
         steps: Number of time steps; there are results after each of 1 … steps.
         delay: Number of steps before outputs count, as in `simulate`.
         batch_size: Samples simulated together, where the data does not come in batches; on a CPU it changes
@@ -139,23 +213,30 @@ def evaluate(
         exit_rule: When an image leaves because its answer is safe. It keeps that answer and costs nothing
             more; accuracy after a step then belongs to the mean `latency` up to it.
         profile: The arithmetic, as in `simulate`.
+        metric: How good outputs are: "accuracy", "top-5" (or another number), "mse", "mean-iou", or a
+            function of the outputs (B, ...) and targets of a batch. It returns the batch's mean, or a pair of
+            sums and counts: pairs are summed over the batches, and the metric is the mean of sums / counts
+            over all entries with a count.
         progress: Whether to show a progress bar.
 
     Raises:
-        ValueError: The data has no labels, or labels for which the network has no output.
+        ValueError: The data has no labels, or some that do not fit the network's outputs.
     """
     began = perf_counter()
     expect_snn(snn)
     convention = find_convention(convention)
+    metric = find_metric(metric)
     steps = expect_integer("steps", steps)
     ranks = present_ranks()
     # Integers are exact in double precision.
-    counts = torch.zeros(3 + len(snn.sites), steps, dtype=torch.float64, device="cpu")
-    right, exits, sop, *spikes = counts
+    counts = torch.zeros(2 + len(snn.sites), steps, dtype=torch.float64, device="cpu")
+    exits, sop, *spikes = counts
+    score = Score(metric)
     simulator: Simulator | None = None
     samples, routines = 0, dict[str, None]()
     with display("evaluating", count_batches(data, batch_size), shown=progress and ranks.first) as bar:
-        for number, (x, y) in enumerate(batches(data, batch_size, what="evaluation data")):
+        given = batches(data, batch_size, what="evaluation data", classes=metric.classes)
+        for number, (x, y) in enumerate(given):
             if y is None:
                 raise ValueError("evaluation data has no labels: pass (inputs, labels)")
             x = x.to(snn.device)
@@ -173,9 +254,8 @@ def evaluate(
             if number % ranks.count == ranks.rank:
                 run = simulator.run(x, samples)
                 routines |= dict.fromkeys(run.kernels.values())
-                check_labels(y, run.logits)
+                score.add(run.logits, y)
                 exits += torch.bincount(run.left.cpu() - 1, minlength=steps)
-                right[run.at[0] - 1 :] += (run.logits.argmax(-1).cpu() == y.cpu()).sum(1)
                 sop += run.sop.cpu()
                 for site, total in zip(snn.sites, spikes, strict=True):
                     total += run.spikes[site].cpu()
@@ -186,14 +266,16 @@ def evaluate(
     assert synapses is not None
     counts.copy_(ranks.sum(counts.to(snn.device)))
     leaving = [int(n) for n in exits.tolist()]
-    silent = delay if snn.window is None else snn.window - 1  # steps before the first answer
+    measured = score.close(ranks, snn.device)
+    scores = [*[None] * (steps - len(measured)), *measured]  # no answer during a delay
+    counts_accuracy = metric is METRICS["accuracy"]
     sop_per_image = (sop.cumsum(0) / samples).tolist()
     latency = _latency(leaving, samples)
     mac = [synapses.mac_once + synapses.mac_per_step * t for t in latency]
     return Evaluation(
         steps=steps,
         samples=samples,
-        accuracy=[None] * silent + (100 * right[silent:] / samples).tolist(),
+        accuracy=scores if counts_accuracy else [None] * steps,
         spikes={
             site: (total.cumsum(0) / samples).tolist() for site, total in zip(snn.sites, spikes, strict=True)
         },
@@ -206,24 +288,10 @@ def evaluate(
         backend=", ".join(routines),
         profile=simulator.profile.name,
         exits=leaving,
+        metric=metric.name,
+        unit=metric.unit,
+        scores=[] if counts_accuracy else scores,
     )
-
-
-def check_labels(y: Tensor, logits_SBK: Tensor) -> None:
-    """Refuse labels without an output of the network, and outputs that are not one finite number per class.
-
-    Raises:
-        ValueError: They are found.
-    """
-    classes_of(logits_SBK, by_step=True)
-    if not logits_SBK.isfinite().all():
-        raise ValueError("the network's outputs hold NaN or infinity: check its weights and thresholds")
-    low, high, classes = int(y.min()), int(y.max()), logits_SBK.shape[-1]
-    if low < 0 or high >= classes:
-        raise ValueError(
-            f"the labels run from {low} to {high}, and the network has {classes} outputs: labels must lie in "
-            f"0…{classes - 1}"
-        )
 
 
 def _latency(exits: list[int], samples: int) -> list[float]:
@@ -237,26 +305,40 @@ def _latency(exits: list[int], samples: int) -> list[float]:
 
 
 def accuracy(model: nn.Module, data: Data, batch_size: int | None = None) -> float:
-    """The accuracy of an ANN in percent; every image counts once.
+    """The accuracy of an ANN in percent; every image counts once. As `score`, which takes other metrics."""
+    return score(model, data, batch_size=batch_size)
+
+
+def score(
+    model: nn.Module,
+    data: Data,
+    metric: Metric | Measure | str = "accuracy",
+    *,
+    batch_size: int | None = None,
+) -> float:
+    """How good an ANN is by a metric.
 
     Under torchrun, call this in every process: they share the batches, and each gets the joint result.
 
     Args:
         model: The network. It runs in evaluation mode and is left in the mode it was in.
-        data: Labelled images in any form that `evaluate` takes.
+        data: Inputs with labels or other targets, in any form that `evaluate` takes.
+        metric: The metric, as in `evaluate`.
         batch_size: Images at a time, for data that does not come in batches of its own.
     """
-    ranks = present_ranks()
+    metric, ranks = find_metric(metric), present_ranks()
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    counts = torch.zeros(2, dtype=torch.int64, device=device)
+    total = Score(metric)
     with evaluating(model), torch.inference_mode():
-        for number, (images, labels) in enumerate(batches(data, batch_size, "test data")):
-            if labels is None:
-                raise ValueError("accuracy needs labels, and the test data has none; pass (images, labels)")
+        given = batches(data, batch_size, "test data", classes=metric.classes)
+        for number, (images, targets) in enumerate(given):
+            if targets is None:
+                raise ValueError(
+                    f"{metric.name} needs labels, and the test data has none; pass (images, labels)"
+                )
             if number % ranks.count == ranks.rank:
-                logits = model(images.to(device, copy=True))  # a model may write into its input
-                require_classes(logits, images)
-                right = logits.argmax(1) == labels.to(device)
-                counts += torch.stack((right.sum(), torch.ones_like(right).sum()))
-    right_total, total = ranks.sum(counts).tolist()
-    return float(100 * (right_total / total))
+                outputs = model(images.to(device, copy=True))  # a model may write into its input
+                if metric.classes or not isinstance(outputs, Tensor):
+                    require_classes(outputs, images)
+                total.add(outputs[None], targets)
+    return total.close(ranks, device)[0]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rheobase.analysis.evaluation import Evaluation, check_labels
+from rheobase.analysis.evaluation import Evaluation
+from rheobase.analysis.metrics import check_labels
 from rheobase.io import Data, batches
 from rheobase.network import SNN, classes_of, expect_snn
 from rheobase.simulation import Exit, Simulator

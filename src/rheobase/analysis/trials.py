@@ -1,15 +1,18 @@
 """The parts of advice: a budget, the trials, and the choice."""
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from textwrap import shorten
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rheobase.io import package_versions, replace_file
+from rheobase.io import Result, Shown, axes_or_new, package_versions, replace_file
 from rheobase.methods import Method
 from rheobase.network import SNN, Start
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TRIED = ("tried", "accuracy", "T", "energy", "")
 """The header of a table of trials."""
@@ -108,8 +111,8 @@ class Trial:
         return f"{self.name:<44} {measured}{'  met' if self.met else ''}"
 
 
-@dataclass(frozen=True)
-class Advice:
+@dataclass(frozen=True, repr=False)
+class Advice(Result):
     """The recommended conversion.
 
     Attributes:
@@ -126,16 +129,34 @@ class Advice:
 
     budget: Budget
     met: bool
-    snn: SNN = field(repr=False)
+    snn: SNN
     chosen: Trial
     ann: float
     measure: str
-    trials: list[Trial] = field(repr=False)
+    trials: list[Trial]
     verdict: str
     interrupted: bool = False
 
     def __str__(self) -> str:
         return "\n".join([f"ANN: {self.ann:.2f} %", *map(str, self.trials), self.verdict])
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the accuracy of each trial over its number of steps, and the choice."""
+        ax = axes_or_new(ax)
+        measured = [trial for trial in self.trials if not trial.note]
+        ax.scatter([trial.steps for trial in measured], [trial.accuracy for trial in measured], alpha=0.6)
+        ax.scatter(self.chosen.steps, self.chosen.accuracy, marker="*", s=150, label=self.chosen.name)
+        ax.axhline(self.ann, color="grey", linestyle=":", label="ANN")
+        ax.set(xlabel="time steps", ylabel=f"{self.measure}, %")
+        ax.legend(fontsize="small")
+        return ax
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [trial.plain() for trial in self.trials]
+
+    def _shown(self) -> Shown:
+        rows = [trial.cells for trial in self.trials]
+        return Shown(TRIED, rows, head=f"ANN: {self.ann:.2f} %", notes=self.verdict)
 
     def write(self, path: Path | str) -> None:
         """Write the trials and the choice as JSON; `rheobase.save` saves the network itself."""

@@ -1,13 +1,17 @@
 """Coverage: what each call of a model becomes, before anything is converted."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from rheobase.conversion.capture import lower
-from rheobase.io import format_table
+from rheobase.io import Result, Shown, axes_or_new, draw_bars
 from rheobase.network import SYNAPTIC, count_multiplications
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Line:
 
 
 @dataclass(frozen=True, repr=False)
-class Coverage:
+class Coverage(Result):
     """Every call of a model, and whether the model can be converted as it is; prints as a table."""
 
     lines: tuple[Line, ...]
@@ -54,8 +58,15 @@ class Coverage:
         """Whether every method accepts the model; some methods accept more."""
         return bool(self.sites) and not self.refused
 
-    def __str__(self) -> str:
-        head = ("where", "call", "becomes", "neurons", "operations")
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the multiplications of each layer with weights."""
+        counts = {line.name: line.operations for line in self.lines if line.operations}
+        return draw_bars(axes_or_new(ax), {"": counts}, "multiplications per sample")
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [asdict(line) for line in self.lines]
+
+    def _shown(self) -> Shown:
         table = []
         for line in self.lines:
             becomes = f"REFUSED: {line.becomes}" if line.remedy else line.becomes
@@ -64,9 +75,8 @@ class Coverage:
                 table.append(("", "", f"-> {line.remedy}", "", ""))
                 if line.line:
                     table.append(("", "", f"   at {line.line}", "", ""))
-        return f"{format_table(head, table, left=3)}\n\n{self._verdict()}"
-
-    __repr__ = __str__
+        head = ("where", "call", "becomes", "neurons", "operations")
+        return Shown(head, table, notes=self._verdict(), left=3)
 
     def _verdict(self) -> str:
         neurons = sum(line.neurons for line in self.lines)

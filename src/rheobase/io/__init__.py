@@ -1,4 +1,4 @@
-"""Input and output: checked batches, atomic files, JSON documents, names, progress bars, processes.
+"""Input and output: checked batches, atomic files, JSON documents, names, progress, processes, results.
 
 Nothing here knows about networks; every other room may use it.
 """
@@ -10,6 +10,7 @@ from rheobase.io.files import replace_file, replacing, require_writable
 from rheobase.io.names import collect, find_name
 from rheobase.io.processes import Ranks, joined, present_ranks
 from rheobase.io.progress import display, interruptible, live_table, showing
+from rheobase.io.results import Result, Shown, axes_or_new, draw_bars, draw_lines
 from rheobase.io.schema import (
     Digits,
     build_document,
@@ -35,12 +36,17 @@ __all__ = [
     "Data",
     "Digits",
     "Ranks",
+    "Result",
+    "Shown",
+    "axes_or_new",
     "batches",
     "build_document",
     "collect",
     "conform",
     "count_batches",
     "display",
+    "draw_bars",
+    "draw_lines",
     "ensure_percent",
     "expect_integer",
     "find_commit",

@@ -25,7 +25,7 @@ _BATCH_SIZE = 128
 
 
 def batches(
-    data: Data, batch_size: int | None = None, what: str = "data"
+    data: Data, batch_size: int | None = None, what: str = "data", *, classes: bool = True
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield checked batches of (images, labels) from any form of data; labels are None if there are none.
 
@@ -37,10 +37,12 @@ def batches(
             DataLoader, list or other collection of batches, each images or images with labels.
         batch_size: Number of images per batch, 128 by default. Collections of batches keep their own sizes.
         what: What the data is for, for error messages: "calibration data".
+        classes: Whether labels must be classes, one integer for each sample; if not, they may be any tensors
+            with samples along the first dimension.
     """
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    return _check(_coerce(data, batch_size, what), what)
+    return _check(_coerce(data, batch_size, what, classes), what, classes)
 
 
 def count_batches(data: Data, batch_size: int | None = None) -> int | None:
@@ -52,7 +54,7 @@ def count_batches(data: Data, batch_size: int | None = None) -> int | None:
     return -(-len(data) // (batch_size or _BATCH_SIZE)) if isinstance(data, (Tensor, Batched)) else len(data)
 
 
-def _coerce(data: Any, batch_size: int | None, what: str) -> Iterable[Any]:
+def _coerce(data: Any, batch_size: int | None, what: str, classes: bool) -> Iterable[Any]:
     size = batch_size or _BATCH_SIZE
     if isinstance(data, Batched):
         return data.batches(size)
@@ -62,7 +64,7 @@ def _coerce(data: Any, batch_size: int | None, what: str) -> Iterable[Any]:
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         images, labels = data
         _check_images(images, what)
-        _check_labels(labels, images, what)
+        _check_labels(labels, images, what, classes)
         return zip(torch.split(images, size), torch.split(labels, size), strict=True)
     collection = _require_collection(data, what)
     if batch_size is not None:
@@ -90,7 +92,7 @@ def _require_collection(data: Any, what: str) -> Iterable[Any]:
     return data
 
 
-def _check(data: Iterable[Any], what: str) -> Iterator[tuple[Tensor, Tensor | None]]:
+def _check(data: Iterable[Any], what: str, classes: bool) -> Iterator[tuple[Tensor, Tensor | None]]:
     shape: torch.Size | None = None
     labelled: bool | None = None
     for index, batch in enumerate(data):
@@ -105,8 +107,8 @@ def _check(data: Iterable[Any], what: str) -> Iterator[tuple[Tensor, Tensor | No
         if labelled is not None and labelled != (labels is not None):
             raise ValueError(f"{where} {'lacks' if labelled else 'has'} labels, unlike the first batch")
         if labels is not None:
-            _check_labels(labels, images, where)
-            labels = labels.to(torch.int64)
+            _check_labels(labels, images, where, classes)
+            labels = labels.to(torch.int64) if classes else labels
         if not torch.isfinite(images).all():
             raise ValueError(f"{where} holds NaN or infinity")
         shape, labelled = images.shape[1:], labels is not None
@@ -155,11 +157,18 @@ def _check_images(images: Tensor, where: str) -> None:
         raise ValueError(f"{where} is empty: its shape is {tuple(images.shape)}")
 
 
-def _check_labels(labels: Tensor, images: Tensor, where: str) -> None:
+def _check_labels(labels: Tensor, images: Tensor, where: str, classes: bool) -> None:
+    if not classes:
+        if labels.shape[:1] != images.shape[:1]:
+            raise ValueError(
+                f"{where} has {len(images)} inputs and targets of shape {tuple(labels.shape)}: "
+                f"expected ({len(images)}, …)"
+            )
+        return
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(
             f"{where} should have integer labels, got {labels.dtype}; to pass two batches without "
-            "labels, use a list"
+            "labels, use a list; for other targets, pass the inputs alone, or evaluate(…, metric=…)"
         )
     if labels.shape != images.shape[:1]:
         raise ValueError(

@@ -4,10 +4,13 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,13 @@ class Ranks:
         if self.count > 1:
             dist.all_reduce(tensor)
         return tensor
+
+    def of_first(self, value: _T) -> _T:
+        """The value that rank 0 gives; every process must call this."""
+        box = [value]
+        if self.count > 1:
+            dist.broadcast_object_list(box)
+        return box[0]
 
     def follow_first(self, tensors: Iterable[Tensor]) -> None:
         """Copy the tensors of rank 0 to every process, in place; every process must call this."""

@@ -1,14 +1,20 @@
-"""Progress of long tasks: a bar or a table on a terminal, plain lines otherwise; stopping by Ctrl-C."""
+"""Progress of long tasks: bars and tables in terminals and notebooks, else plain lines; Ctrl-C."""
 
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from typing import Any
+
+from rheobase.io.results import html_table
+
+_REFRESH = 0.1  # seconds between two drawings in a notebook
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ def showing(shown: bool) -> Iterator[None]:
 
 @contextmanager
 def display(title: str, total: int | None, done: int = 0, *, shown: bool = True) -> Iterator[Display]:
-    """Show a task's progress on standard error.
+    """Show a task's progress on standard error, or below the cell of a notebook.
 
     Args:
         title: Name of the task.
@@ -49,6 +55,10 @@ def display(title: str, total: int | None, done: int = 0, *, shown: bool = True)
     """
     if not (shown and _SHOWN.get()):
         yield Display(advance=lambda: None, say=lambda line: None)
+        return
+    if _in_notebook():
+        with _cell(title, total, done) as cell:
+            yield Display(advance=cell.advance, say=_print)
         return
     if not _on_terminal():
         yield Display(advance=lambda: None, say=_print)
@@ -66,8 +76,8 @@ Add = Callable[[str, Sequence[str], str], None]
 def live_table(title: str, columns: Sequence[str], total: int, *, shown: bool = True) -> Iterator[Add]:
     """Show a table on standard error that grows while a task runs; yields the function that adds a row.
 
-    On a terminal the latest rows are shown above a bar, and the complete table remains at the end, also after
-    an error. Otherwise each row is a plain line.
+    In a terminal or notebook the latest rows are shown above a bar, and the complete table remains at the
+    end, also after an error. Otherwise each row is a plain line.
 
     Args:
         title: Name of the task.
@@ -76,6 +86,10 @@ def live_table(title: str, columns: Sequence[str], total: int, *, shown: bool = 
         shown: False to show nothing.
     """
     shown = shown and _SHOWN.get()
+    if shown and _in_notebook():
+        with _cell(title, total, 0, columns) as cell:
+            yield lambda line, cells, style: cell.advance(cells)
+        return
     if not shown or not _on_terminal():
         yield lambda line, cells, style: _print(line) if shown else None
         return
@@ -122,6 +136,49 @@ def interruptible() -> Iterator[threading.Event]:
         yield asked
     finally:
         signal.signal(signal.SIGINT, usual)
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    return shell is not None and hasattr(shell.get_ipython(), "kernel")
+
+
+class _Cell:
+    """A bar below the cell of a notebook, with a table above it if there are columns."""
+
+    def __init__(self, title: str, total: int | None, done: int, columns: Sequence[str] = ()) -> None:
+        from IPython.display import HTML, display
+
+        self.title, self.total, self.done, self.columns = title, total, done, columns
+        self.rows: list[Sequence[str]] = []
+        self.html, self.shown_at = HTML, time.monotonic()
+        self.handle = display(HTML(self._draw()), display_id=True)
+
+    def _draw(self, ended: bool = False) -> str:
+        table = html_table(self.columns, self.rows) if self.columns else ""
+        place = "" if self.total is None else f'value="{self.done}" max="{self.total}"'
+        count = self.done if self.total is None else f"{self.done}/{self.total}"
+        return table + ("" if ended else f"{escape(self.title)} <progress {place}></progress> {count}")
+
+    def advance(self, row: Sequence[str] | None = None) -> None:
+        self.done += 1
+        self.rows += [] if row is None else [row]
+        if time.monotonic() - self.shown_at > _REFRESH:
+            self.handle.update(self.html(self._draw()))
+            self.shown_at = time.monotonic()
+
+    def end(self) -> None:
+        self.handle.update(self.html(self._draw(ended=True)))
+
+
+@contextmanager
+def _cell(title: str, total: int | None, done: int, columns: Sequence[str] = ()) -> Iterator[_Cell]:
+    """A bar below the cell of a notebook, as long as the block runs; the table remains."""
+    cell = _Cell(title, total, done, columns)
+    try:
+        yield cell
+    finally:
+        cell.end()
 
 
 def _on_terminal() -> bool:

@@ -57,6 +57,7 @@ from rheobase.network.starts import (
     Uniform,
     parse_start,
 )
+from rheobase.network.summary import Summary
 from rheobase.network.traits import TRAITS, traits_of
 
 __all__ = [
@@ -107,6 +108,7 @@ __all__ = [
     "Slice",
     "Smooth",
     "Start",
+    "Summary",
     "Switch",
     "TemporalSwitch",
     "Uniform",

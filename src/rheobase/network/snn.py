@@ -1,5 +1,6 @@
 """The converted network."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
@@ -9,6 +10,7 @@ from torch import Tensor, fx, nn
 from rheobase.network.codings import Coding
 from rheobase.network.graph_edit import find_node
 from rheobase.network.neurons import Neuron
+from rheobase.network.summary import Counted, SiteSummary, Summary
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,41 @@ class SNN(nn.Module):
     def dtype(self) -> torch.dtype:
         """The precision of its membranes."""
         return self.neuron(self.sites[0]).threshold.dtype
+
+    def summary(self, run: Counted | None = None) -> Summary:
+        """The sites with their neurons, thresholds and starts.
+
+        Args:
+            run: What `rheobase.simulate` returned for this network, to add the rate of each site.
+        """
+        neurons, sites = self._count_neurons(), []
+        for site, neuron in self.neurons.items():
+            alive, count, rate = neuron.threshold[~neuron.dead], neurons.get(site), None
+            low, high = alive.aminmax() if len(alive) else (torch.tensor(torch.inf),) * 2
+            if run is not None and count is not None and site in run.spikes:
+                rate = run.spikes[site].sum().item() / count / run.left.sum().item()
+            dead, start = neuron.dead.double().mean().item(), str(neuron.initial)
+            kind = type(neuron).__name__
+            sites.append(SiteSummary(site, kind, count, low.item(), high.item(), dead, start, rate))
+        return Summary(self.extra_repr(), tuple(sites))
+
+    def _count_neurons(self) -> dict[str, int]:
+        """The number of neurons of each site, if the shape of the input is known."""
+        counts: dict[str, int] = {}
+        if self.input_shape is None:
+            return counts
+
+        def count(site: str) -> Callable[[nn.Module, object, Tensor], None]:
+            return lambda module, inputs, output: counts.update({site: output.numel()})
+
+        hooks = [neuron.register_forward_hook(count(site)) for site, neuron in self.neurons.items()]
+        try:
+            with torch.no_grad():
+                self.limit(torch.zeros(1, *self.input_shape, dtype=self.dtype, device=self.device))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return counts
 
     def extra_repr(self) -> str:
         return f"method={self.provenance.method}, initial={self.provenance.initial}, coding={self.coding}"

@@ -78,6 +78,11 @@ class RunRecord:
         if self.version != VERSION:
             raise ValueError(f"the record has version {self.version}; this package reads version {VERSION}")
         found = self.evaluation
+        if found.metric != "accuracy":
+            raise ValueError(
+                f"records and their pages show accuracy, and this evaluation measured {found.metric}; "
+                "use its own plot() and to_pandas()"
+            )
         for name, least in (("steps", found.steps), ("samples", found.samples)):
             if least < 1:
                 raise ValueError(f"evaluation.{name} must be at least 1, got {least}")

@@ -4,13 +4,19 @@ Shape letters: B batch, S steps read out, K outputs.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from rheobase.io import Result, Shown, axes_or_new, draw_lines
 
-@dataclass(frozen=True)
-class Run:
-    """The result of a simulation.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, repr=False)
+class Run(Result):
+    """The result of a simulation; prints the spikes of each site.
 
     Attributes:
         logits: (S, B, K): for each t of `at` the mean output over the steps after the delay up to t; in the
@@ -40,3 +46,22 @@ class Run:
     left: Tensor
     last_event: Tensor | None = None
     notes: tuple[str, ...] = ()
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the spikes of each site at every step, per sample."""
+        lines = {site: (range(1, len(means) + 1), means) for site, means in self._means().items()}
+        return draw_lines(axes_or_new(ax), lines, "time step", "spikes per sample")
+
+    def _means(self) -> dict[str, list[float]]:
+        """The spikes of each site at every step, per sample."""
+        return {site: (counts / self.logits.shape[1]).tolist() for site, counts in self.spikes.items()}
+
+    def _records(self) -> list[dict[str, Any]]:
+        steps = zip(*self._means().values(), strict=True)
+        return [{"step": t, **dict(zip(self.spikes, row, strict=True))} for t, row in enumerate(steps, 1)]
+
+    def _shown(self) -> Shown:
+        shape = tuple(self.logits.shape)
+        head = f"{shape[1]} samples, {len(self.sop)} steps, profile {self.profile}; outputs {shape}"
+        rows = [(s, f"{sum(means):,.1f}", self.kernels.get(s, "")) for s, means in self._means().items()]
+        return Shown(("site", "spikes per sample", "computed by"), rows, head, "\n".join(self.notes))

@@ -1,7 +1,7 @@
 """Diagnosis: where a conversion loses accuracy, and what helps."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +11,19 @@ from rheobase.analysis.diagnosis.observation import capture_original, observe
 from rheobase.analysis.diagnosis.parts import PARTS, Account, Part, SiteDiagnosis
 from rheobase.analysis.diagnosis.remedies import Batches, Remedy, try_remedies
 from rheobase.analysis.evaluation import evaluate
-from rheobase.io import Data, batches, expect_integer, format_table
+from rheobase.io import Data, Result, Shown, axes_or_new, batches, draw_bars, expect_integer
 from rheobase.network import SNN, Network, classes_of, expect_snn
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["PARTS", "Diagnosis", "Finding", "Part", "Remedy", "SiteDiagnosis", "diagnose"]
 
 _SAMPLES = 32  # held at a time, with all their sites
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Result):
     """What a conversion does to a network.
 
     Attributes:
@@ -45,18 +48,51 @@ class Diagnosis:
     remedies: list[Remedy]
     untried: list[str] = field(default_factory=list)
 
-    def __str__(self) -> str:
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the parts of the squared error at each site; they sum to the whole."""
+        parts = {
+            part.replace("_", " "): {
+                name: 100 * getattr(site, part).share * site.relative() ** 2
+                for name, site in self.sites.items()
+            }
+            for part in PARTS
+        }
+        return draw_bars(axes_or_new(ax), parts, "mean squared error, % of the activation's mean square")
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "site": site.name,
+                "error": site.relative(),
+                "bias": site.relative_bias,
+                **{part: getattr(site, part).share for part in PARTS},
+                "correlation": site.correlation,
+                "not fired": site.waiting[-1],
+                "saturated": site.saturated,
+                "dead": site.dead,
+            }
+            for site in self.sites.values()
+        ]
+
+    def _shown(self) -> Shown:
         head = (
             f"{self.measure} after T = {self.steps} on {self.samples} inputs: "
             f"{self.snn:.2f} %, ANN {self.ann:.2f} %"
         )
-        lines = [head, "", _table(self.sites.values()), ""]
-        lines += [f"{i}. {finding}" for i, finding in enumerate(self.findings, start=1)]
+        notes = [
+            "error and bias: relative to the activation's root mean square; "
+            "parts: shares of the squared error",
+            "",
+            *(f"{i}. {finding}" for i, finding in enumerate(self.findings, start=1)),
+        ]
         if not self.findings:
-            lines.append("nothing stands out")
+            notes.append("nothing stands out")
         if self.untried:
-            lines += ["", f"stopped before trying: {'; '.join(self.untried)}"]
-        return "\n".join(lines)
+            notes += ["", f"stopped before trying: {'; '.join(self.untried)}"]
+        formats = {"site": "", "bias": "+.0%", "correlation": ".3f"}
+        records = self._records()
+        rows = [tuple(format(v, formats.get(k, "z.0%")) for k, v in record.items()) for record in records]
+        return Shown([name.replace("_", " ") for name in records[0]], rows, head, "\n".join(notes))
 
 
 def diagnose(
@@ -124,17 +160,3 @@ def _label(network: Network, given: list[tuple[Tensor, Tensor | None]]) -> tuple
         labelled.append((x, answer if y is None else y))
         right += 0 if y is None else int((answer.cpu() == y.cpu()).sum())
     return labelled, None if given[0][1] is None else right
-
-
-def _table(sites: Iterable[SiteDiagnosis]) -> str:
-    parts = (part.replace("_", " ") for part in PARTS)
-    header = ("site", "error", "bias", *parts, "correlation", "not fired", "saturated", "dead")
-    rows = []
-    for site in sites:
-        bias = site.error.bias / site.power**0.5 if site.power else 0.0
-        shares = (f"{getattr(site, part).share:z.0%}" for part in PARTS)
-        rates = (f"{share:.0%}" for share in (site.waiting[-1], site.saturated, site.dead))
-        error = f"{site.relative():.0%}", f"{bias:+.0%}"
-        rows.append((site.name, *error, *shares, f"{site.correlation:.3f}", *rates))
-    note = "error and bias: relative to the activation's root mean square; parts: shares of the squared error"
-    return f"{format_table(header, rows)}\n{note}"

@@ -43,7 +43,7 @@ class _Kind:
 
 
 def _bias(site: SiteDiagnosis) -> float:
-    return abs(site.error.bias) / site.power**0.5 if site.power else 0.0
+    return abs(site.relative_bias)
 
 
 def _kinds(steps: int) -> tuple[_Kind, ...]:

@@ -107,6 +107,11 @@ class SiteDiagnosis:
         found: Part = getattr(self, part)
         return (found.power / self.power) ** 0.5 if self.power else 0.0
 
+    @property
+    def relative_bias(self) -> float:
+        """The mean error, divided by the root mean square of the activation."""
+        return self.error.bias / self.power**0.5 if self.power else 0.0
+
 
 class Account:
     """Adds up one site's observations."""
