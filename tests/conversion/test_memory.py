@@ -207,12 +207,13 @@ VERBS: dict[str, Callable[[nn.Module, rheobase.SNN, Tensor, Tensor], object]] = 
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_the_caller_passes_stays_as_it_is(verb: str) -> None:
     torch.manual_seed(0)
-    model = Applied(F.relu).eval()
+    model = Applied(F.relu).train()
     model.first = nn.Sequential(nn.ReLU(inplace=True), model.first)
     x, y = torch.randn(32, 12), torch.randint(4, (32,))
     snn = rheobase.convert(model, "max-norm", x)
     given, weights = (x.clone(), y.clone()), copy.deepcopy(model.state_dict())
     VERBS[verb](model, snn, x, y)
+    assert model.training
     assert torch.equal(x, given[0])
     assert torch.equal(y, given[1])
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())

@@ -103,6 +103,13 @@ class TestModel:
         with pytest.raises(ValueError, match="example="):
             convert(dense(4, 5, 2), "diehl", basis="model")
 
+    def test_what_it_cannot_bound_is_named_and_nothing_else(self) -> None:
+        resize = nn.Upsample(scale_factor=2, mode="bicubic")
+        model = nn.Sequential(nn.Conv2d(2, 3, 3), resize, nn.ReLU(), nn.Flatten(), nn.Linear(12, 2)).eval()
+        with pytest.raises(ValueError, match=r"bicubic.*basis='data'") as refusal:
+            convert(model, "diehl", basis="model", example=torch.rand(2, 2, 3, 3))
+        assert "\n" not in str(refusal.value)  # torch.fx would append its graph
+
 
 @pytest.mark.parametrize("settings", [{}, {"reset": "subtract"}], ids=str)
 def test_rate_twins_with_biases_answer_alike(trained: nn.Module, digits, settings) -> None:
