@@ -78,7 +78,9 @@ class Lowering:
         if not isinstance(value, fx.Node):
             given = type(node.args[0]).__name__.removeprefix("immutable_")  # of torch.fx
             found = "not a tensor" if isinstance(node.args[0], fx.Node) else given
-            remedy = "wrap the model so that it returns the tensor of logits alone, or all joined by torch.cat"
+            remedy = (
+                "wrap the model so that it returns the tensor of logits alone, or all joined by torch.cat"
+            )
             reason = "the model's output must be one tensor"
             self.rows.append(Row("output", f"return {found}", reason, remedy, refused=True))
         else:
