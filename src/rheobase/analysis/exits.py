@@ -132,7 +132,9 @@ class _Runs:
 def _run(snn: SNN, data: Data, kind: type[Exit], steps: int, batch_size: int | None, profile: str) -> _Runs:
     expect_snn(snn)
     if not isinstance(kind, type) or not issubclass(kind, Exit):
-        raise TypeError(f"rule must be a class: rheobase.Margin, Confidence or Patience; got {kind!r}")
+        raise TypeError(
+            f"rule must be a class: rheobase.Margin, rheobase.Confidence or rheobase.Patience; got {kind!r}"
+        )
     rule = kind(torch.inf)
     scores, right, first = [], [], 0
     for x, y in batches(data, batch_size, what="calibration data"):

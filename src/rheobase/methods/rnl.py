@@ -101,7 +101,7 @@ class _Student:
         self.norms = [m for m in self.model.modules() if isinstance(m, RateNorm)]
         if not self.norms:
             raise ValueError(
-                "the network has no rate norm layers: train prepare(model, 'rnl') and fine-tune that"
+                "the network has no rate norm layers: train rheobase.prepare(model, 'rnl') and fine-tune that"
             )
         self.sigma = nn.Parameter(torch.full_like(self.norms[0].sigma, start))
         self.rates: list[Tensor] = []
@@ -170,8 +170,8 @@ class RNL(Method):
         if not isinstance(site.activation, RateNorm):
             raise ValueError(
                 f"rnl needs a trained rate norm layer at every site, but site {site.name!r} holds "
-                f"{type(site.activation).__name__}: train prepare(model, 'rnl') and convert that, or choose "
-                "a method that takes thresholds from data, such as robust-norm"
+                f"{type(site.activation).__name__}: train rheobase.prepare(model, 'rnl') and convert that, "
+                "or choose a method that takes thresholds from data, such as robust-norm"
             )
         threshold = site.activation.threshold
         return IntegrateFire(threshold, torch.ones_like(threshold))

@@ -25,8 +25,8 @@ class TrainedClip(Method):
         if not isinstance(site.activation, Clip):
             raise ValueError(
                 f"{self.name} needs a trained clip at every site, but site {site.name!r} holds "
-                f"{type(site.activation).__name__}: train prepare(model, {self.name!r}) and convert that, or "
-                "choose a method that takes thresholds from data, such as robust-norm"
+                f"{type(site.activation).__name__}: train rheobase.prepare(model, {self.name!r}) and convert "
+                "that, or choose a method that takes thresholds from data, such as robust-norm"
             )
         return IntegrateFire(site.activation.threshold)
 

@@ -61,20 +61,20 @@ class Adapter:
             ("input" in graph.nodes, "which node is the input"),
         ):
             if not given:
-                raise AdapterError(f"the file does not say {what}: write it with rheobase's to_nir")
+                raise AdapterError(f"the file does not say {what}: write it with rheobase.to_nir")
         on_grid = "grid" in (metadata.get("weights"), metadata.get("profile"))  # "profile" in version 0.1
         if not on_grid and metadata.get("threshold_compare") != self.compare:
             raise AdapterError(
                 f"neurons of {self.package} fire at v {self.compare} 1, those of the file at "
-                f"v {metadata.get('threshold_compare')} 1: export with weights='grid', where both agree "
-                "(rheobase export --weights grid)"
+                f"v {metadata.get('threshold_compare')} 1: rheobase.to_nir(…, weights='grid') makes both "
+                "agree (rheobase export --weights grid)"
             )
         for name, node in graph.nodes.items():
             kind = type(node).__name__
             if kind not in self.reads | {"Input", "Output", "IF"}:
                 remedy = "it cannot run this network"
                 if kind == "AvgPool2d":
-                    remedy = "export with pools='convolution' (rheobase export --pools convolution)"
+                    remedy = "rheobase.to_nir(…, pools='convolution') (rheobase export --pools convolution)"
                 raise AdapterError(
                     f"{self.package} does not read {name}, of type {kind}, correctly: {remedy}"
                 )
