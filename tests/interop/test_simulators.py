@@ -22,7 +22,7 @@ import nir
 import nirtorch
 
 from conftest import fit
-from rheobase import HALF, convert
+from rheobase import HALF, convert, from_nir, simulate
 from rheobase.exchange import simulators
 from rheobase.exchange.nir import to_nir
 from rheobase.exchange.nir.draft import NirError
@@ -98,12 +98,30 @@ def test_every_spike_is_the_same(simulator: str, network: str, exported: Files) 
     assert portable.total == 0, str(portable)
 
 
+@pytest.mark.parametrize("simulator", simulators.names())
+def test_outputs_are_the_networks_own(simulator: str, exported: Files) -> None:
+    """The simulator's own module gives the logits of the written network, run after run.
+
+    Only the division by the number of steps rounds: before the last layer there, after it here.
+    """
+    path = exported["plain", POOLS[simulator]]
+    snn, inputs = from_nir(path), golden_of(path).inputs[:5]
+    runner = simulators.load(path, simulator)
+    expected = simulate(snn, inputs[:, 0], STEPS).logits
+    with quiet(), exact_kernels():
+        for samples in (5, 3):
+            found = runner.logits(inputs[:samples])
+            torch.testing.assert_close(found, expected[:, :samples], rtol=1e-6, atol=1e-5)
+    weights = {tuple(p.shape) for p in runner.module.parameters()}
+    assert weights >= {tuple(p.shape) for p in snn.parameters() if p.dim() > 1}
+
+
 @pytest.mark.parametrize("network", BUILDERS)
 def test_single_precision_needs_the_same_comparison(network: str, exported: Files) -> None:
     """Without the grid a simulator with another comparison is refused; the others may differ in rounding."""
     path = exported[network, "float32"]
     for simulator in ("snntorch", "norse"):
-        with pytest.raises(AdapterError, match="export with weights='grid'"):
+        with pytest.raises(AdapterError, match="weights='grid'"):
             check_simulator(path, simulator)
     for simulator in ("spikingjelly", "sinabs"):
         result = check_simulator(path, simulator)
@@ -112,7 +130,7 @@ def test_single_precision_needs_the_same_comparison(network: str, exported: File
 
 def test_pools_that_would_be_dropped_are_refused(exported: Files) -> None:
     for simulator in ("norse", "sinabs"):
-        with pytest.raises(AdapterError, match="export with pools='convolution'"):
+        with pytest.raises(AdapterError, match="pools='convolution'"):
             check_simulator(exported["plain", "average"], simulator)
 
 
@@ -128,7 +146,7 @@ class TestEveryAdapter:
 
     def test_neurons_as_imported_are_refused(self, simulator: str, exported: Files) -> None:
         adapter = replace(simulators.find(simulator), build=AS_IMPORTED[simulator])
-        with pytest.raises((AdapterError, TypeError, AttributeError)) as caught:
+        with pytest.raises(AdapterError) as caught:
             adapter.load(read_nir(exported["plain", "convolution"]))
         if simulator != "snntorch":  # its import does not run at all
             assert "a neuron of" in str(caught.value)

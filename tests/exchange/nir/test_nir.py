@@ -1,6 +1,7 @@
 """Export and import: every spike survives the file, and a failed export writes nothing."""
 
 import math
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import nn
 from families import inputs, networks
 from nir_examples import WRITABLE, assert_same, example, rounded
 from rheobase import HALF, Constant, convert, evaluate
-from rheobase.exchange.nir import from_nir, to_nir
+from rheobase.exchange.nir import files, from_nir, to_nir
 from rheobase.exchange.nir.golden import read_golden, run
 from rheobase.network import Corrected, Poisson, Potential, TemporalSwitch
 from rheobase.training import datasets
@@ -113,6 +114,24 @@ def test_a_failure_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_full_disk_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
+    code = (
+        "import resource, signal, torch, rheobase; from torch import nn\n"
+        "x = torch.rand(8, 1, 8, 8)\n"
+        "model = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(576, 30))\n"
+        "snn = rheobase.convert(model.eval(), calibration=x)\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))\n"
+        "try: rheobase.to_nir(snn, 'net.nir', golden=x, steps=4)\n"
+        "except OSError as error: print('net.nir' in str(error))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_the_package_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +140,17 @@ def test_without_the_package_the_message_says_what_to_install(
         to_nir(example(), tmp_path / "net.nir")
     with pytest.raises(ModuleNotFoundError, match="pip install nir"):
         from_nir(tmp_path / "net.nir")
+
+
+def test_an_old_version_of_the_package_is_refused_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for old in ("1.0.4", "1.0.7"):
+        monkeypatch.setattr(files, "version", lambda package, old=old: old)
+        with pytest.raises(ImportError, match=rf"nir {old}.*pip install 'nir>=1\.0\.8'"):
+            to_nir(example(), tmp_path / "net.nir")
+    monkeypatch.setattr(files, "version", lambda package: "1.0.10")
+    to_nir(example(), tmp_path / "net.nir")
 
 
 def test_a_file_of_version_0_1() -> None:

@@ -13,7 +13,7 @@ from families import build, inputs
 from nir_examples import Step, at_least, hard, simulate_graph
 from rheobase import HALF, convert
 from rheobase.exchange import simulators
-from rheobase.exchange.nir import to_nir
+from rheobase.exchange.nir import files, to_nir
 from rheobase.exchange.nir.files import read_nir
 from rheobase.exchange.simulators import SimulatorCheck, check_simulator
 from rheobase.exchange.simulators.base import Adapter, AdapterError, Runner
@@ -82,7 +82,7 @@ def test_a_simulator_that_does_as_meant(path: Path, use: Any) -> None:
 @pytest.mark.parametrize("habit", WRONG)
 def test_wrong_neurons_are_refused_before_anything_runs(habit: str, path: Path, use: Any) -> None:
     use(replace(PLAIN, build=WRONG[habit]))
-    with pytest.raises(AdapterError, match=r"torch fired \[.*expected \[1, 1, 1, 1, 0, 0, 0, 1\]"):
+    with pytest.raises(AdapterError, match=r"torch \S+ fired \[.*expected \[1, 1, 1, 1, 0, 0, 0, 1\]"):
         check_simulator(path, "torch")
 
 
@@ -149,3 +149,19 @@ def test_every_adapter_asks_for_its_package(monkeypatch: pytest.MonkeyPatch) -> 
             simulators.find(name)
     with pytest.raises(ValueError, match="'brian'"):
         simulators.find("brian")
+
+
+def test_an_old_nirtorch_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(files, "version", lambda package: {"nirtorch": "2.0.2"}[package])
+    for name in simulators.names():
+        with pytest.raises(ImportError, match=r"nirtorch 2\.0\.2.*pip install 'nirtorch>=2\.6'"):
+            simulators.find(name)
+
+
+def test_another_version_that_fails_is_named(path: Path) -> None:
+    def import_(*_: object) -> Runner:
+        raise AttributeError("'Identity' object has no attribute 'input_type'")
+
+    with pytest.raises(AdapterError, match=r"torch \d.*input_type.*pip install --no-deps torch==2"):
+        replace(PLAIN, build=import_).load(read_nir(path))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rheobase.exchange.nir.canonical import canonicalise, unit_thresholds
 from rheobase.exchange.nir.draft import Draft, NirError, plain_defaults
-from rheobase.exchange.nir.files import read_nir, require_nir, seal
+from rheobase.exchange.nir.files import read_nir, require_nir, serialise
 from rheobase.exchange.nir.golden import Golden, golden_path, record, run, to_data
 from rheobase.exchange.nir.grid import Grid, to_grid
 from rheobase.exchange.nir.pooling import area, fold_pools, is_power_of_two
@@ -113,14 +113,12 @@ def to_nir(
 def _write(path: Path, graph: object, golden: Golden | None) -> None:
     import nir
 
+    contents = {path: serialise(nir.write, graph)}
+    if golden is not None:
+        contents[golden_path(path)] = serialise(nir.write_data, to_data(golden))
     with ExitStack() as files:  # both files or none
-        part = files.enter_context(replacing(path))
-        nir.write(part, graph)
-        seal(part)
-        if golden is not None:
-            part = files.enter_context(replacing(golden_path(path)))
-            nir.write_data(part, to_data(golden))
-            seal(part)
+        for place, content in contents.items():
+            files.enter_context(replacing(place)).write_bytes(content)
 
 
 @plain_defaults()

@@ -5,7 +5,10 @@ reading. Files of this package end with their SHA-256, which HDF5 does not read;
 """
 
 import hashlib
+import re
 from collections.abc import Callable
+from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +23,30 @@ _TAIL = len(_MARK) + 64
 
 
 def require_nir() -> None:
-    """Say what to install if the package nir is missing."""
+    """Say what to install if the package nir is missing or too old."""
     try:
         import nir  # noqa: F401
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("NIR files need the package nir: pip install nir") from error
+    require_version("nir", "1.0.8")
+
+
+def require_version(package: str, least: str) -> None:
+    """Refuse an older version of a package; installing a simulator may have put one there.
+
+    Raises:
+        ImportError: The version is older; the message says what to install.
+    """
+    found = version(package)
+    if _numbers(found) < _numbers(least):
+        raise ImportError(
+            f"{package} {found} is installed, and {least} is needed: pip install '{package}>={least}'; "
+            "simulators that ask for an older one run with it"
+        )
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
 
 
 def read_nir(path: Path | str) -> Any:
@@ -61,18 +83,22 @@ def read_file(path: Path, read: Callable[[Path], Any]) -> Any:
         raise NirError(f"{path} is not a valid NIR file: {str(error)[:200]}") from error
 
 
-def seal(path: Path) -> None:
-    """Complete a file that nir wrote: remove v_reset, and append the checksum."""
+def serialise(write: Callable[[Any, Any], None], what: Any) -> bytes:
+    """The content of a file that a function of nir writes: without v_reset, and with the checksum.
+
+    It is made in memory, because HDF5 crashes where a disk is full.
+    """
     import h5py
 
-    with h5py.File(path, "r+") as file:
+    content = BytesIO()
+    write(content, what)
+    with h5py.File(content, "r+") as file:
         for node in file.get("node/nodes", {}).values():
             # NIR up to 1.0.5 has no v_reset and reads the file as reset by subtraction, which is right.
             if "v_reset" in node:
                 del node["v_reset"]
-    checksum = hashlib.sha256(path.read_bytes()).hexdigest().encode()
-    with path.open("ab") as file:
-        file.write(_MARK + checksum)
+    body = content.getvalue()
+    return body + _MARK + hashlib.sha256(body).hexdigest().encode()
 
 
 def _check_sum(content: bytes) -> None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rheobase.exchange.nir.draft import NirError
-from rheobase.exchange.nir.files import read_nir
+from rheobase.exchange.nir.files import read_nir, require_version
 from rheobase.exchange.nir.golden import read_golden
 from rheobase.exchange.nir.reading import in_order
 from rheobase.exchange.simulators.base import Adapter, AdapterError, Runner, exact_kernels, quiet, starts
 from rheobase.io import find_name
 
-__all__ = ["Adapter", "AdapterError", "SimulatorCheck", "check_simulator", "find", "load", "names"]
+__all__ = ["Adapter", "AdapterError", "Runner", "SimulatorCheck", "check_simulator", "find", "load", "names"]
 
 
 @dataclass(frozen=True)
@@ -75,20 +75,21 @@ def find(name: str) -> Adapter:
     Raises:
         ValueError: There is none of that name.
         ModuleNotFoundError: The simulator is not installed.
+        ImportError: nirtorch, by which simulators read files, is too old.
     """
     find_name("simulator", name, dict.fromkeys(names()))
     adapter: Adapter = importlib.import_module(f"{__name__}.{name}").ADAPTER
     if importlib.util.find_spec(adapter.package) is None:
         raise ModuleNotFoundError(
             f"{adapter.package} is not installed, and its own requirements conflict with current torch and "
-            f"nir: pip install --no-deps {adapter.package}=={adapter.version}, then "
-            "pip install nirtorch==2.6 tqdm loguru requests pbr matplotlib"
+            f"nir: {adapter.install}, then pip install nirtorch==2.6 tqdm loguru requests pbr matplotlib"
         )
+    require_version("nirtorch", "2.6")
     return adapter
 
 
 def load(path: Path | str, simulator: str) -> Runner:
-    """Load a NIR file in another simulator, as a function from inputs to the spikes of every site.
+    """Load a NIR file in another simulator: its own module, to run step by step, for logits or for spikes.
 
     Args:
         path: A file that `to_nir` wrote.

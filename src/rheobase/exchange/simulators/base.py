@@ -4,22 +4,51 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from importlib.metadata import version
 from io import StringIO
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rheobase.exchange.nir.reading import in_order
-
-Runner = Callable[[Tensor], dict[str, Tensor]]
-"""A function from inputs (samples, steps, ...) to the spikes of every site, (samples, steps, ...)."""
 
 
 class AdapterError(RuntimeError):
     """A file that a simulator would not run as intended, and what to change."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A network in another simulator. Inputs, outputs and spikes are (samples, steps, ...).
+
+    Attributes:
+        module: The simulator's own module, with the weights of the file and corrected neurons.
+        reset: Puts the neurons at their start, for a number of samples.
+        outputs: Runs the module on inputs, from where the neurons are.
+        recorder: Has the spikes of every site since they were last taken.
+    """
+
+    module: nn.Module
+    reset: Callable[[int], None]
+    outputs: Callable[[Tensor], Tensor]
+    recorder: "Recorder"
+
+    def __call__(self, inputs: Tensor) -> dict[str, Tensor]:
+        """The spikes of every site, from the start."""
+        self.reset(len(inputs))
+        self.outputs(inputs)
+        return self.recorder.take()
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        """The mean outputs after each step, (steps, samples, ...), as `rheobase.simulate` gives them."""
+        self.reset(len(inputs))
+        total_TB = self.outputs(inputs).transpose(0, 1).cumsum(0)
+        self.recorder.take()
+        steps = torch.arange(1, len(total_TB) + 1, device=total_TB.device)
+        return total_TB / steps.view(-1, *[1] * (total_TB.dim() - 1))
 
 
 @dataclass(frozen=True)
@@ -48,8 +77,21 @@ class Adapter:
         """
         self._check(graph)
         with quiet():
-            self._prove()
-            return self.build(graph, starts(graph))
+            try:
+                self._prove()
+                return self.build(graph, starts(graph))
+            except AdapterError:
+                raise
+            except Exception as error:  # other versions fail in many ways
+                raise AdapterError(
+                    f"{self.package} {version(self.package)} cannot read the file ({type(error).__name__}: "
+                    f"{str(error)[:200]}); this adapter was written for another version: {self.install}"
+                ) from error
+
+    @property
+    def install(self) -> str:
+        """The command that installs the version the adapter was written for."""
+        return f"pip install --no-deps {self.package}=={self.version}"
 
     def _check(self, graph: Any) -> None:
         metadata = graph.metadata
@@ -88,8 +130,8 @@ class Adapter:
         found = [int(s) for s in spikes["neuron"].flatten()]
         if found != _EXPECTED:
             raise AdapterError(
-                f"a neuron of {self.package} fired {found}, expected {_EXPECTED}: this adapter was written "
-                f"for version {self.version}, install that one"
+                f"a neuron of {self.package} {version(self.package)} fired {found}, expected {_EXPECTED}; "
+                f"this adapter was written for another version: {self.install}"
             )
 
 
@@ -128,11 +170,15 @@ def neuron_graph() -> Any:
 
 
 class Recorder:
-    """Records the outputs of modules, step by step."""
+    """Records the outputs of modules: one step at a time, or several if `join` is `torch.cat`."""
 
     def __init__(
-        self, modules: dict[str, Any], spikes_of: Callable[[Any], Tensor] = lambda given: given
+        self,
+        modules: dict[str, Any],
+        spikes_of: Callable[[Any], Tensor] = lambda given: given,
+        join: Callable[..., Tensor] = torch.stack,
     ) -> None:
+        self.join = join
         self.seen: dict[str, list[Tensor]] = {name: [] for name in modules}
         for name, module in modules.items():
             module.register_forward_hook(self._keep(name, spikes_of))
@@ -145,7 +191,7 @@ class Recorder:
 
     def take(self) -> dict[str, Tensor]:
         """Return what was recorded, (samples, steps, ...), and forget it."""
-        taken = {name: torch.stack(parts, dim=1) for name, parts in self.seen.items()}
+        taken = {name: self.join(parts, dim=1) for name, parts in self.seen.items()}
         for parts in self.seen.values():
             parts.clear()
         return taken

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rheobase.exchange.simulators.base import Adapter, Recorder, Runner, expand, keep_batch, reorder
@@ -27,13 +28,14 @@ def _build(graph: Any, starts: dict[str, Tensor]) -> Runner:
         cell.state_fallback = _starting_at(starts[site], IAFFeedForwardState)
     recorder = Recorder(cells, lambda given: given[0])
 
-    def run(inputs: Tensor) -> dict[str, Tensor]:
-        state = None
-        for t in range(inputs.shape[1]):
-            _, state = model(inputs[:, t], state)
-        return recorder.take()
+    def outputs(inputs: Tensor) -> Tensor:
+        state, found = None, []
+        for x in inputs.unbind(1):
+            y, state = model(x, state)
+            found.append(y)
+        return torch.stack(found, 1)
 
-    return run
+    return Runner(model, lambda samples: None, outputs, recorder)  # a run without a state begins at the start
 
 
 def _starting_at(start: Tensor, state: Any) -> Any:

@@ -15,17 +15,18 @@ def _build(graph: Any, starts: dict[str, Tensor]) -> Runner:
     neurons = {site: model.get_submodule(site) for site in starts}
     recorder = Recorder(neurons)
 
-    def run(inputs: Tensor) -> dict[str, Tensor]:
+    def reset(samples: int) -> None:
         for site, neuron in neurons.items():
             neuron.init_hidden = True
             neuron.beta = torch.tensor(1.0)  # no leak
             neuron.reset_delay = True
-            neuron.mem = expand(starts[site], len(inputs))
-        for t in range(inputs.shape[1]):
-            model(inputs[:, t])
-        return recorder.take()
+            neuron.mem = expand(starts[site], samples)
 
-    return run
+    def outputs(inputs: Tensor) -> Tensor:
+        found = (model(x) for x in inputs.unbind(1))
+        return torch.stack([y[0] if isinstance(y, tuple) else y for y in found], 1)
+
+    return Runner(model, reset, outputs, recorder)
 
 
 ADAPTER = Adapter("snntorch", "1.0.0", ">", frozenset({"Affine", "Conv2d", "AvgPool2d", "Flatten"}), _build)

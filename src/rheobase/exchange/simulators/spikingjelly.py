@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rheobase.exchange.simulators.base import Adapter, Recorder, Runner, expand
@@ -14,16 +15,19 @@ def _build(graph: Any, starts: dict[str, Tensor]) -> Runner:
     holders = {site: model.get_submodule(site) for site in starts}
     recorder = Recorder(holders, lambda given: given[0])
 
-    def run(inputs: Tensor) -> dict[str, Tensor]:
+    def reset(samples: int) -> None:
         for site, holder in holders.items():
             holder.module.v_reset = None  # by subtraction
-            holder.module.v = expand(starts[site], len(inputs))
-        state = dict.fromkeys(name for name, _ in model.named_children())
-        for t in range(inputs.shape[1]):
-            _, state = model(inputs[:, t], state)
-        return recorder.take()
+            holder.module.v = expand(starts[site], samples)
 
-    return run
+    def outputs(inputs: Tensor) -> Tensor:
+        state, found = dict.fromkeys(name for name, _ in model.named_children()), []
+        for x in inputs.unbind(1):
+            y, state = model(x, state)
+            found.append(y)
+        return torch.stack(found, 1)
+
+    return Runner(model, reset, outputs, recorder)
 
 
 ADAPTER = Adapter(
