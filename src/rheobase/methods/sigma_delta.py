@@ -111,7 +111,8 @@ class SumCode(Method):
                 f"sigma-delta: site {site.name!r} was 0 on all calibration data, so no quantum can be found: "
                 "pass other inputs, or check the weights before it"
             )
-        return quantum
+        # Other inputs may activate the channels that were silent here.
+        return torch.where(quantum > 0, quantum, quantum[quantum > 0].median())
 
     @staticmethod
     def _function(site: Site) -> str:

@@ -1,6 +1,6 @@
 """Histograms of activations, and the quantum of least squared error that they give.
 
-Letters: C channels, J bins.
+Letters: C channels, J bins, K candidates.
 """
 
 import torch
@@ -9,11 +9,13 @@ from torch import Tensor
 from rheobase.methods.contract import Observer
 
 # A bin is the 32nd part of an octave. Magnitudes below the first octave count as zero.
-_PER_OCTAVE, _FIRST, _OCTAVES = 32, -20, 40
+_PER_OCTAVE, _FIRST, _OCTAVES = 32, -40, 80
 _BINS = _PER_OCTAVE * _OCTAVES
 _SHARES = tuple((100 - k) / 100 for k in range(95))
-# A bin is wider than a quantum at the top of many levels, so its values are spread over this many points.
-_POINTS = 4
+# Values below this many octaves under the largest hardly matter to the error.
+_DEPTH = 20 * _PER_OCTAVE
+# At the top of many levels a bin is wider than a quantum, so its values are spread over this many points.
+_POINTS = 8
 
 
 class Histogram(Observer):
@@ -25,41 +27,39 @@ class Histogram(Observer):
 
     def __init__(self, per_channel: bool = True, signed: bool = False) -> None:
         self.per_channel, self.signed = per_channel, signed
-        self.counts = torch.empty(0, 0, dtype=torch.int64)
-        self.largest = torch.empty(0)
+        self.like, self.counts = torch.empty(()), torch.empty(0, 0, 0, dtype=torch.int64)
 
     def update(self, a: Tensor) -> None:
         rows = a.movedim(1, 0).flatten(1) if self.per_channel else a.reshape(1, -1)
-        largest, parts = rows.abs().amax(1), [rows, -rows] if self.signed else [rows]
+        parts = [rows, -rows] if self.signed else [rows]
         if not self.counts.numel():
-            self.counts = torch.zeros(len(rows), _BINS * len(parts), dtype=torch.int64, device=a.device)
-            self.largest = torch.zeros_like(largest)
+            self.like = a.new_empty(())
+            self.counts = torch.zeros(len(rows), len(parts), _BINS, dtype=torch.int64, device=a.device)
         for place, part in enumerate(parts):
-            exponent = (part.clamp(min=0).log2().sub_(_FIRST) * _PER_OCTAVE).clamp_(-1, _BINS - 1)
-            bins = exponent.floor_().long() + 1  # 0 for what counts as zero
+            bins = part.clamp(min=0).log2_().sub_(_FIRST).mul_(_PER_OCTAVE).clamp_(-1, _BINS - 1)
+            bins = bins.floor_().long() + 1  # 0 for what counts as zero
             bins += torch.arange(len(rows), device=a.device)[:, None] * (_BINS + 1)
             found = torch.bincount(bins.flatten(), minlength=len(rows) * (_BINS + 1))
-            self.counts[:, place * _BINS : (place + 1) * _BINS] += found.view(len(rows), -1)[:, 1:]
-        self.largest = torch.maximum(self.largest, largest)
+            self.counts[:, place] += found.view(len(rows), -1)[:, 1:]
 
     def find_quantum(self, levels: int) -> Tensor:
         """The quantum of least squared error for counts up to ±levels: one number, or one per channel.
 
         It is the best of 95 shares, 1 to 0.06, of the largest magnitude over the levels, the largest among
-        equals; 0 where no activation was seen.
+        equals. The largest magnitude is rounded up to the end of its bin. 0 where no activation was seen.
         """
-        j = torch.arange(_BINS * _POINTS, dtype=torch.float64, device=self.counts.device)
-        edges = torch.exp2(_FIRST + (j + 0.5) / (_PER_OCTAVE * _POINTS))
-        values_J = torch.cat([edges, -edges]) if self.signed else edges
-        seen = self.counts.any(0).repeat_interleave(_POINTS)
-        values_J = values_J[seen]
-        counts_CJ = self.counts.repeat_interleave(_POINTS, 1)[:, seen].double()
-        top_C1 = self.largest.double()[:, None]
-        errors = []
-        for share in _SHARES:
-            quantum_C1 = (top_C1 * (share / levels)).clamp(min=torch.finfo(torch.float64).tiny)
-            count_CJ = (values_J / quantum_C1 + 0.5).floor().clamp(-levels if self.signed else 0, levels)
-            errors.append((counts_CJ * (count_CJ * quantum_C1 - values_J).square()).sum(1))
-        shares = torch.tensor(_SHARES, dtype=torch.float64, device=self.counts.device)
-        best = shares[torch.stack(errors).argmin(0)] * self.largest.double() / levels
-        return (best if self.per_channel else best.reshape(())).to(self.largest)
+        seen_CJ = self.counts.sum(1)
+        j = torch.arange(_BINS, device=seen_CJ.device)
+        top_C = torch.where(seen_CJ > 0, j, -1).amax(1)
+        # Below the top, the bins of all channels stand for the same shares of the largest magnitude.
+        place_CJ = top_C[:, None] - torch.arange(_DEPTH, device=seen_CJ.device)
+        counts_CJ = seen_CJ.gather(1, place_CJ.clamp(min=0)) * (place_CJ >= 0)
+        largest_C = torch.exp2(_FIRST + (top_C.double() + 1) / _PER_OCTAVE)
+        quantum_K = torch.tensor(_SHARES, dtype=torch.float64, device=seen_CJ.device) / levels
+        point = torch.arange(_DEPTH * _POINTS, dtype=torch.float64, device=seen_CJ.device) + 0.5
+        value_J1 = torch.exp2(-point / (_PER_OCTAVE * _POINTS))[:, None]
+        error_JK = (value_J1 / quantum_K + 0.5).floor_().clamp_(max=levels).mul_(quantum_K).sub_(value_J1)
+        error_JK = error_JK.square_().view(_DEPTH, _POINTS, -1).mean(1)
+        best_C = quantum_K[(counts_CJ.double() @ error_JK).argmin(1)] * largest_C
+        best_C = torch.where(top_C < 0, 0, best_C).to(self.like)
+        return best_C if self.per_channel else best_C.reshape(())

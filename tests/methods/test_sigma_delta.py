@@ -1,0 +1,146 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+import rheobase
+from rheobase.conversion import CaptureError
+from rheobase.network import SigmaDelta
+
+ACTIVATIONS = [
+    nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.2), nn.PReLU(6), nn.SiLU(), nn.GELU(), nn.GELU("tanh"),
+    nn.Hardswish(), nn.Hardsigmoid(), nn.Sigmoid(), nn.Tanh(), nn.ELU(0.7),
+]  # fmt: skip
+
+
+class Gated(nn.Module):
+    """A residual block with squeeze-and-excite, max-pooling, up-sampling and concatenation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, padding=1)
+        self.depthwise = nn.Conv2d(6, 6, 3, padding=2, dilation=2, groups=6)
+        self.gate = nn.Conv2d(6, 6, 1)
+        self.up = nn.ConvTranspose2d(6, 6, 2, 2)
+        self.head = nn.Linear(12, 4)
+        self.pool, self.resize = nn.MaxPool2d(2), nn.Upsample(scale_factor=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = self.stem(x).relu()
+        b = nn.functional.silu(self.depthwise(a) + a)
+        c = b * torch.sigmoid(self.gate(b.mean((2, 3), keepdim=True)))
+        pooled = nn.functional.relu(self.pool(c))
+        joined = torch.cat([self.up(pooled).relu(), self.resize(pooled)], 1)
+        return self.head(joined.mean((2, 3)))
+
+
+def batch(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def network(activation: nn.Module) -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), activation, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(54, 5)
+    ).eval()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda a: str(a).lower())
+@pytest.mark.parametrize("sizes", [1, 3, "any"])
+def test_at_silence_it_is_the_quantised_network(activation: nn.Module, sizes: int | str) -> None:
+    model, x = network(activation), batch(9, 3, 8, 8)
+    snn = rheobase.convert(model, "sigma-delta", x, levels=8, sizes=sizes)
+    run = rheobase.simulate(snn, x, 40)
+    assert run.left.max() < 40
+    parts = [rheobase.simulate(snn, part, 40, at=[40]).logits[0] for part in x.split(4)]
+    assert torch.equal(run.logits[-1], torch.cat(parts))
+    torch.testing.assert_close(run.logits[-1], snn.limit(x))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda a: str(a).lower())
+def test_many_levels_are_the_ann(activation: nn.Module) -> None:
+    model, x = network(activation), batch(9, 3, 8, 8)
+    snn = rheobase.convert(model, "sigma-delta", x, levels=2**20, sizes="any", per_channel=False)
+    torch.testing.assert_close(rheobase.simulate(snn, x, 4).logits[-1], model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_products_pools_and_sums_are_exact_at_silence() -> None:
+    torch.manual_seed(0)
+    model, x = Gated().eval(), batch(6, 3, 8, 8)
+    snn = rheobase.convert(model, "sigma-delta", x, levels=16, sizes=2)
+    run = rheobase.simulate(snn, x, 200, at=[200])
+    assert run.left.max() < 200
+    torch.testing.assert_close(run.logits[0], snn.limit(x))
+    fine = rheobase.convert(model, "sigma-delta", x, levels=2**18, sizes="any")
+    torch.testing.assert_close(rheobase.simulate(fine, x, 8).logits[-1], model(x), rtol=1e-3, atol=1e-4)
+
+
+def test_trained_clips_need_no_data() -> None:
+    model, x = rheobase.prepare(network(nn.ReLU()), "opi"), batch(5, 3, 8, 8)
+    snn = rheobase.convert(model.eval(), "sigma-delta", example=x, levels=16, sizes=4)
+    neuron = snn.neurons[snn.sites[0]]
+    assert isinstance(neuron, SigmaDelta)
+    assert neuron.threshold.item() == pytest.approx(4.0 / 16)
+
+
+def test_channels_silent_on_the_calibration_data_still_fire() -> None:
+    model, x = network(nn.ReLU()), batch(5, 3, 8, 8)
+    with torch.no_grad():
+        model[0].bias[2] = -100.0
+    snn = rheobase.convert(model, "sigma-delta", x)
+    with torch.no_grad():
+        assert not snn.dead
+        torch.testing.assert_close(
+            rheobase.simulate(snn, 30 * x, 20).logits[-1], snn.limit(30 * x), rtol=1e-4, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts"),
+    [
+        ({"levels": 1}, "levels.*1"),
+        ({"levels": 8.0}, "levels.*8.0"),
+        ({"sizes": 0}, "sizes.*0"),
+        ({"levels": 8, "sizes": 5}, "16.*8"),
+        ({"sizes": "some"}, "some"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, object], facts: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=facts):
+        rheobase.convert(network(nn.ReLU()), "sigma-delta", batch(4, 3, 8, 8), **settings)
+
+
+def test_what_it_cannot_take() -> None:
+    model, x = network(nn.ReLU()), batch(4, 3, 8, 8)
+    with pytest.raises(ValueError, match="calibration="):
+        rheobase.convert(model, "sigma-delta", example=x)
+    silent = nn.Sequential(nn.Flatten(), nn.Linear(192, 4), nn.ReLU(), nn.Linear(4, 2))
+    nn.init.constant_(silent[1].bias, -1e6)
+    with pytest.raises(ValueError, match="'2'"):
+        rheobase.convert(silent, "sigma-delta", x)
+    for wrong, fact in (({"initial": "uniform"}, "uniform"), ({"coding": "poisson"}, "Poisson")):
+        with pytest.raises(ValueError, match=fact):
+            rheobase.convert(model, "sigma-delta", x, **wrong)
+    with pytest.raises(ValueError, match="fire_above"):
+        rheobase.convert(model, "sigma-delta", x, fire_above=True)
+    with pytest.raises(CaptureError, match="exp"):
+        rheobase.convert(Exponential(), "sigma-delta", x)
+    with pytest.raises(ValueError, match="delay=2"):
+        rheobase.simulate(rheobase.convert(model, "sigma-delta", x), x, 8, delay=2)
+
+
+class Exponential(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.exp().relu()
+
+
+def test_it_is_saved_with_levels_sizes_and_function(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    x = batch(5, 3, 8, 8)
+    for activation in (nn.PReLU(6), nn.ReLU6(), nn.SiLU()):
+        snn = rheobase.convert(network(activation), "sigma-delta", x, levels=9, sizes=2)
+        rheobase.save(snn, tmp_path / "snn.safetensors")
+        loaded = rheobase.load(tmp_path / "snn.safetensors")
+        runs = [rheobase.simulate(s, x, 12) for s in (snn, loaded)]
+        assert torch.equal(runs[0].logits, runs[1].logits)
+        assert {k: v.tolist() for k, v in runs[0].spikes.items()} == {
+            k: v.tolist() for k, v in runs[1].spikes.items()
+        }
