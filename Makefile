@@ -8,7 +8,9 @@ INTEROP := .venv-interop
 LAVA := .venv-lava
 PYTHON310 ?= python3.10
 
-.PHONY: demo test test-interop docs pages mutants lint format clean
+TRIAL := build/trial
+
+.PHONY: demo test test-package test-interop docs pages mutants lint format clean
 
 demo: $(PACKAGE)
 	$(BIN)/rheobase demo
@@ -47,6 +49,19 @@ $(VENV)/.installed-docs: $(STAMP)
 	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[docs]'
 	touch $@
 
+# Build the source distribution, build the wheel from it, and use the wheel without this folder. Its environment is
+# fresh: it sees the dependencies in .venv, but not the package there.
+test-package: $(STAMP)
+	rm -rf $(TRIAL) && mkdir -p $(TRIAL)/elsewhere
+	$(BIN)/python -m hatchling build -t sdist -d $(TRIAL)
+	tar -xzf $(TRIAL)/*.tar.gz -C $(TRIAL)
+	cd $(TRIAL)/rheobase-*/ && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d ..
+	$(BIN)/python -m venv --without-pip $(TRIAL)/venv
+	$(BIN)/pip --python $(TRIAL)/venv/bin/python install --quiet --no-deps --no-index $(TRIAL)/*.whl
+	$(BIN)/python -c 'import torch; print(torch.__path__[0].rpartition("/")[0])' \
+		>$$(echo $(TRIAL)/venv/lib/python*/site-packages)/dependencies.pth
+	cd $(TRIAL)/elsewhere && ../venv/bin/python -I ../rheobase-*/tools/trial.py
+
 # The other simulators have their own environment, because their requirements contradict each other.
 # lava-nc needs Python 3.10; without it, its test is skipped with a message.
 test-interop: $(INTEROP)/.installed
@@ -68,4 +83,4 @@ $(LAVA)/.installed: Makefile
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(INTEROP) $(LAVA) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEROP) $(LAVA) site build .pytest_cache .mypy_cache .ruff_cache .hypothesis
