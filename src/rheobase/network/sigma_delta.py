@@ -97,10 +97,14 @@ class SigmaDelta(Neuron):
         return f"{self.function}, quantum={quantum}, counts={low}…{self.levels}, sizes={self.sizes or 'any'}"
 
 
+# For each precision the integers of its size, and the bits of a fraction in it.
+_FRACTIONS = {torch.float32: (torch.int32, 23), torch.float64: (torch.int64, 52)}
+
+
 def round_to_event(difference: Tensor, sizes: int) -> Tensor:
-    """The largest ±2^k, k < sizes, that does not exceed each difference; 0 where there is none."""
-    size = difference.abs()
-    event = (size >= 1).to(difference.dtype)
-    for k in range(1, sizes):
-        event += (size >= 2**k) * 2.0 ** (k - 1)
-    return event.copysign_(difference)
+    """The largest ±2^k, k < sizes, that does not exceed each difference, an integer; 0 where there is none."""
+    integers, fraction = _FRACTIONS[difference.dtype]
+    # Without its fraction a number is the power of two below it.
+    power = (difference.view(integers) & -(1 << fraction)).view(difference.dtype)
+    largest = 2 ** (sizes - 1)
+    return power.clamp_(-largest, largest)
