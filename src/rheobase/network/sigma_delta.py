@@ -102,7 +102,7 @@ _FRACTIONS = {torch.float32: (torch.int32, 23), torch.float64: (torch.int64, 52)
 
 
 def round_to_event(difference: Tensor, sizes: int) -> Tensor:
-    """The largest ±2^k, k < sizes, that does not exceed each difference, an integer; 0 where there is none."""
+    """The largest ±2^k, k < sizes, that does not exceed each difference, which is an integer; else 0."""
     integers, fraction = _FRACTIONS[difference.dtype]
     # Without its fraction a number is the power of two below it.
     power = (difference.view(integers) & -(1 << fraction)).view(difference.dtype)
