@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rheobase.conversion.capture import lower
 from rheobase.io import Result, Shown, axes_or_new, draw_bars
-from rheobase.network import SYNAPTIC, count_multiplications
+from rheobase.network import SYNAPTIC, count_multiplications, traits_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +26,7 @@ class Line:
         operations: Its multiplications, for one sample.
         remedy: What to change if it is refused.
         line: The file and line of the model, if known.
+        no_export: Why it converts, but cannot be written as NIR or run on hardware, and what to do.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Line:
     operations: int
     remedy: str
     line: str = ""
+    no_export: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,7 +91,11 @@ class Coverage(Result):
         if not self.sites:
             return "The model has no activation, so nothing can become neurons."
         sites = "1 site" if len(self.sites) == 1 else f"{len(self.sites)} sites"
-        return f"{sites}, {neurons:,} neurons, {operations:,} multiplications: converts."
+        verdict = f"{sites}, {neurons:,} neurons, {operations:,} multiplications: converts."
+        kept = [f"  {line.name} ({line.call}): {line.no_export}" for line in self.lines if line.no_export]
+        return "\n".join(
+            [verdict, *(["Converted, it cannot be exported or put on hardware:", *kept] if kept else [])]
+        )
 
 
 def inspect(model: nn.Module, example: Tensor) -> Coverage:
@@ -112,7 +118,10 @@ def inspect(model: nn.Module, example: Tensor) -> Coverage:
     lines = []
     for row in lowering.rows:
         neurons = operations = 0
+        name, no_export = row.name, ""
         for node in row.nodes:
+            if not row.refused:  # as in the converted network, where a module called twice has two names
+                name = str(node.target)
             inputs, outputs = (
                 math.prod(n.meta.get("shape", ())[1:]) for n in (node.all_input_nodes[0], node)
             )
@@ -121,7 +130,8 @@ def inspect(model: nn.Module, example: Tensor) -> Coverage:
                 neurons += outputs
             if isinstance(operation, SYNAPTIC):
                 operations += count_multiplications(operation, inputs, outputs)
-        lines.append(Line(row.name, row.call, row.becomes, neurons, operations, row.remedy, row.line))
+            no_export = no_export or traits_of(operation).no_nir
+        lines.append(Line(name, row.call, row.becomes, neurons, operations, row.remedy, row.line, no_export))
     return Coverage(tuple(lines))
 
 

@@ -168,7 +168,7 @@ def _check_labels(labels: Tensor, images: Tensor, where: str, classes: bool) -> 
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(
             f"{where} should have integer labels, got {labels.dtype}; to pass two batches without "
-            "labels, use a list; for other targets, pass the inputs alone, or evaluate(…, metric=…)"
+            "labels, use a list; for other targets, pass the inputs alone, or rheobase.evaluate(…, metric=…)"
         )
     if labels.shape != images.shape[:1]:
         raise ValueError(

@@ -35,7 +35,7 @@ def classes_of(logits: Tensor, *, by_step: bool = False) -> Tensor:
     if logits.dim() != 2 + by_step or logits.shape[-1] < 2:
         raise ValueError(
             f"the network's outputs have shape {tuple(logits.shape)}: accuracy and agreement need one score "
-            'for each of at least two classes. For other outputs, use evaluate(…, metric="mse")'
+            'for each of at least two classes. For other outputs, use rheobase.evaluate(…, metric="mse")'
         )
     return logits.argmax(-1)
 

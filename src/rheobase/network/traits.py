@@ -268,7 +268,8 @@ TRAITS: dict[type, Traits] = {
             keeps_channels=_always,
             spikes="restart",
             monotone=_always,
-            no_nir="it is a maximum over sums of spikes, which NIR cannot keep: train with average pooling",
+            no_nir="it is a maximum over sums of spikes, which NIR cannot keep: train "
+            "rheobase.prepare(model), where average pools take its place, and convert that",
         )
     ),
     GatedMaxPool: _maximum,

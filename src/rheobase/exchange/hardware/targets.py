@@ -167,7 +167,7 @@ class Loihi(Target):
             what, remedy = "its bias", "retrain with smaller biases"
             if layer.analog:
                 what = "image and bias together"
-                remedy = "use fewer input_bits, or spikes for images (coding=Poisson())"
+                remedy = "use fewer input_bits (--input-bits), or spikes for images (coding='poisson')"
             yield from _violations(
                 layer.name,
                 ((layer.threshold or 0) < 2**17, "thresholds have 17 bits",
@@ -181,7 +181,8 @@ class Loihi(Target):
             yield from _violations(
                 site,
                 (bits + 6 <= 24, "membranes have 24 bits, 6 of them below one weight unit",
-                 f"needs {bits} above those on this data", "run fewer steps, or use fewer input_bits"),
+                 f"needs {bits} above those on this data",
+                 "run fewer steps, or use fewer input_bits (--input-bits)"),
             )  # fmt: skip
 
     def simulate(
@@ -241,7 +242,7 @@ class Speck(Target):
             (not layer.joins, "branches join by merging spikes, not by adding currents",
              "it adds to the current of another layer", "use a network without residual sums"),
             (not layer.analog, "cores read spikes", "it reads the image as a current",
-             "convert with coding=Poisson()"),
+             "convert with coding='poisson' (rheobase convert --coding poisson)"),
             (bool(self._cores(layer)), "a core has 16 to 64 Ki words for kernels and for neurons",
              "it needs {} words for kernels and {} for neurons".format(*core_memory(layer)),
              "use fewer channels or smaller maps"),
