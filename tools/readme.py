@@ -78,7 +78,7 @@ def list_methods() -> str:
     lines = []
     for name in methods.names():
         method = methods.find(name).example()
-        needs = {"its own training": method.needs_training, "calibration data": method.needs_calibration}
+        needs = {"its own training": method.needs_training, "calibration data": method.cost != "reads"}
         needed = " and ".join(need for need, so in needs.items() if so) or "nothing but the network"
         about = escape_markdown((type(method).__doc__ or "").split("\n")[0])
         about = _CODE.sub(lambda code: "`" + code[1].replace("\\", "") + "`", about)

@@ -21,6 +21,7 @@ from rheobase.network import (
     IntegrateFire,
     Poisson,
     Scale,
+    SigmaDelta,
     load,
     neurons,
     save,
@@ -100,6 +101,8 @@ def break_reset(snn: SNN) -> None:
     neuron = snn.neuron("3")
     if isinstance(neuron, FewSpikes):
         neuron.digits[1, 0] *= 0.5
+    elif isinstance(neuron, SigmaDelta):
+        neuron.levels //= 2
     else:
         assert isinstance(neuron, IntegrateFire)
         neuron.reset = "zero" if neuron.reset == "subtract" else "subtract"

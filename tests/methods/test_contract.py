@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import re
 
 import pytest
 import torch
@@ -58,16 +59,20 @@ class TestEveryMethod:
     def test_needs_calibration_data_or_not(self, name: str, trained: nn.Module) -> None:
         method = settings_of(name)
         model = network(method, trained)
-        if not method.needs_calibration:
+        if method.cost == "reads":
             convert(model, method)
             return
-        with pytest.raises(ValueError, match=f"'{name}'.*calibration="):
+        with pytest.raises(ValueError, match=f"{name}.*calibration="):
             convert(model, method, initial=ZERO)
 
     @pytest.mark.parametrize("initial", [ZERO, HALF, Constant(0.3), Uniform(), Gaussian()], ids=str)
     def test_takes_any_start(self, name: str, initial, trained: nn.Module, digits: datasets.Dataset) -> None:
         method = settings_of(name).aimed_at(6)
         model = network(method, trained)
+        if method.code == "sum" and not isinstance(initial, Constant):
+            with pytest.raises(ValueError, match=re.escape(str(initial))):
+                convert(model, method, digits.train.take(32), initial=initial)
+            return
         before = copy.deepcopy(model.state_dict())
         snn = convert(model, method, digits.train.take(32), initial=initial, coding=ConstantCurrent())
         assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
@@ -100,11 +105,13 @@ def test_long_runs_approach_the_limit(name: str, trained: nn.Module, digits: dat
     run = simulate(snn, x, 512, at=[32, 512])
     early, late = ((y - limit).abs().max().item() for y in run.logits)
     assert late <= 0.05 * limit.abs().max().item()
-    assert late < early
+    assert late < early or early == 0
 
 
-FROM_ZERO = [
-    name for name in NAMES if settings_of(name).fits == "nothing" and not settings_of(name).needs_training
+FROM_ZERO = [  # in the sum code a start only sets how values are rounded
+    name
+    for name, method in ((name, settings_of(name)) for name in NAMES)
+    if method.fits == "nothing" and not method.needs_training and method.code == "rate"
 ]
 
 

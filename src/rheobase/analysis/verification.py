@@ -37,6 +37,7 @@ from rheobase.network import (
     Network,
     Neuron,
     Rectifier,
+    SigmaDelta,
     Site,
     along_channels,
     expect_snn,
@@ -250,6 +251,9 @@ def _differs(found: Neuron, expected: Neuron) -> str:
     if isinstance(found, FewSpikes) and isinstance(expected, FewSpikes) and found.function == "relu":
         # The table for another function depends on the calibration data.
         return "" if torch.equal(found.digits, expected.digits) else "its coefficients are not binary digits"
+    if isinstance(found, SigmaDelta) and isinstance(expected, SigmaDelta):
+        settings = [(n.levels, n.signed, n.sizes, n.function) for n in (found, expected)]
+        return "" if settings[0] == settings[1] else f"it is {found}, expected {expected}"
     return ""
 
 

@@ -27,6 +27,7 @@ from rheobase.network import (
     Rectifier,
     Searched,
     Start,
+    find_like,
     fold_amplitudes,
     parse_coding,
     parse_start,
@@ -92,8 +93,9 @@ def convert(
         None if example is None else tuple(example.shape[1:]),
         Provenance(chosen.name, dataclasses.asdict(chosen), str(initial)),
     )
+    like = find_like(network.module)
     for site in network.sites:
-        neuron = chosen.neuron(site, observers[site.name])
+        neuron = chosen.neuron(site, observers[site.name]).to(like)
         if isinstance(site.activation, Rectifier) and site.bound is not None:
             neuron.limit(site.bound)
         neuron.initial = ZERO if isinstance(initial, Searched) else initial

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rheobase.methods.contract import Cost, Method, Observer
 from rheobase.methods.shared.histograms import Histogram
-from rheobase.network import HALF, UNSIGNED, Initial, Neuron, SigmaDelta, Site, Smooth
+from rheobase.network import HALF, UNSIGNED, Activation, Grid, Initial, Neuron, SigmaDelta, Site, Smooth
 
 _FINEST = 2**20
 
@@ -26,8 +26,10 @@ class SumCode(Method):
     The rule for ReLU is that of K. You et al., "SpikeZIP-TF: Conversion is All You Need for Transformer-based
     SNN", ICML 2024, with events of several sizes; sums instead of rates as in sigma-delta networks.
 
-    The quantum of a site is chosen on calibration data by least squared error, or is θ over the levels for
-    activations with a bound θ (trained clips, ReLU6, sigmoid) if there is no data.
+    A site that is quantised already, as `qcfs` trains it, keeps its own quantum and levels, with or without
+    data: `snn.limit` is then the trained network. The quantum of any other site is chosen on calibration data
+    by least squared error, or is θ over the levels for activations with a bound θ (trained clips, ReLU6,
+    sigmoid) if there is no data.
     """
 
     name = "sigma-delta"
@@ -35,7 +37,7 @@ class SumCode(Method):
     handles = ("silu", "sigmoid", "tanh", "gelu", "hard-sigmoid", "hard-swish", "leaky-relu", "elu")
 
     levels: int = 32
-    """L: the largest count of a neuron; signed sites count from −L to L."""
+    """L: the largest count of a neuron; signed sites count from −L to L. Quantised sites have their own."""
     sizes: int | Literal["any"] = 5
     """The number of sizes of an event: 1 sends ±1 only, 3 sends ±1, ±2 and ±4; "any" sends the whole
     difference at once, a graded spike."""
@@ -79,22 +81,28 @@ class SumCode(Method):
     def activation(self, site: Site) -> nn.Module:
         return site.activation if isinstance(site.activation, Smooth) else super().activation(site)
 
-    def observe(self, site: Site) -> Observer:
-        return Histogram(self.per_channel, self._function(site) not in UNSIGNED)
+    def observe(self, site: Site) -> Observer | None:
+        return None if self._own(site) else Histogram(self.per_channel, self._function(site) not in UNSIGNED)
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
         function = self._function(site)
-        parameter = None if site.bound is None else torch.tensor(site.bound)
+        own = self._own(site)
+        parameter = None if own or site.bound is None else torch.tensor(site.bound, dtype=torch.float64)
         if isinstance(site.activation, Smooth):
             parameter = site.activation.parameter
+        grid = own or Grid(self._quantum(site, observer), self.levels)
         return SigmaDelta(
-            self._quantum(site, observer),
-            self.levels,
+            grid.quantum,
+            grid.levels,
             signed=function not in UNSIGNED,
-            sizes=None if self.sizes == "any" else self.sizes,
+            sizes=None if self.sizes == "any" else min(self.sizes, grid.levels.bit_length()),
             function=function,
             parameter=parameter,
         )
+
+    @staticmethod
+    def _own(site: Site) -> Grid | None:
+        return site.activation.grid if isinstance(site.activation, Activation) else None
 
     def _quantum(self, site: Site, observer: Observer | None) -> Tensor:
         if observer is None:
@@ -103,7 +111,7 @@ class SumCode(Method):
                     f"sigma-delta: site {site.name!r} has no bound to divide into levels: pass calibration=, "
                     "a few hundred training inputs"
                 )
-            return torch.tensor(site.bound / self.levels)
+            return torch.tensor(site.bound / self.levels, dtype=torch.float64)
         assert isinstance(observer, Histogram)
         quantum = observer.find_quantum(self.levels)
         if not quantum.any():

@@ -1,6 +1,7 @@
 """Trainable clipping layers."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -15,20 +16,23 @@ class TrainedClip(Method):
     needs_training = True
     own_activation = True
 
+    trains: ClassVar[type[Clip]] = Clip
+    """The activation whose θ is the threshold."""
+
     start: float = 4.0
     """θ before training."""
 
     def activation(self, site: Site) -> nn.Module:
-        return Clip(self.start if site.bound is None else min(self.start, site.bound))
+        return self.trains(self.start if site.bound is None else min(self.start, site.bound))
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        if not isinstance(site.activation, Clip):
+        if not isinstance(site.activation, self.trains):
             raise ValueError(
-                f"{self.name} needs a trained clip at every site, but site {site.name!r} holds "
-                f"{type(site.activation).__name__}: train rheobase.prepare(model, {self.name!r}) and convert "
-                "that, or choose a method that takes thresholds from data, such as robust-norm"
+                f"{self.name} needs a trained {self.trains.__name__} at every site, but site {site.name!r} "
+                f"holds {type(site.activation).__name__}: train rheobase.prepare(model, {self.name!r}) and "
+                "convert that, or choose a method that takes thresholds from data, such as robust-norm"
             )
-        return IntegrateFire(site.activation.threshold)
+        return IntegrateFire(site.activation.threshold.new_tensor(site.activation.bound))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,17 @@ A captured or converted network is an fx graph in which every call is one operat
 nonlinear ones are sites. Folding moves scales and amplitudes into the weights that read them.
 """
 
-from rheobase.network.activations import FUNCTIONS, UNSIGNED, Activation, Clip, RateNorm, Rectifier, Smooth
+from rheobase.network.activations import (
+    FUNCTIONS,
+    UNSIGNED,
+    Activation,
+    Clip,
+    Grid,
+    QuantisedClip,
+    RateNorm,
+    Rectifier,
+    Smooth,
+)
 from rheobase.network.ann import classes_of, evaluating, find_like, require_classes
 from rheobase.network.captured import Network, Site
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
@@ -85,6 +95,7 @@ __all__ = [
     "FewSpikes",
     "GatedMaxPool",
     "Gaussian",
+    "Grid",
     "Initial",
     "IntegrateFire",
     "MaxPool",
@@ -98,6 +109,7 @@ __all__ = [
     "Potential",
     "Product",
     "Provenance",
+    "QuantisedClip",
     "RateNorm",
     "Rectifier",
     "Reshape",

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -35,7 +36,22 @@ PIECEWISE_LINEAR = frozenset({"relu", "leaky-relu"})
 UNSIGNED = frozenset({"relu", "sigmoid", "hard-sigmoid"})
 """Those that are never negative."""
 
+_SMALLEST = 1e-3
+
 _BOUNDS = {"sigmoid": 1.0, "hard-sigmoid": 1.0, "tanh": 1.0}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The values of a quantised activation: floor(f(z)/quantum + ½) quanta, clipped to the levels.
+
+    Attributes:
+        quantum: The distance of two values: one number or one per channel.
+        levels: The largest count of quanta.
+    """
+
+    quantum: Tensor
+    levels: int
 
 
 class Activation(nn.Module, ABC):
@@ -45,6 +61,11 @@ class Activation(nn.Module, ABC):
     @abstractmethod
     def bound(self) -> float | None:
         """Its largest output, if there is one."""
+
+    @property
+    def grid(self) -> "Grid | None":
+        """The values it is rounded to, if it is quantised."""
+        return None
 
 
 class Clip(Activation):
@@ -64,14 +85,56 @@ class Clip(Activation):
         return self.threshold.item()
 
     def forward(self, z: Tensor) -> Tensor:
-        threshold: Tensor = self.threshold
-        if torch.compiler.is_compiling():
-            # A gradient per channel, which the compiler sums together with those of a batch norm.
-            threshold = threshold.expand(z.shape[1:2] + (1,) * (z.ndim - 2))
-        return torch.minimum(torch.relu(z), threshold)
+        return torch.minimum(torch.relu(z), _by_channel(self.threshold, z))
 
     def extra_repr(self) -> str:
         return f"threshold={self.bound:.4g}"
+
+
+def _by_channel(threshold: Tensor, z: Tensor) -> Tensor:
+    """A threshold with a gradient per channel, which a compiler sums with those of a batch norm."""
+    if not torch.compiler.is_compiling():
+        return threshold
+    return threshold.expand(z.shape[1:2] + (1,) * (z.ndim - 2))
+
+
+class QuantisedClip(Clip):
+    """The trainable quantised clip a = λ·clip(⌊zL/λ + ½⌋/L, 0, 1), with one λ and L levels for the layer.
+
+    The gradient passes the floor as if it were the identity: that with respect to z is one where 0 < z < λ;
+    that with respect to λ is one where z ≥ λ, zero where z ≤ 0, and q − z/λ between, with q = a/λ.
+
+    λ = max(threshold, 10⁻³), so it is always positive. Below 10⁻³ the threshold keeps its gradient and can
+    grow again.
+
+    T. Bu, W. Fang, J. Ding, P. Dai, Z. Yu and T. Huang, "Optimal ANN-SNN Conversion for High-accuracy and
+    Ultra-low-latency Spiking Neural Networks", ICLR 2022.
+    """
+
+    levels: Tensor
+
+    def __init__(self, threshold: float = 8.0, levels: int = 8) -> None:
+        super().__init__(threshold)
+        # A buffer, so that the parameters of a network bring their levels along.
+        self.register_buffer("levels", torch.tensor(levels))
+
+    @property
+    def bound(self) -> float:
+        return self.threshold.detach().clamp(min=_SMALLEST).item()
+
+    @property
+    def grid(self) -> Grid:
+        return Grid(self.threshold.detach().clamp(min=_SMALLEST) / self.levels, int(self.levels))
+
+    def forward(self, z: Tensor) -> Tensor:
+        threshold = _by_channel(self.threshold, z)
+        top = threshold.detach().clamp(min=_SMALLEST) + (threshold - threshold.detach())
+        quantum = top / self.levels
+        share = torch.where(z >= top, top, torch.relu(z)) / quantum + 0.5
+        return (share + (share.floor() - share).detach()) * quantum
+
+    def extra_repr(self) -> str:
+        return f"threshold={self.bound:.4g}, levels={self.levels}"
 
 
 class Rectifier(Activation):

@@ -103,7 +103,7 @@ class ChunkedRun:
         self.first_sample = first_sample
         self.traits = device_traits(x.device)
         self.sums_up = job.snn.code == "sum"
-        self.active = ActiveSamples(job.exit_rule, x, job.steps, settles=self.sums_up)
+        self.active = ActiveSamples(job.exit_rule, x, job.steps, settles=self.sums_up and job.probe is None)
         self.sent: dict[str, Tensor] = {}
         self.uncounted: list[tuple[str, Tensor, bool]] = []
         self.signals = Signals()

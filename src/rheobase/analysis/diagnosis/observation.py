@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rheobase import methods
 from rheobase.conversion import capture
 from rheobase.methods import activations
-from rheobase.network import SNN, SYNAPTIC, Network, Neuron, Site, along_channels
+from rheobase.network import SNN, SYNAPTIC, Activation, Network, Neuron, Site, along_channels
 from rheobase.simulation import still_currents, watch_sites
 
 
@@ -52,8 +52,9 @@ def source_of(network: Network, site: str) -> str | None:
 def worth_of_spikes(site: Site, neuron: Neuron, dims: int) -> Tensor:
     """The activation that a mean output of one stands for: the amplitude that was folded away.
 
-    It is the activation divided by the neuron's rate, both at the threshold or both at half of it: one of
-    these lies off the steps of a quantised activation and in the range of the neuron. Dead neurons give 0.
+    In the sum code it is the quantum. In the rate code it is the activation, without its rounding, divided by
+    the neuron's rate, both at the threshold or both at half of it: one of these lies off the steps of the
+    neuron and in its range. Dead neurons give 0.
 
     Args:
         site: The site in the ANN.
@@ -61,9 +62,14 @@ def worth_of_spikes(site: Site, neuron: Neuron, dims: int) -> Tensor:
         dims: Number of dimensions of the site's signal, with the batch.
     """
     theta = along_channels(neuron.threshold.where(~neuron.dead, 1), dims)[None]
-    with torch.no_grad():
-        ratios = [site.activation(theta * f).double() / neuron(theta * f).double() for f in (0.5, 1.0)]
-    worth = torch.minimum(*ratios)
+    if neuron.code == "sum":
+        worth = theta.double()
+    else:
+        quantised = isinstance(site.activation, Activation) and site.activation.grid is not None
+        activation = nn.Identity() if quantised else site.activation
+        with torch.no_grad():
+            ratios = [activation(theta * f).double() / neuron(theta * f).double() for f in (0.5, 1.0)]
+        worth = torch.minimum(*ratios)
     return worth.where(~along_channels(neuron.dead, dims)[None], 0)
 
 

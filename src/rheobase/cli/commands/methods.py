@@ -14,7 +14,7 @@ def methods() -> None:
     rows = []
     for name in registry.names():
         method = registry.find(name).example()
-        needs = {"its own training": method.needs_training, "calibration data": method.needs_calibration}
+        needs = {"its own training": method.needs_training, "calibration data": method.cost != "reads"}
         summary = (type(method).__doc__ or "").split("\n")[0]
         rows.append((name, ", ".join(what for what, needed in needs.items() if needed), summary))
     typer.echo(format_table(("name", "needs", "description"), rows, left=3))

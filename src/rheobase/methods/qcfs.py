@@ -1,0 +1,43 @@
+"""Quantisation clip-floor-shift."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from rheobase.methods.tcl import TrainedClip
+from rheobase.network import HALF, Initial, QuantisedClip, Site
+
+
+@dataclass(frozen=True)
+class QCFS(TrainedClip):
+    """Trainable clipping with quantised activations; every membrane starts at half its threshold.
+
+    T. Bu, W. Fang, J. Ding, P. Dai, Z. Yu and T. Huang, "Optimal ANN-SNN Conversion for High-accuracy and
+    Ultra-low-latency Spiking Neural Networks", ICLR 2022.
+
+    In training a = θ·clip(⌊zL/θ + ½⌋/L, 0, 1). Under a constant current z that is what a neuron with
+    v(0) = θ/2 has sent after T = L steps; behind other neurons currents are uneven, and T = L is not exact.
+    `sigma-delta` converts the trained network exactly, without data.
+
+    The captured ANN keeps the quantised activations, so methods that measure the network see them; a long
+    run of rate-coded neurons approaches the clip without the rounding.
+    """
+
+    name = "qcfs"
+    trains = QuantisedClip
+
+    start: float = 8.0
+    levels: int = 8
+    """L: 4 is enough for many networks with ten classes."""
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.levels, int) and not isinstance(self.levels, bool)
+        if not whole or not 1 <= self.levels <= 2**20:
+            raise ValueError(f"qcfs: levels must be an integer in 1 … 2^20, got {self.levels!r}")
+
+    @property
+    def initial(self) -> Initial:
+        return HALF
+
+    def activation(self, site: Site) -> nn.Module:
+        return QuantisedClip(self.start if site.bound is None else min(self.start, site.bound), self.levels)
