@@ -14,7 +14,7 @@ import contenders
 import imagenet_input
 import simulation
 import training
-from rheobase.simulation.fused_layer import FusedLayer
+from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 
 CPU = torch.device("cpu")
 
@@ -54,13 +54,13 @@ def test_after_the_deadline_nothing_begins(tmp_path: Path) -> None:
 def test_wrong_spikes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     check = contenders.Check(contenders.convert(contenders.network("resnet20")), CPU)
     assert check.find_mistake("int8", 2, steps=3) is None
-    original = FusedLayer.advance
+    original = IntegrateFireLayer.advance
 
     def late(self, spikes_TB, added, membrane, out_TB, totals_TB=None) -> None:
         membrane[-1, -1] -= 1
         original(self, spikes_TB, added, membrane, out_TB, totals_TB)
 
-    monkeypatch.setattr(FusedLayer, "advance", late)
+    monkeypatch.setattr(IntegrateFireLayer, "advance", late)
     assert "spikes, expected" in check.find_mistake("int8", 2, steps=3)
 
 

@@ -13,6 +13,7 @@ from rheobase.network.snn import SNN
 from rheobase.simulation import Simulator
 from rheobase.simulation.device import DEVICES
 from rheobase.simulation.fused_layer import FusedLayer
+from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 
 
 def converted(name: str, **options) -> SNN:
@@ -94,18 +95,18 @@ def test_currents_first_are_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) 
     """As on a GPU for few neurons in `fast`."""
     snn, x = onto_grid(converted("IdentitySkip")), inputs(3)
     fused = simulate(snn, x, 7, profile="fast")
-    original, lengths = FusedLayer._float_currents, set[int]()
+    original, lengths = IntegrateFireLayer._float_currents, set[int]()
 
-    def compute(self: FusedLayer, spikes_TB: Tensor, *others: Tensor) -> Tensor:
+    def compute(self: IntegrateFireLayer, spikes_TB: Tensor, *others: Tensor) -> Tensor:
         lengths.add(len(spikes_TB))
         return original(self, spikes_TB, *others)
 
-    monkeypatch.setattr(FusedLayer, "_float_currents", compute)
+    monkeypatch.setattr(IntegrateFireLayer, "_float_currents", compute)
     monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cpu"], few_neurons=1 << 18))
     whole = simulate(snn, x, 7, profile="fast")
     assert lengths == {7}
     assert whole.kernels[snn.sites[1]].startswith("torch conv2d + ")
-    monkeypatch.setattr("rheobase.simulation.fused_layer._PIECE", 2 * 3 * 8 * 8 * 8)
+    monkeypatch.setattr("rheobase.simulation.integrate_fire_layer._PIECE", 2 * 3 * 8 * 8 * 8)
     pieces = simulate(snn, x, 7, profile="fast")
     assert min(lengths) < 7
     for site in snn.sites:
@@ -122,18 +123,18 @@ def test_integer_currents_may_be_computed_first(name: str, monkeypatch: pytest.M
     snn, x = converted(name), inputs(3)
     fused = simulate(snn, x, 7, profile="int8")
     taken: list[int] = []
-    fire = FusedLayer._fire
+    fire = IntegrateFireLayer._fire
 
-    def watch(self: FusedLayer, *given: Tensor) -> None:
+    def watch(self: IntegrateFireLayer, *given: Tensor) -> None:
         taken.append(given[0].shape[1])
         fire(self, *given)
 
-    monkeypatch.setattr(FusedLayer, "_fire", watch)
+    monkeypatch.setattr(IntegrateFireLayer, "_fire", watch)
     monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cpu"], few_neurons=1 << 18))
     whole = simulate(snn, x, 7, profile="int8")
     assert set(taken) == {3 * 7}
     chunks = Simulator(snn, x, 7, profile="int8", chunk=3).run(x)
-    monkeypatch.setattr("rheobase.simulation.fused_layer._OWN_PIECE", 2 * 3 * 8 * 8 * 8)
+    monkeypatch.setattr("rheobase.simulation.integrate_fire_layer._OWN_PIECE", 2 * 3 * 8 * 8 * 8)
     pieces = simulate(snn, x, 7, profile="int8")
     assert min(taken) < 3 * 7
     for run in (whole, chunks, pieces):

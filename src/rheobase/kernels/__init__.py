@@ -7,6 +7,8 @@ the same function, and equal it spike for spike.
 from rheobase.kernels.backends import choose_backend, explain_no_triton
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
+from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
+from rheobase.kernels.follow import follow
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.routines import collect_routines, report_routine
 from rheobase.kernels.sum_pool import sum_pool
@@ -16,7 +18,9 @@ __all__ = [
     "choose_backend",
     "collect_routines",
     "conv_integrate_fire",
+    "conv_quantise",
     "explain_no_triton",
+    "follow",
     "integrate_fire",
     "linear_integrate_fire",
     "report_routine",

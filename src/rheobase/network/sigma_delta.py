@@ -6,6 +6,7 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 import torch
 from torch import Tensor
 
+from rheobase.kernels import follow
 from rheobase.network.activations import FUNCTIONS, PIECEWISE_LINEAR
 from rheobase.network.neurons import Neuron
 from rheobase.network.operations import along_channels
@@ -82,29 +83,35 @@ class SigmaDelta(Neuron):
 
     def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
         sent = torch.empty(steps, *membrane.shape).to(membrane) if out is None else out
-        still = self.target(current) if current.dim() == membrane.dim() else None
-        for t in range(steps):
-            difference = (self.target(current[t]) if still is None else still) - membrane
-            membrane += difference if self.sizes is None else round_to_event(difference, self.sizes)
-            sent[t] = membrane
+        self.send(current, membrane, sent)
+        return self.scale(sent)
+
+    def scale(self, counts: Tensor) -> Tensor:
+        """The values of counts (T, B, ...)."""
         if self.amplitude.dim() == 0 and self.amplitude.item() == 1:
-            return sent
-        return sent * along_channels(self.amplitude, membrane.dim())
+            return counts
+        return counts * along_channels(self.amplitude, counts.dim() - 1)
+
+    def send(
+        self, current: Tensor, membrane: Tensor, out: Tensor, fan_out: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Write the counts after each step to `out`, (T, B, ...), and count events as `kernels.follow` does.
+
+        Args:
+            current: As in `advance`.
+            membrane: As in `advance`.
+            out: It may share the memory of the currents.
+            fan_out: The synapses behind each neuron, in the shape of one sample.
+        """
+        if current.dim() == membrane.dim():
+            target = self.target(current).expand(out.shape)
+        else:
+            target = out
+            for t in range(len(out)):
+                out[t] = self.target(current[t])
+        return follow(target, membrane, sizes=self.sizes, out=out, fan_out=fan_out)
 
     def extra_repr(self) -> str:
         quantum = f"{self.threshold.item():.4g}" if self.threshold.numel() == 1 else "by channel"
         low = -self.levels if self.signed else 0
         return f"{self.function}, quantum={quantum}, counts={low}…{self.levels}, sizes={self.sizes or 'any'}"
-
-
-# For each precision the integers of its size, and the bits of a fraction in it.
-_FRACTIONS = {torch.float32: (torch.int32, 23), torch.float64: (torch.int64, 52)}
-
-
-def round_to_event(difference: Tensor, sizes: int) -> Tensor:
-    """The largest ±2^k, k < sizes, that does not exceed each difference, which is an integer; else 0."""
-    integers, fraction = _FRACTIONS[difference.dtype]
-    # Without its fraction a number is the power of two below it.
-    power = (difference.view(integers) & -(1 << fraction)).view(difference.dtype)
-    largest = 2 ** (sizes - 1)
-    return power.clamp_(-largest, largest)

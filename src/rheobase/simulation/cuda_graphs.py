@@ -97,4 +97,5 @@ class _Recording:
             spikes={site: counts.clone() for site, counts in kept.spikes.items()},
             sop=kept.sop.clone(),
             left=kept.left.clone(),
+            last_event=None if kept.last_event is None else kept.last_event.clone(),
         )

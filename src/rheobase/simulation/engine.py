@@ -11,79 +11,25 @@ changed: they are *silent*.
 Shape letters: T steps of a chunk, S of them read out, B batch.
 """
 
-from dataclasses import dataclass
 from functools import singledispatchmethod
 
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.kernels import collect_routines, tally
-from rheobase.network import SNN, SYNAPTIC, Accumulating, Add, IntegrateFire, Neuron
+from rheobase.kernels import collect_routines, follow
+from rheobase.network import SYNAPTIC, Accumulating, Add, IntegrateFire, Neuron, SigmaDelta
 from rheobase.simulation.active_samples import ActiveSamples
 from rheobase.simulation.batch_invariant import memory_format, weigh
+from rheobase.simulation.counters import Counters
 from rheobase.simulation.device import device_traits
-from rheobase.simulation.exits import Exit
 from rheobase.simulation.fused_layer import FusedLayer
-from rheobase.simulation.plan import Plan, Step
-from rheobase.simulation.probes import Probe
+from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
+from rheobase.simulation.job import Job
+from rheobase.simulation.plan import Step
+from rheobase.simulation.quantised_layer import QuantisedLayer
+from rheobase.simulation.signals import Signals, repeat, rows, twice, unfold
 
-Signals = dict[fx.Node, Tensor]
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is the same for all parts of a batch.
-
-    Attributes:
-        snn: The network.
-        plan: Its calls in order.
-        counts: The dtype of signals that are kept as counts.
-        steps: The number of time steps.
-        chunk: Steps simulated at a time.
-        at: The steps read out, in rising order.
-        delay: Steps before outputs count.
-        exit_rule: When samples leave; None for never.
-        probe: Sees signals.
-        probed: The names of the nodes that it sees.
-    """
-
-    snn: SNN
-    plan: Plan
-    counts: torch.dtype
-    steps: int
-    chunk: int
-    at: tuple[int, ...]
-    delay: int
-    exit_rule: Exit | None
-    probe: Probe | None
-    probed: tuple[str, ...]
-
-
-class Counters:
-    """What a run counts over all parts of a batch.
-
-    Attributes:
-        spikes: The spikes of each counted site at each step, (steps,).
-        fan_out: The synapses behind each value of a source of spikes.
-        sop: Synaptic operations at each step, (steps,).
-    """
-
-    def __init__(
-        self, sites: list[str], fan_out: dict[str, Tensor], steps: int, device: torch.device
-    ) -> None:
-        self.spikes = {site: torch.zeros(steps, dtype=torch.int64, device=device) for site in sites}
-        self.fan_out = fan_out
-        self.sop = torch.zeros(steps, dtype=torch.float64, device=device)
-        self._routines: dict[str, dict[str, None]] = {}
-
-    def note_routine(self, site: str, routine: str) -> None:
-        """Remember that a routine computed a site."""
-        self._routines.setdefault(site, {})[routine] = None
-
-    @property
-    def kernels(self) -> dict[str, str]:
-        """The routines that computed each site."""
-        return {site: ", ".join(names) for site, names in self._routines.items()}
+Totals = tuple[Tensor, Tensor | None]
 
 
 class ChunkedRun:
@@ -106,6 +52,8 @@ class ChunkedRun:
         self.active = ActiveSamples(job.exit_rule, x, job.steps, settles=self.sums_up and job.probe is None)
         self.sent: dict[str, Tensor] = {}
         self.uncounted: list[tuple[str, Tensor, bool]] = []
+        self.events: dict[str, Totals] = {}
+        self.uncounted_events: list[tuple[str, Totals]] = []
         self.signals = Signals()
         self.still: Signals = {}
         self.membranes: Signals = {}
@@ -151,20 +99,24 @@ class ChunkedRun:
             if everyone:
                 self._count(name, signal_TB, before, binary)
             elif (counted_TB := self.spike_totals.pop(name, None)) is not None:
-                self.counters.spikes[name][before : before + T] += (counted_TB * present_TB).sum(1)
+                self.counters.add_totals(name, counted_TB * present_TB, None, before)
             else:
                 here_TB = present_TB.view(T, -1, *[1] * (signal_TB.dim() - 2)).to(signal_TB.dtype)
                 self._count(name, signal_TB * here_TB, before, binary)
+        for name, (events_TB, reached_TB) in self.uncounted_events:
+            reached_TB = None if reached_TB is None else reached_TB * present_TB
+            self.counters.add_totals(name, events_TB * present_TB, reached_TB, before)
         self.uncounted.clear()
+        self.uncounted_events.clear()
         stay = self.active.drop(before + T)
         if stay is None:
             return
-        self.x = _rows(self.x, stay)
-        self.still = {node: _rows(x, stay) for node, x in self.still.items()}
-        self.membranes = {node: _rows(v, stay) for node, v in self.membranes.items()}
+        self.x = rows(self.x, stay)
+        self.still = {node: rows(x, stay) for node, x in self.still.items()}
+        self.membranes = {node: rows(v, stay) for node, v in self.membranes.items()}
         self.sums = {node: {k: v[stay] for k, v in state.items()} for node, state in self.sums.items()}
         self.read_sums = {node: total[stay] for node, total in self.read_sums.items()}
-        self.sent = {name: total[stay] for name, total in self.sent.items()}
+        self.sent = {name: rows(total, stay) for name, total in self.sent.items()}
         self.buffers.clear()
 
     def _chunk(self, before: int, T: int) -> Signals:
@@ -192,7 +144,7 @@ class ChunkedRun:
                 signal = self._call(step.operation, step, moving, before, T)
             if step.fires:
                 self.counters.note_routine(step.name, " + ".join(routines) or "torch")
-            signal_TB = _unfold(signal, T)
+            signal_TB = unfold(signal, T)
             if self.sums_up:
                 self._send_changes(step, signal_TB, before)
             else:
@@ -210,7 +162,7 @@ class ChunkedRun:
 
     def _send(self, name: str, signal_TB: Tensor, before: int, binary: bool = False) -> None:
         """Count a signal now, or at the end of the chunk if samples may leave in it."""
-        if name in self.counters.spikes or name in self.counters.fan_out:
+        if self.counters.counts(name):
             if self.job.exit_rule is None:
                 self._count(name, signal_TB, before, binary)
             else:
@@ -219,28 +171,26 @@ class ChunkedRun:
     def _send_changes(self, step: Step, signal_TB: Tensor, before: int) -> None:
         """Count the events of a signal of the sum code: where it differs from the step before."""
         name = step.name
-        if not (step.fires or name in self.counters.spikes or name in self.counters.fan_out):
-            return
-        earlier = self.sent.get(name)
-        first_TB = torch.zeros_like(signal_TB[:1]) if earlier is None else earlier[None]
-        changed_TB = signal_TB != torch.cat([first_TB, signal_TB[:-1]])
-        self.sent[name] = signal_TB[-1].clone()
+        events = self.events.pop(name, None)
+        if events is None:
+            if not self.counters.counts(name):
+                return
+            sent = self.sent.setdefault(name, torch.zeros_like(signal_TB[0]))
+            events = follow(signal_TB, sent, fan_out=self.counters.fan_out.get(name))
         if step.fires:
-            self.active.see_events(changed_TB.flatten(2).any(2), before)
-        self._send(name, changed_TB, before, binary=True)
+            self.active.see_events(events[0] > 0, before)
+        if self.job.exit_rule is None:
+            self.counters.add_totals(name, *events, before)
+        else:
+            self.uncounted_events.append((name, events))
 
-    def _count(self, name: str, active_TB: Tensor, before: int, binary: bool) -> None:
-        """Add what a source of spikes sent in a chunk, and the operations that it caused."""
-        after = before + active_TB.shape[0]
+    def _count(self, name: str, spikes_TB: Tensor, before: int, binary: bool) -> None:
+        """Add what a source of spikes sent in a chunk."""
         counted_TB = self.spike_totals.pop(name, None)
         if counted_TB is None:
-            spikes_T, reached_T = tally(active_TB, self.counters.fan_out.get(name), binary=binary)
+            self.counters.add_spikes(name, spikes_TB, before, binary)
         else:
-            spikes_T, reached_T = counted_TB.sum(1), None
-        if name in self.counters.spikes:
-            self.counters.spikes[name][before:after] += spikes_T
-        if reached_T is not None:
-            self.counters.sop[before:after] += reached_T
+            self.counters.add_totals(name, counted_TB, None, before)
 
     def _values(self, step: Step, counts: Tensor) -> Tensor:
         """A signal that is kept as counts, as numbers."""
@@ -261,43 +211,60 @@ class ChunkedRun:
     @_call.register
     def _(self, operation: Add, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         a, b = (
-            _unfold(self._floating(i, moving), T) if i in moving else self.still[i]
-            for i in _twice(step.inputs)
+            unfold(self._floating(i, moving), T) if i in moving else self.still[i] for i in twice(step.inputs)
         )
         return operation.forward(a, b).flatten(0, 1)
 
     @_call.register
     def _(self, operation: Accumulating, step: Step, moving: Signals, before: int, T: int) -> Tensor:
+        if self.sums_up and step.unit is not None:
+            # A maximum of counts: half precision holds them, and not every device takes it of integers.
+            counts: Tensor = operation(moving[step.inputs[0]].to(self.traits.half))
+            return counts.to(self.job.counts)
         inputs = self._inputs(step, moving, T)
         if self.sums_up:
             signal: Tensor = operation(*inputs)
         else:
             state = self.sums.setdefault(step.node, {})
-            signal = operation.advance(tuple(_unfold(x, T) for x in inputs), state, before).flatten(0, 1)
+            signal = operation.advance(tuple(unfold(x, T) for x in inputs), state, before).flatten(0, 1)
         return signal if step.unit is None else signal.to(self.job.counts)
 
     @_call.register
-    def _(self, layer: FusedLayer, step: Step, moving: Signals, before: int, T: int) -> Tensor:
-        spikes_TB, added = _unfold(moving[step.inputs[0]], T), None
-        if len(step.inputs) == 2:
-            node = step.inputs[1]
-            added = _unfold(moving[node], T) if node in moving else self.still[node]
-        if step.node not in self.membranes:
-            shape = torch.Size((self.x.shape[0], *step.shape))
-            self.membranes[step.node] = layer.start(shape, self.number[step.name], self.first_sample)
-        membrane = self.membranes[step.node]
-        out, totals_TB = self._empty(membrane, T, self.job.counts), None
+    def _(self, layer: IntegrateFireLayer, step: Step, moving: Signals, before: int, T: int) -> Tensor:
+        spikes_TB, added, membrane, out = self._prepare(layer, step, moving, T)
+        totals_TB = None
         counted = step.name in self.counters.spikes and step.name not in self.counters.fan_out
         if counted and self.traits.kernels_count:
             totals_TB = torch.zeros(T, len(membrane), dtype=torch.int32, device=membrane.device)
             self.spike_totals[step.name] = totals_TB
-        layer.advance(spikes_TB, added, membrane, _unfold(out, T), totals_TB)
+        layer.advance(spikes_TB, added, membrane, unfold(out, T), totals_TB)
         return out
+
+    @_call.register
+    def _(self, layer: QuantisedLayer, step: Step, moving: Signals, before: int, T: int) -> Tensor:
+        counts_TB, added, membrane, out = self._prepare(layer, step, moving, T)
+        fan_out = self.counters.fan_out.get(step.name)
+        self.events[step.name] = layer.advance(counts_TB, added, membrane, unfold(out, T), fan_out)
+        return out
+
+    def _prepare(
+        self, layer: FusedLayer, step: Step, moving: Signals, T: int
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """Both inputs of a fused layer, its membrane, and memory for its signal."""
+        added = None
+        if len(step.inputs) == 2:
+            node = step.inputs[1]
+            added = unfold(moving[node], T) if node in moving else self.still[node]
+        if step.node not in self.membranes:
+            shape = torch.Size((self.x.shape[0], *step.shape))
+            self.membranes[step.node] = layer.start(shape, self.number[step.name], self.first_sample)
+        membrane = self.membranes[step.node]
+        return unfold(moving[step.inputs[0]], T), added, membrane, self._empty(membrane, T, self.job.counts)
 
     @_call.register
     def _(self, neuron: Neuron, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         source = step.inputs[0]
-        current = _unfold(self._floating(source, moving), T) if source in moving else self.still[source]
+        current = unfold(self._floating(source, moving), T) if source in moving else self.still[source]
         membrane = self.membranes.get(step.node)
         if membrane is None:
             shape = torch.Size((self.x.shape[0], *step.shape))
@@ -308,13 +275,18 @@ class ChunkedRun:
             out = self._room(step, membrane, moving, T)
         else:
             out = self._empty(membrane, T, self.job.counts)
+        out_TB = unfold(out, T)
+        if isinstance(neuron, SigmaDelta):
+            fan_out = self.counters.fan_out.get(step.name)
+            self.events[step.name] = neuron.send(current, membrane, out_TB, fan_out)
+            return out if step.unit is not None else neuron.scale(out_TB).flatten(0, 1)
         binary = step.binary and isinstance(neuron, IntegrateFire)
         return (neuron.fire if binary else neuron.advance)(  # type: ignore[operator]
-            current, membrane, T, _unfold(out, T)
+            current, membrane, T, out_TB
         ).flatten(0, 1)
 
     def _inputs(self, step: Step, moving: Signals, T: int) -> list[Tensor]:
-        return [self._floating(i, moving) if i in moving else _repeat(self.still[i], T) for i in step.inputs]
+        return [self._floating(i, moving) if i in moving else repeat(self.still[i], T) for i in step.inputs]
 
     @staticmethod
     def _empty(membrane: Tensor, T: int, dtype: torch.dtype) -> Tensor:
@@ -350,10 +322,10 @@ class ChunkedRun:
         for step in self.plan.steps if read else ():
             if step.tail:
                 inputs = [
-                    means[i].flatten(0, 1) if i in means else _repeat(self.still[i], S)
-                    for i in (_twice(step.inputs) if isinstance(step.operation, Add) else step.inputs)
+                    means[i].flatten(0, 1) if i in means else repeat(self.still[i], S)
+                    for i in (twice(step.inputs) if isinstance(step.operation, Add) else step.inputs)
                 ]
-                means[step.node] = _unfold(_apply(step.operation, inputs), S)
+                means[step.node] = unfold(_apply(step.operation, inputs), S)
         if self.plan.result in means:
             return means[self.plan.result]
         still = self.still[self.plan.result] if read else self.x[:0]
@@ -362,7 +334,10 @@ class ChunkedRun:
     def _sums(self, node: fx.Node, signal_TB: Tensor, before: int, read: list[int]) -> Tensor:
         """A signal (S, B, ...) of the sum code after each step of `read`."""
         step = self.by_node.get(node)
-        taken_SB = signal_TB if len(read) == len(signal_TB) else signal_TB[[t - before - 1 for t in read]]
+        if len(read) == len(signal_TB) or not read:
+            taken_SB = signal_TB[: len(read)]
+        else:
+            taken_SB = torch.stack([signal_TB[t - before - 1] for t in read])
         return taken_SB if step is None or step.unit is None else self._values(step, taken_SB)
 
     def _means(self, node: fx.Node, signal_TB: Tensor, before: int, read: list[int]) -> Tensor:
@@ -397,22 +372,3 @@ class ChunkedRun:
 
 def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:
     return weigh(operation, *inputs) if isinstance(operation, SYNAPTIC) else operation(*inputs)
-
-
-def _unfold(x: Tensor, T: int) -> Tensor:
-    """(T·B, ...) as (T, B, ...)."""
-    return x.view(T, -1, *x.shape[1:])
-
-
-def _rows(x: Tensor, stay: Tensor) -> Tensor:
-    """Some samples of a signal, in the signal's memory format."""
-    return x[stay].contiguous(memory_format=memory_format(x))
-
-
-def _repeat(x: Tensor, T: int) -> Tensor:
-    return x.expand(T, *x.shape).flatten(0, 1)
-
-
-def _twice(inputs: tuple[fx.Node, ...]) -> tuple[fx.Node, fx.Node]:
-    """The two inputs of a sum; x + x reads one node twice."""
-    return (inputs[0], inputs[-1])

@@ -2,13 +2,16 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from torch import fx, nn
 
-from rheobase.network import SYNAPTIC, Add, IntegrateFire, Scale, traits_of
+from rheobase.network import SYNAPTIC, Add, IntegrateFire, MaxPool, Scale, SigmaDelta, traits_of
 from rheobase.simulation.fused_layer import FusedLayer, Shortcut, SumPool, Synapse
+from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 from rheobase.simulation.plan import Plan, Step
 from rheobase.simulation.profiles import Profile
+from rheobase.simulation.quantised_layer import QuantisedLayer
 
 _LARGEST_COUNT = 127
 
@@ -34,6 +37,7 @@ class _Fusion:
     def __init__(self, plan: Plan, profile: Profile, visible: set[str]) -> None:
         self.plan, self.profile, self.visible = plan, profile, visible
         self.steps = {step.node: step for step in plan.steps}
+        self.sums_up = any(isinstance(step.operation, SigmaDelta) for step in plan.steps)
         self.units: dict[fx.Node, float] = {}
         self.largest: dict[fx.Node, int] = {}
         self.readers = {
@@ -59,13 +63,16 @@ class _Fusion:
         if step.still or step.tail:
             return None
         operation, inputs = step.operation, step.inputs
-        if isinstance(operation, IntegrateFire):
-            return self._counted(step, 1.0, 1) if step.binary else None
+        if step.fires:
+            largest = _largest_count(step)
+            return None if largest is None else self._counted(step, 1.0, largest)
         if any(i not in self.units for i in inputs) or len({self.units[i] for i in inputs}) != 1:
             return None
         unit, largest = self.units[inputs[0]], max(self.largest[i] for i in inputs)
         traits = traits_of(operation)
-        if traits.routes or (traits.spikes == "restart" and largest == 1):
+        # In the sum code a maximum is one of the counts it is taken over.
+        maximum = isinstance(operation, MaxPool) and self.sums_up
+        if traits.routes or maximum or (traits.spikes == "restart" and largest == 1):
             return self._counted(step, unit, largest)
         side = _square_side(operation)
         if side is not None and largest * side**2 <= _LARGEST_COUNT:
@@ -79,12 +86,12 @@ class _Fusion:
 
     def _layer(self, step: Step) -> Step | None:
         """The fused layer that ends in this neuron, if there is one."""
-        neuron, source = step.operation, step.inputs[0]
-        if not isinstance(neuron, IntegrateFire) or not step.binary or neuron.threshold.dim() > 1:
+        neuron, source, largest = step.operation, step.inputs[0], _largest_count(step)
+        if largest is None or not _has_layer(neuron):
             return None
         if synapse := self._synapse(source):
             inputs: tuple[fx.Node, ...] = self.steps[source].inputs
-            layer = FusedLayer(synapse, neuron, self.units[inputs[0]], self.profile)
+            layer = self._fuse(synapse, neuron, inputs[0])
         elif found := self._sum(source, neuron):
             layer, inputs = found
         else:
@@ -92,11 +99,16 @@ class _Fusion:
         if not layer.resolves:
             return None
         fused = replace(step, operation=layer, inputs=inputs, scratch=layer.count_scratch(step.shape))
-        return self._counted(fused, 1.0, 1)
+        return self._counted(fused, 1.0, largest)
 
-    def _sum(
-        self, source: fx.Node, neuron: IntegrateFire
-    ) -> tuple[FusedLayer, tuple[fx.Node, fx.Node]] | None:
+    def _fuse(self, synapse: Synapse, neuron: nn.Module, first: fx.Node, **options: Any) -> FusedLayer:
+        """The fused layer of a connection that reads a node, and a neuron."""
+        kind: type[Any] = QuantisedLayer if isinstance(neuron, SigmaDelta) else IntegrateFireLayer
+        options = {"largest": self.largest[first]} | options
+        layer: FusedLayer = kind(synapse, neuron, self.units[first], self.profile, **options)
+        return layer
+
+    def _sum(self, source: fx.Node, neuron: nn.Module) -> tuple[FusedLayer, tuple[fx.Node, fx.Node]] | None:
         """The fused layer behind a sum of two signals, and its inputs."""
         step = self.steps.get(source)
         if step is None or not isinstance(step.operation, Add) or not self._hidden(source):
@@ -110,20 +122,21 @@ class _Fusion:
         main = max(connections, key=lambda node: connections[node].weight.numel())
         other = terms[1] if terms[0].node is main else terms[0]
         synapse, first = connections[main], self.steps[main].inputs[0]
-        unit, shortcut = self.units[first], connections.get(other.node)
+        shortcut = connections.get(other.node)
         if shortcut is not None and Shortcut.fits(synapse, shortcut):
             second = other.inputs[0]
             joined = Shortcut(shortcut, self.units[second])  # type: ignore[arg-type]
-            return FusedLayer(synapse, neuron, unit, self.profile, shortcut=joined), (first, second)
+            largest = max(self.largest[first], self.largest[second])
+            return self._fuse(synapse, neuron, first, shortcut=joined, largest=largest), (first, second)
         if isinstance(other.operation, Scale) and not other.operation.shifted:
             second, scale = other.inputs[0], other.operation.scale
             if second in self.units and scale.dim() <= 1:
                 scale = scale * self.units[second]
-                return FusedLayer(synapse, neuron, unit, self.profile, scale=scale), (first, second)
+                return self._fuse(synapse, neuron, first, scale=scale), (first, second)
         if other.node in self.units:
             scale = synapse.weight.new_tensor(self.units[other.node])
-            return FusedLayer(synapse, neuron, unit, self.profile, scale=scale), (first, other.node)
-        return FusedLayer(synapse, neuron, unit, self.profile), (first, other.node)
+            return self._fuse(synapse, neuron, first, scale=scale), (first, other.node)
+        return self._fuse(synapse, neuron, first), (first, other.node)
 
     def _hidden(self, node: fx.Node) -> bool:
         """Whether a single call reads a node and nothing else needs its signal."""
@@ -145,6 +158,21 @@ class _Fusion:
             return None
         plain = operation.padding_mode == "zeros" and not isinstance(operation.padding, str)
         return operation if plain else None
+
+
+def _largest_count(step: Step) -> int | None:
+    """The largest count that a neuron sends, if its signal can be kept as counts of 1."""
+    neuron = step.operation
+    if isinstance(neuron, SigmaDelta):
+        kept = not neuron.signed and neuron.levels <= _LARGEST_COUNT and bool((neuron.amplitude == 1).all())
+        return neuron.levels if kept else None
+    return 1 if isinstance(neuron, IntegrateFire) and step.binary else None
+
+
+def _has_layer(neuron: nn.Module) -> bool:
+    if isinstance(neuron, SigmaDelta):
+        return QuantisedLayer.supports(neuron)
+    return isinstance(neuron, IntegrateFire) and neuron.threshold.dim() <= 1
 
 
 def _square_side(operation: nn.Module) -> int | None:

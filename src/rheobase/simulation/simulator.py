@@ -14,14 +14,16 @@ from torch import Tensor
 
 from rheobase.io import expect_integer
 from rheobase.kernels import explain_no_triton
-from rheobase.network import SNN, Constant, IntegrateFire, expect_snn
+from rheobase.network import SNN, Constant, IntegrateFire, SigmaDelta, expect_snn
 from rheobase.simulation.batch_invariant import full_precision
+from rheobase.simulation.counters import Counters
 from rheobase.simulation.cuda_graphs import RecordingError, Recordings
 from rheobase.simulation.device import cap_memory, device_traits
-from rheobase.simulation.engine import ChunkedRun, Counters, Job
+from rheobase.simulation.engine import ChunkedRun
 from rheobase.simulation.exits import Exit
 from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.simulation.fusion import fuse, name_unfused
+from rheobase.simulation.job import Job
 from rheobase.simulation.plan import mark_tail, plan_calls
 from rheobase.simulation.probes import Probe
 from rheobase.simulation.profiles import find_profile
@@ -143,7 +145,8 @@ class Simulator:
         self.exit_rule, self.probe = exit_rule, probe
         self.probed = () if probe is None else probe.names(snn)
         self.counted = snn.sites if count_spikes else []
-        self.profile = find_profile(profile, x.device, steps)
+        # In the sum code no potential grows with the steps.
+        self.profile = find_profile(profile, x.device, 1 if snn.code == "sum" else steps)
         self.notes: list[str] = []
         plan = plan_calls(snn, _shaped(snn, x), read)
         self.synapses = count_synapses(plan, pooled_units) if count_operations else None
@@ -198,7 +201,8 @@ class Simulator:
 
     def _run_once(self, x: Tensor, first_sample: int) -> Run:
         samples, chunk = self._cut(x.shape[0])
-        if self.graph and self.exit_rule is None and self.probe is None:
+        leaving = self.exit_rule is not None or (self.snn.code == "sum" and chunk < self.steps)
+        if self.graph and not leaving and self.probe is None:
             try:
                 return self.recordings.run(x, lambda x: self._run(x, samples, chunk, 0))
             except RecordingError as error:
@@ -259,9 +263,12 @@ class Simulator:
         samples, fitting = self.plan.fit(B, steps, self.memory, keep_spikes=leaving)
         if self.snn.window is not None:
             return self.plan.fit_whole(samples, self.steps, self.memory), self.steps
-        short = leaving or self.snn.code == "sum"
-        chunk = self.chunk or (min(fitting, _EXIT_CHUNK) if short else fitting)
-        return samples, min(chunk, self.steps)
+        most = fitting
+        if leaving:
+            most = _EXIT_CHUNK
+        elif self.snn.code == "sum":  # silent samples leave
+            most = facts.chunk or _EXIT_CHUNK
+        return samples, min(self.chunk or min(fitting, most), self.steps)
 
     def _is_repeatable(self) -> bool:
         """Whether every run does the same to its inputs, so that it can be captured."""
@@ -269,9 +276,10 @@ class Simulator:
             return False
         fires = [step for step in self.plan.steps if step.fires]
         neurons = [s.operation.neuron if isinstance(s.operation, FusedLayer) else s.operation for s in fires]
-        plain = all(isinstance(n, IntegrateFire) and isinstance(n.initial, Constant) for n in neurons)
+        constant = all(isinstance(neuron.initial, Constant) for neuron in neurons)
+        plain = all(isinstance(neuron, (IntegrateFire, SigmaDelta)) for neuron in neurons)
         # Amplitudes other than 1 are looked up on the CPU.
-        return plain and all(step.binary for step in fires)
+        return plain and constant and all(step.binary or step.unit is not None for step in fires)
 
 
 def _shaped(snn: SNN, x: Tensor) -> Tensor:

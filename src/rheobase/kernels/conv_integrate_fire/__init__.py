@@ -8,13 +8,11 @@ from torch import Tensor
 
 from rheobase.kernels import backends
 from rheobase.kernels.conv_integrate_fire import reference
-from rheobase.kernels.conv_integrate_fire.problem import Problem, check_problem, infer_shape
+from rheobase.kernels.conv_integrate_fire.problem import Pair, Problem, allocate, as_pair, check_problem
 from rheobase.kernels.conv_integrate_fire.tiles import Tile
 from rheobase.kernels.routines import report_routine
 
 __all__ = ["conv_integrate_fire"]
-
-Pair = int | tuple[int, int]
 
 
 @torch.no_grad()
@@ -74,7 +72,7 @@ def conv_integrate_fire(
         TypeError: A dtype is not one of those named above.
         ValueError: A shape, device, memory format, reset or backend does not fit; nothing has been changed.
     """
-    pairs = _pair(stride), _pair(padding)
+    pairs = as_pair(stride), as_pair(padding)
     name = backends.choose_backend(spikes.device, backend)
     if name == "triton" and any(size != 1 for size in threshold.shape[-2:]):
         raise ValueError(
@@ -82,10 +80,22 @@ def conv_integrate_fire(
             "(N, 1, 1); use backend='reference'"
         )
     if out is None:
-        T, B, N, Y, X = infer_shape(spikes, weight, *pairs)
-        out = torch.empty(T, B, Y, X, N, dtype=torch.uint8, device=spikes.device).permute(0, 1, 4, 2, 3)
-    layer = (spikes, weight, bias, membrane, threshold, out, *pairs)
-    problem = Problem(*layer, residual, residual_scale, totals, strict, reset)
+        out = allocate(spikes, weight, *pairs)
+    problem = Problem(
+        spikes=spikes,
+        weight=weight,
+        bias=bias,
+        threshold=threshold,
+        out=out,
+        stride=pairs[0],
+        padding=pairs[1],
+        residual=residual,
+        residual_scale=residual_scale,
+        membrane=membrane,
+        totals=totals,
+        strict=strict,
+        reset=reset,
+    )
     check_problem(problem)
     if out.numel() == 0:
         return out
@@ -104,7 +114,3 @@ def conv_integrate_fire(
         if totals is not None:
             totals += out.flatten(2).sum(2, dtype=torch.int32)
     return out
-
-
-def _pair(size: Pair) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else size

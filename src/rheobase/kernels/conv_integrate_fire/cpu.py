@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rheobase.kernels.conv_integrate_fire import amx, reference
 from rheobase.kernels.conv_integrate_fire.packing import keep
-from rheobase.kernels.conv_integrate_fire.problem import Problem
+from rheobase.kernels.conv_integrate_fire.problem import Convolution, Layer, Problem, Quantisation
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.routines import report_routine
 
@@ -28,7 +28,7 @@ PIECE = 1 << 21
 # Single precision holds all integers up to this one.
 EXACT = 1 << 24
 
-Convolution = Callable[[Tensor], Tensor]
+Convolve = Callable[[Tensor], Tensor]
 
 
 def run(problem: Problem) -> None:
@@ -69,14 +69,39 @@ def _keep_freed_memory() -> None:
     torch.empty(2**25 - 2**16, dtype=torch.uint8, device="cpu")
 
 
+def quantise(problem: Quantisation, piece: int = PIECE) -> None:
+    """Fill `out`."""
+    p = problem
+    if p.integer and _bound_current(p) >= EXACT:
+        report_routine("reference convolution")
+        reference.quantise(p)
+        return
+    _keep_freed_memory()
+    T, B, N, Y, X = p.out.shape
+    convolve = _integer_convolution(p) if p.integer else _float_convolution(p)
+    threshold, high = p.threshold.flatten().float(), p.high.float()
+    for steps, samples in _cut(T, B, N * Y * X, piece):
+        part = _select(p, steps, samples)
+        z_nYXN = convolve(part.spikes.flatten(0, 1)).movedim(1, -1)
+        z_tbYXN = z_nYXN.view(*part.out.shape[:2], Y, X, N)
+        _add_residual(z_tbYXN, part)
+        # Single precision divides integers below 2^24 without passing the next integer.
+        count = z_tbYXN.div_(threshold).floor_().clamp_(min=0).clamp_(max=high)
+        part.out.movedim(2, -1).copy_(count)
+
+
 def _bound(p: Problem) -> int:
     """Return a bound on the potentials of an integer problem and on all partial sums."""
+    return _largest(p.membrane.movedim(1, -1)) + len(p.spikes) * _bound_current(p)
+
+
+def _bound_current(p: Convolution) -> int:
+    """Return a bound on the currents of an integer problem and on all partial sums."""
     weights = keep(p.weight, "sum", lambda: int(p.weight.int().abs().sum((1, 2, 3)).max()))
     factor = 1 if p.residual_scale is None else _largest(p.residual_scale)
     residual = 0 if p.residual is None else factor * _largest(p.residual.movedim(-3, -1))
     bias = 0 if p.bias is None else _largest(p.bias)
-    current = weights * _largest(p.spikes.movedim(2, -1)) + bias + residual
-    return _largest(p.membrane.movedim(1, -1)) + len(p.spikes) * current
+    return weights * _largest(p.spikes.movedim(2, -1)) + bias + residual
 
 
 def _largest(values: Tensor) -> int:
@@ -129,22 +154,19 @@ def _cut(T: int, B: int, neurons: int, piece: int) -> Iterator[tuple[slice, slic
             yield slice(step, step + t), slice(sample, sample + b)
 
 
-def _select(p: Problem, steps: slice, samples: slice) -> Problem:
+def _select(p: Layer, steps: slice, samples: slice) -> Layer:
     """Return the same problem over some steps of some samples, as views."""
     residual = p.residual
     if residual is not None:
         residual = residual[steps, samples] if residual.dim() == p.out.dim() else residual[samples]
-    return replace(
-        p,
-        spikes=p.spikes[steps, samples],
-        membrane=p.membrane[samples],
-        out=p.out[steps, samples],
-        residual=residual,
-        totals=None if p.totals is None else p.totals[steps, samples],
-    )
+    part = replace(p, spikes=p.spikes[steps, samples], out=p.out[steps, samples], residual=residual)
+    if isinstance(p, Problem) and isinstance(part, Problem):
+        totals = None if p.totals is None else p.totals[steps, samples]
+        return replace(part, membrane=p.membrane[samples], totals=totals)
+    return part
 
 
-def _add_residual(current_tbYXN: Tensor, p: Problem) -> None:
+def _add_residual(current_tbYXN: Tensor, p: Convolution) -> None:
     if p.residual is None:
         return
     extra = _signed(p.residual).movedim(-3, -1).float()
@@ -159,7 +181,7 @@ def _signed(spikes: Tensor) -> Tensor:
     return spikes.view(torch.int8) if spikes.dtype == torch.uint8 else spikes
 
 
-def _float_convolution(p: Problem) -> Convolution:
+def _float_convolution(p: Convolution) -> Convolve:
     last = torch.channels_last
     weight = keep(p.weight, "float32", lambda: p.weight.float().contiguous(memory_format=last))
     bias = None if p.bias is None else p.bias.float()
@@ -178,7 +200,7 @@ def _float_convolution(p: Problem) -> Convolution:
     return convolve
 
 
-def _integer_convolution(p: Problem) -> Convolution:
+def _integer_convolution(p: Convolution) -> Convolve:
     # If a window lies entirely in the padding, oneDNN's convolution ends the process.
     outside = any(border >= side for border, side in zip(p.padding, p.weight.shape[2:], strict=True))
     if outside or not can_multiply_integers():

@@ -14,33 +14,33 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rheobase.kernels.conv_integrate_fire.packing import keep
-from rheobase.kernels.conv_integrate_fire.problem import Problem
+from rheobase.kernels.conv_integrate_fire.problem import Layer
 
 
-def flatten_small_image(problem: Problem) -> Problem:
+def flatten_small_image(problem: Layer) -> Layer:
     """Return the same problem, over one pixel of many channels if that takes fewer products."""
     p = problem
-    written = (p.membrane.movedim(1, -1), p.out.movedim(2, -1))
-    if prod(p.spikes.shape[-2:]) >= prod(p.weight.shape[-2:]) or not all(x.is_contiguous() for x in written):
+    dense = all(x.movedim(-3, -1).is_contiguous() for x in p.written)
+    if prod(p.spikes.shape[-2:]) >= prod(p.weight.shape[-2:]) or not dense:
         return p
-    pixels = prod(p.membrane.shape[-2:])
+    pixels = prod(p.out.shape[-2:])
     image = (p.spikes.shape[-2], p.spikes.shape[-1], p.stride, p.padding)
 
-    def repeat(vector: Tensor | None) -> Tensor | None:
-        return None if vector is None else vector.repeat(pixels)
+    def repeat(vector: Tensor) -> Tensor:
+        return vector.repeat(pixels)
 
     return replace(
         p,
         spikes=_flatten(p.spikes),
         weight=keep(p.weight, image, lambda: spread_weight(p.weight, *image)),
-        bias=repeat(p.bias),
-        membrane=_flatten(p.membrane),
+        bias=None if p.bias is None else repeat(p.bias),
         threshold=p.threshold.expand(len(p.weight), 1, 1).repeat(pixels, 1, 1),
         out=_flatten(p.out),
         stride=(1, 1),
         padding=(0, 0),
         residual=None if p.residual is None else _flatten(p.residual),
-        residual_scale=repeat(p.residual_scale),
+        residual_scale=None if p.residual_scale is None else repeat(p.residual_scale),
+        **p.own(_flatten, repeat),
     )
 
 

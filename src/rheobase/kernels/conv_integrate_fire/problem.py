@@ -4,31 +4,81 @@ Letters: T steps, B batch, C input channels, N output channels, H and W input ro
 rows and columns.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from rheobase.kernels.checks import check_device, check_dtype, check_reset, check_shape, check_threshold
 
+Pair = int | tuple[int, int]
+Reshape = Callable[[Tensor], Tensor]
 
-@dataclass(frozen=True)
-class Problem:
-    """The arguments of `conv_integrate_fire`, with sizes as pairs and `out` present."""
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution:
+    """The arguments that all fused convolutions share, with sizes as pairs and `out` present."""
 
     spikes: Tensor
     weight: Tensor
     bias: Tensor | None
-    membrane: Tensor
     threshold: Tensor
     out: Tensor
     stride: tuple[int, int]
     padding: tuple[int, int]
     residual: Tensor | None
     residual_scale: Tensor | None
+
+    @property
+    def integer(self) -> bool:
+        """Whether it is computed in integers."""
+        return self.weight.dtype == torch.int8
+
+    @property
+    def number(self) -> torch.dtype:
+        """The dtype of potentials."""
+        return torch.int32 if self.integer else torch.float32
+
+    @property
+    def written(self) -> list[Tensor]:
+        """The tensors that are overwritten, (..., N, Y, X)."""
+        return [self.out]
+
+    def own(self, maps: Reshape, vector: Reshape) -> dict[str, Tensor]:
+        """The further arguments with one value per neuron or channel, reshaped by one of two functions."""
+        return {}
+
+
+Layer = TypeVar("Layer", bound=Convolution)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem(Convolution):
+    """The arguments of `conv_integrate_fire`."""
+
+    membrane: Tensor
     totals: Tensor | None
     strict: bool
     reset: str
+
+    @property
+    def written(self) -> list[Tensor]:
+        return [self.out, self.membrane]
+
+    def own(self, maps: Reshape, vector: Reshape) -> dict[str, Tensor]:
+        return {"membrane": maps(self.membrane)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantisation(Convolution):
+    """The arguments of `conv_quantise`."""
+
+    high: Tensor
+
+    def own(self, maps: Reshape, vector: Reshape) -> dict[str, Tensor]:
+        return {"high": vector(self.high)}
 
 
 def infer_shape(
@@ -50,19 +100,36 @@ def infer_shape(
     return T, B, N, Y, X
 
 
-def check_problem(problem: Problem) -> None:
+def allocate(spikes: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> Tensor:
+    """Allocate the result, channels-last."""
+    T, B, N, Y, X = infer_shape(spikes, weight, stride, padding)
+    return torch.empty(T, B, Y, X, N, dtype=torch.uint8, device=spikes.device).permute(0, 1, 4, 2, 3)
+
+
+def as_pair(size: Pair) -> tuple[int, int]:
+    """A size for rows and columns."""
+    return (size, size) if isinstance(size, int) else size
+
+
+def check_problem(problem: Convolution) -> None:
     """Raise TypeError or ValueError for the first argument that does not fit the others."""
-    spikes, weight, membrane = problem.spikes, problem.weight, problem.membrane
+    spikes, weight = problem.spikes, problem.weight
     shape = T, B, N, Y, X = infer_shape(spikes, weight, problem.stride, problem.padding)
-    check_reset(problem.reset)
     halves = (torch.bfloat16, torch.float16)
     check_dtype("weight", weight, (*halves, torch.float32, torch.int8))
-    integer = weight.dtype == torch.int8
-    numbers = (torch.int32,) if integer else (*halves, torch.float32, torch.float64)
+    numbers = (torch.int32,) if problem.integer else (*halves, torch.float32, torch.float64)
     single = (torch.float16,) if weight.dtype == torch.float32 else ()
-    check_dtype("spikes", spikes, (torch.uint8,) if integer else (torch.uint8, weight.dtype, *single))
-    check_dtype("membrane", membrane, (torch.int32 if integer else torch.float32,))
-    check_shape("membrane", membrane, (B, N, Y, X))
+    check_dtype("spikes", spikes, (torch.uint8,) if problem.integer else (torch.uint8, weight.dtype, *single))
+    if isinstance(problem, Problem):
+        check_reset(problem.reset)
+        check_dtype("membrane", problem.membrane, (problem.number,))
+        check_shape("membrane", problem.membrane, (B, N, Y, X))
+        if problem.totals is not None:
+            check_dtype("totals", problem.totals, (torch.int32,))
+            check_shape("totals", problem.totals, (T, B))
+    if isinstance(problem, Quantisation):
+        check_dtype("high", problem.high, numbers)
+        check_shape("high", problem.high, (N,))
     check_dtype("threshold", problem.threshold, numbers)
     check_threshold(problem.threshold, (N, Y, X))
     for label, vector in (("bias", problem.bias), ("residual_scale", problem.residual_scale)):
@@ -76,8 +143,5 @@ def check_problem(problem: Problem) -> None:
         raise ValueError("residual_scale is given without a residual to scale")
     check_dtype("out", problem.out, (torch.uint8, *halves, torch.float32))
     check_shape("out", problem.out, shape)
-    if problem.totals is not None:
-        check_dtype("totals", problem.totals, (torch.int32,))
-        check_shape("totals", problem.totals, (T, B))
     tensors = {label: value for label, value in vars(problem).items() if isinstance(value, Tensor)}
-    check_device(membrane.device, **tensors)
+    check_device(problem.out.device, **tensors)

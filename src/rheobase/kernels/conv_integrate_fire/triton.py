@@ -1,8 +1,8 @@
-"""Convolution and integrate-and-fire in one Triton kernel: the matrix accumulator is the membrane.
+"""Convolution and neurons in one Triton kernel: the matrix accumulator is the membrane.
 
 A program owns a box of output pixels and a block of output channels. It loads their membrane once, adds every
 step's matrix products to it, thresholds it in place, writes the spikes and continues with the next step; the
-currents are never stored.
+currents are never stored. To quantise, every step starts at zero and writes counts instead of spikes.
 
 Letters: T steps, B batch, C input channels, N output channels, Y and X output rows and columns; H and W input
 rows and columns. Tensors are channels-last.
@@ -23,7 +23,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
 from rheobase.kernels.conv_integrate_fire.packing import align, count_wide, pack
-from rheobase.kernels.conv_integrate_fire.problem import Problem
+from rheobase.kernels.conv_integrate_fire.problem import Convolution, Problem, Quantisation
 from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles
 from rheobase.kernels.conv_integrate_fire.widening import widen
 
@@ -94,6 +94,20 @@ def _accumulate(
 
 
 @triton.jit
+def _quantise(z, theta, high):
+    """How many times theta fits into z, from 0 to high; exact for integers."""
+    if theta.dtype == tl.int32:
+        z = tl.minimum(tl.maximum(z, 0), high * theta)
+        # The quotient of rounded numbers is wrong by at most one.
+        count = (z.to(tl.float32) / theta.to(tl.float32)).to(tl.int32)
+        count -= (count * theta > z).to(tl.int32)
+        count += (count * theta + theta <= z).to(tl.int32)
+    else:
+        count = tl.minimum(tl.maximum(tl.floor(tl.div_rn(z, theta)), 0), high)
+    return count
+
+
+@triton.jit
 def _fire(
     potential,
     bias,
@@ -101,6 +115,7 @@ def _fire(
     residual_scale,
     residual_step,
     threshold,
+    high,
     out,
     t,
     b0,
@@ -109,13 +124,14 @@ def _fire(
     n0,
     STRICT: tl.constexpr,
     SUBTRACT: tl.constexpr,
+    QUANTISE: tl.constexpr,
     RESIDUAL: tl.constexpr,
     BLOCK_B: tl.constexpr,
     BLOCK_Y: tl.constexpr,
     BLOCK_X: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Finish a step: write the spikes and return the potential after the reset."""
+    """Finish a step: write the spikes or counts and return the potential for the next step."""
     PIXELS: tl.constexpr = BLOCK_B * BLOCK_Y * BLOCK_X
     # Loaded every step: kept across the products they would cost as many registers as the potential.
     n = n0 + tl.arange(0, BLOCK_N)
@@ -124,11 +140,16 @@ def _fire(
     if RESIDUAL:
         extra = residual.load([t * residual_step, b0, y0, x0, n0]).reshape(PIXELS, BLOCK_N)
         potential += extra.to(potential.dtype) * tl.load(residual_scale + n)[None, :]
-    fired = potential > theta if STRICT else potential >= theta
+    if QUANTISE:
+        sent = _quantise(potential, theta, tl.load(high + n)[None, :])
+        potential = tl.zeros_like(potential)
+    else:
+        sent = potential > theta if STRICT else potential >= theta
+        potential = tl.where(sent, potential - theta if SUBTRACT else 0, potential)
     # Through float32: the interpreter has no other conversion to bfloat16.
-    emitted = fired.to(tl.float32).to(out.dtype)
+    emitted = sent.to(tl.float32).to(out.dtype)
     out.store([t, b0, y0, x0, n0], emitted.reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
-    return tl.where(fired, potential - theta if SUBTRACT else 0, potential)
+    return potential
 
 
 # Not compiled again for every size: addresses are computed by descriptors, so nothing would be gained.
@@ -143,6 +164,7 @@ def _conv_integrate_fire(
     membrane,
     gain,
     threshold,
+    high,
     out,
     steps,
     B,
@@ -159,6 +181,7 @@ def _conv_integrate_fire(
     PADDING_X: tl.constexpr,
     STRICT: tl.constexpr,
     SUBTRACT: tl.constexpr,
+    QUANTISE: tl.constexpr,
     RESIDUAL: tl.constexpr,
     SPLIT: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -182,8 +205,11 @@ def _conv_integrate_fire(
 
     TAPS: tl.constexpr = KERNEL_Y * KERNEL_X
     ROUNDS: tl.constexpr = TAPS * ((WIDE_C + BLOCK_C - 1) // BLOCK_C) + (C - WIDE_C + BLOCK_C - 1) // BLOCK_C
-    potential = membrane.load([b0, y0, x0, n0]).reshape(BLOCK_B * BLOCK_Y * BLOCK_X, BLOCK_N)
-    if SPLIT:
+    if QUANTISE:
+        potential = tl.zeros((BLOCK_B * BLOCK_Y * BLOCK_X, BLOCK_N), threshold.dtype.element_ty)
+    else:
+        potential = membrane.load([b0, y0, x0, n0]).reshape(BLOCK_B * BLOCK_Y * BLOCK_X, BLOCK_N)
+    if SPLIT and not QUANTISE:
         potential *= tl.load(gain + n0 + tl.arange(0, BLOCK_N))[None, :]
     # fmt: off
     if ONE_LOOP:
@@ -196,9 +222,9 @@ def _conv_integrate_fire(
             )
             if i % ROUNDS == ROUNDS - 1:
                 potential = _fire(
-                    potential, bias, residual, residual_scale, residual_step, threshold, out,
+                    potential, bias, residual, residual_scale, residual_step, threshold, high, out,
                     t, b0, y0, x0, n0,
-                    STRICT, SUBTRACT, RESIDUAL, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
+                    STRICT, SUBTRACT, QUANTISE, RESIDUAL, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
                 )
     else:
         for t in range(steps):
@@ -209,30 +235,31 @@ def _conv_integrate_fire(
                     TAPS, SPLIT, PRECISION, VIA_FLOAT32, BLOCK_C,
                 )
             potential = _fire(
-                potential, bias, residual, residual_scale, residual_step, threshold, out,
+                potential, bias, residual, residual_scale, residual_step, threshold, high, out,
                 t, b0, y0, x0, n0,
-                STRICT, SUBTRACT, RESIDUAL, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
+                STRICT, SUBTRACT, QUANTISE, RESIDUAL, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
             )
     # fmt: on
-    if SPLIT:
-        potential /= tl.load(gain + n0 + tl.arange(0, BLOCK_N))[None, :]
-    membrane.store([b0, y0, x0, n0], potential.reshape(BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
+    if not QUANTISE:
+        if SPLIT:
+            potential /= tl.load(gain + n0 + tl.arange(0, BLOCK_N))[None, :]
+        membrane.store([b0, y0, x0, n0], potential.reshape(BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
 
 
-def run(problem: Problem, tile: Tile | None) -> None:
-    """Fill `out` in one launch, updating `membrane` in place.
+def run(problem: Convolution, tile: Tile | None) -> None:
+    """Fill `out` in one launch, updating `membrane` in place if there is one.
 
     Args:
         problem: The arguments; the threshold must be one value per channel.
         tile: What a program owns; chosen for the layer if not given.
     """
     p = widen(flatten_small_image(problem))
-    B, N = p.spikes.shape[1], len(p.weight)
-    Y, X = p.membrane.shape[2:]
-    integer = p.membrane.dtype == torch.int32
-    images = align((p.spikes.view(torch.int8) if integer else p.spikes).movedim(2, -1))
-    membrane, out = p.membrane.movedim(1, -1), p.out.movedim(2, -1)
-    state, written = align(membrane), align(out)
+    _, B, N, Y, X = p.out.shape
+    images = align((p.spikes.view(torch.int8) if p.integer else p.spikes).movedim(2, -1))
+    out = p.out.movedim(2, -1)
+    written = align(out)
+    membrane = p.membrane.movedim(1, -1) if isinstance(p, Problem) else out[0]
+    state = align(membrane) if isinstance(p, Problem) else written[0]
     extra = state[None]
     if p.residual is not None:
         extra = align((p.residual if p.residual.dim() == 5 else p.residual[None]).movedim(2, -1))
@@ -251,7 +278,7 @@ def run(problem: Problem, tile: Tile | None) -> None:
     else:
         raise RuntimeError(f"{images.device} has too little shared memory for every tile of the fused kernel")
     for result, aligned in ((membrane, state), (out, written)):
-        if aligned is not result:
+        if aligned.data_ptr() != result.data_ptr():
             result.copy_(aligned[..., :N])
 
 
@@ -267,11 +294,10 @@ class _Arrays:
     written: Tensor
 
 
-def _launch(p: Problem, a: _Arrays, cut: Tile) -> None:
+def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
     T, B, _, _, _ = p.spikes.shape
     N, _, kernel_y, kernel_x = p.weight.shape
-    _, _, Y, X = p.membrane.shape
-    integer = p.membrane.dtype == torch.int32
+    Y, X = p.out.shape[-2:]
     images, weight, gain, state, extra, written = a.images, a.weight, a.gain, a.state, a.extra, a.written
     C = images.shape[-1]
     block_b, block_y, block_x = cut_pixels(cut.pixels, B, Y, X)
@@ -281,17 +307,18 @@ def _launch(p: Problem, a: _Arrays, cut: Tile) -> None:
     def vector(values: Tensor | None, default: float, beyond: float, most: float = inf) -> Tensor:
         """One value per output channel, padded to a multiple of the tile."""
         if values is None:
-            return torch.full((N + -N % cut.channels,), default, dtype=state.dtype, device=state.device)
-        values = values.to(state.dtype).flatten().contiguous()
+            return torch.full((N + -N % cut.channels,), default, dtype=p.number, device=state.device)
+        values = values.to(p.number).flatten().contiguous()
         if gain is not None:
             values = (values * gain).clamp(max=most)
         return values if N % cut.channels == 0 else F.pad(values, (0, -N % cut.channels), value=beyond)
 
-    largest = torch.iinfo(torch.int32).max if integer else torch.finfo(torch.float32).max
+    largest = torch.iinfo(torch.int32).max if p.integer else torch.finfo(torch.float32).max
     residual_scale = p.residual_scale
     if p.residual is not None and residual_scale is None:
-        residual_scale = torch.ones(N, dtype=state.dtype, device=state.device)
+        residual_scale = torch.ones(N, dtype=p.number, device=state.device)
     threshold = vector(p.threshold.expand(N, 1, 1), largest, largest, largest)
+    high = F.pad(p.high.to(p.number), (0, -N % cut.channels)) if isinstance(p, Quantisation) else threshold
     with torch.cuda.device_of(images):
         _conv_integrate_fire[(programs,)](
             _describe(_fold_stride(images, p.stride), [block_b, block_y, 1, block_x, cut.depth]),
@@ -303,6 +330,7 @@ def _launch(p: Problem, a: _Arrays, cut: Tile) -> None:
             _describe(state, box),
             threshold if gain is None else F.pad(gain, (0, -N % cut.channels), value=1),
             threshold,
+            high,
             _describe(written, [1, *box]),
             T,
             B,
@@ -317,12 +345,13 @@ def _launch(p: Problem, a: _Arrays, cut: Tile) -> None:
             STRIDE_X=p.stride[1],
             PADDING_Y=p.padding[0],
             PADDING_X=p.padding[1],
-            STRICT=p.strict,
-            SUBTRACT=p.reset == "subtract",
+            STRICT=isinstance(p, Problem) and p.strict,
+            SUBTRACT=isinstance(p, Problem) and p.reset == "subtract",
+            QUANTISE=isinstance(p, Quantisation),
             RESIDUAL=p.residual is not None,
             SPLIT=gain is not None,
             PRECISION="ieee",
-            VIA_FLOAT32=not integer and os.environ.get("TRITON_INTERPRET") == "1",
+            VIA_FLOAT32=not p.integer and os.environ.get("TRITON_INTERPRET") == "1",
             BLOCK_B=block_b,
             BLOCK_Y=block_y,
             BLOCK_X=block_x,

@@ -14,40 +14,40 @@ import torch
 from torch import Tensor
 
 from rheobase.kernels.conv_integrate_fire.packing import keep
-from rheobase.kernels.conv_integrate_fire.problem import Problem
+from rheobase.kernels.conv_integrate_fire.problem import Convolution, Layer
 
 _CHANNELS = 64
 
 
-def widen(problem: Problem) -> Problem:
+def widen(problem: Layer) -> Layer:
     """Return the same problem over groups of pixels, if that is faster."""
     p = problem
     C, W = p.spikes.shape[-3], p.spikes.shape[-1]
-    X, stride = p.membrane.shape[-1], p.stride[1]
+    X, stride = p.out.shape[-1], p.stride[1]
     few = {torch.int8: 32, torch.float32: 0}.get(p.weight.dtype, 16)
     g = _CHANNELS // (C * stride)
-    maps = [p.spikes, p.membrane, p.out, *([] if p.residual is None else [p.residual])]
+    maps = [p.spikes, *p.written, *([] if p.residual is None else [p.residual])]
     if few < C or g < 2 or g & (g - 1) or X % g or W % (g * stride):
         return p
     if not all(maps_.movedim(-3, -1).is_contiguous() for maps_ in maps):
         return p
     weight, padding = keep(p.weight, ("wide", g, stride, p.padding[1]), lambda: _widen(p, g))
 
-    def repeat(vector: Tensor | None) -> Tensor | None:
-        return None if vector is None else vector.repeat(g)
+    def repeat(vector: Tensor) -> Tensor:
+        return vector.repeat(g)
 
     return replace(
         p,
         spikes=_group(p.spikes, g * stride),
         weight=weight,
-        bias=repeat(p.bias),
-        membrane=_group(p.membrane, g),
+        bias=None if p.bias is None else repeat(p.bias),
         threshold=p.threshold.expand(len(p.weight), 1, 1).repeat(g, 1, 1),
         out=_group(p.out, g),
         stride=(p.stride[0], 1),
         padding=(p.padding[0], padding),
         residual=None if p.residual is None else _group(p.residual, g),
-        residual_scale=repeat(p.residual_scale),
+        residual_scale=None if p.residual_scale is None else repeat(p.residual_scale),
+        **p.own(lambda maps: _group(maps, g), repeat),
     )
 
 
@@ -58,7 +58,7 @@ def _group(maps: Tensor, pixels: int) -> Tensor:
     return last.reshape(*outer, W // pixels, pixels * C).movedim(-1, -3)
 
 
-def _widen(p: Problem, g: int) -> tuple[Tensor, int]:
+def _widen(p: Convolution, g: int) -> tuple[Tensor, int]:
     """Spread a kernel over groups of pixels; return it and the groups of padding on the left."""
     N, C, rows, columns = p.weight.shape
     stride, padding = p.stride[1], p.padding[1]

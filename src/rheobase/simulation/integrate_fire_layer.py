@@ -1,0 +1,185 @@
+"""Integrate-and-fire neurons fused with the connection that drives them.
+
+On a GPU a layer with few neurons would leave the device idle if it were computed step by step. There the
+currents of many steps are computed first, and a scan over time lets the neurons fire.
+
+Shape letters: T steps, B batch, N output channels.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire, report_routine
+from rheobase.network import Constant, IntegrateFire
+from rheobase.simulation.batch_invariant import memory_format
+from rheobase.simulation.device import device_traits
+from rheobase.simulation.fused_layer import FusedLayer, Synapse, as_one_step
+from rheobase.simulation.profiles import Profile
+
+# Currents stored at a time, if they are stored: those of PyTorch's kernels, and of our own.
+_PIECE, _OWN_PIECE = 1 << 25, 1 << 22
+
+
+class IntegrateFireLayer(FusedLayer):
+    """A connection and the integrate-and-fire neurons it drives.
+
+    It is computed by a fused kernel, except on a GPU in two cases, where currents are computed first:
+
+    - The layer has at most `few_neurons` neurons in the batch (see `DeviceTraits`), in `int8` and `fast`.
+    - The connection is a linear layer in `fast`: PyTorch's matrix product is faster.
+
+    In `int8` both ways give the same bits. In `fast` currents computed first are rounded to half precision.
+    `exact` always uses the fused kernel.
+    """
+
+    neuron: IntegrateFire
+
+    def __init__(
+        self, synapse: Synapse, neuron: IntegrateFire, unit: float, profile: Profile, **options: Any
+    ) -> None:
+        """Prepare the weights; see `FusedLayer`."""
+        super().__init__(synapse, neuron, unit, profile, **options)
+        one = torch.Size((1, len(self.bias), 1, 1) if isinstance(synapse, nn.Conv2d) else (1, len(self.bias)))
+        # Computed once if it is the same in every run: for small batches that is most of the work of a start.
+        self.first = self._potential(one, 0, 0) if isinstance(neuron.initial, Constant) else None
+
+    def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        potential = self._potential(shape, site, first_sample) if self.first is None else self.first
+        form = torch.channels_last if len(shape) == 4 else torch.contiguous_format
+        membrane = torch.empty(shape, dtype=self.bias.dtype, device=self.bias.device, memory_format=form)
+        return membrane.copy_(potential)
+
+    def _potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        potential = self.neuron.potential(shape, site, first_sample)
+        gain = None if self.gain is None else self.gain.view(-1, *[1] * (len(shape) - 2))
+        return self.profile.number(potential, gain)
+
+    def advance(
+        self,
+        spikes_TB: Tensor,
+        added: Tensor | None,
+        membrane: Tensor,
+        out_TB: Tensor,
+        totals_TB: Tensor | None = None,
+    ) -> None:
+        """Write the spikes of T steps and update the membrane.
+
+        Args:
+            spikes_TB: (T, B, ...): counts of the unit.
+            added: The second input, if there is one: (T, B, ...), or (B, ...) if it is the same at every
+                step. Counts if it is scaled or has a connection of its own, else a current.
+            membrane: (B, N, ...).
+            out_TB: (T, B, N, ...).
+            totals_TB: (T, B) int32, increased by the number of spikes of each sample at each step.
+        """
+        spikes_TB, added = self._combine(spikes_TB, added, membrane.dim())
+        if self.currents_first(membrane):
+            self._advance_currents_first(spikes_TB, added, membrane, out_TB, totals_TB)
+        else:
+            self._fire(spikes_TB, added, membrane, out_TB, self.threshold, totals_TB)
+
+    def currents_first(self, membrane: Tensor) -> bool:
+        """Whether currents are computed before the neurons fire, for a membrane (B, N, ...)."""
+        few = device_traits(membrane.device).few_neurons
+        if few == 0 or not (self.profile.splits or self._integer):
+            return False
+        return membrane.numel() <= few or (self.profile.splits and isinstance(self.synapse, nn.Linear))
+
+    def _fire(
+        self,
+        spikes_TB: Tensor,
+        added: Tensor | None,
+        membrane: Tensor,
+        out_TB: Tensor,
+        threshold: Tensor,
+        totals_TB: Tensor | None = None,
+    ) -> None:
+        """Run the fused kernel."""
+        options: dict[str, Any] = {
+            "residual": added,
+            "residual_scale": self.scale,
+            "strict": self.neuron.strict,
+            "reset": self.neuron.reset,
+            "out": out_TB,
+            "totals": totals_TB,
+        }
+        run: Callable[..., Tensor] = linear_integrate_fire
+        if isinstance(self.synapse, nn.Conv2d):
+            run = conv_integrate_fire
+            options |= {"stride": self.synapse.stride, "padding": self.synapse.padding}
+        run(
+            spikes_TB, self.weight, self.bias, membrane, self._broadcast(threshold, membrane.dim()), **options
+        )
+
+    def _advance_currents_first(
+        self,
+        spikes_TB: Tensor,
+        added: Tensor | None,
+        membrane: Tensor,
+        out_TB: Tensor,
+        totals_TB: Tensor | None,
+    ) -> None:
+        """Compute the currents of several steps together, then scan over them."""
+        # Double precision holds integer potentials exactly.
+        potential = membrane.double() if self._integer else membrane
+        compute = self._integer_currents if self._integer else self._float_currents
+        constant = added is not None and added.dim() == membrane.dim()
+        piece = max(1, (_OWN_PIECE if self._integer else _PIECE) // membrane.numel())
+        for begin in range(0, len(out_TB), piece):
+            steps = slice(begin, begin + piece)
+            more = added if added is None or constant else added[steps]
+            current_TB = compute(spikes_TB[steps], more, membrane, out_TB[steps])
+            integrate_fire(
+                current_TB,
+                potential,
+                self._broadcast(self.threshold, membrane.dim()).to(potential.dtype),
+                steps=len(current_TB),
+                strict=self.neuron.strict,
+                reset=self.neuron.reset,
+                out=out_TB[steps],
+            )
+        if self._integer:
+            membrane.copy_(potential)
+        if totals_TB is not None:
+            totals_TB += out_TB.flatten(2).sum(2, dtype=torch.int32)
+
+    def _float_currents(
+        self, spikes_TB: Tensor, added: Tensor | None, membrane: Tensor, scratch_TB: Tensor
+    ) -> Tensor:
+        """The currents (T, B, N, ...) in the precision of the weights, by PyTorch."""
+        rows, bias = spikes_TB.flatten(0, 1).to(self.weight.dtype), self.bias.to(self.weight.dtype)
+        if isinstance(self.synapse, nn.Linear):
+            report_routine("torch linear")
+            current = F.linear(rows, self.weight, bias)
+        else:
+            report_routine("torch conv2d")
+            current = F.conv2d(rows, self.weight, bias, self.synapse.stride, self.synapse.padding)
+        current_TB = current.view(*spikes_TB.shape[:2], *current.shape[1:])
+        if added is not None:
+            factor = 1 if self.scale is None else self._broadcast(self.scale, membrane.dim())
+            current_TB += (added * factor).to(current_TB.dtype)
+        return current_TB
+
+    def _integer_currents(
+        self, spikes_TB: Tensor, added: Tensor | None, membrane: Tensor, scratch_TB: Tensor
+    ) -> Tensor:
+        """The currents (T, B, N, ...) by the fused kernel: as potentials of neurons that never fire.
+
+        All steps are passed as samples of one step. Their spikes, all zero, go to `scratch_TB`.
+        """
+        never = torch.full_like(self.threshold, torch.iinfo(self.threshold.dtype).max)
+        if added is not None:
+            constant = added.dim() == membrane.dim()
+            added = as_one_step(added.expand(len(scratch_TB), *added.shape) if constant else added)
+        shape, form = (len(scratch_TB) * len(membrane), *membrane.shape[1:]), memory_format(membrane)
+        current = torch.empty(shape, dtype=membrane.dtype, device=membrane.device, memory_format=form).zero_()
+        self._fire(as_one_step(spikes_TB), added, current, as_one_step(scratch_TB), never)
+        return current.view(scratch_TB.shape)
+
+    @property
+    def _integer(self) -> bool:
+        return not self.bias.is_floating_point()

@@ -1,0 +1,75 @@
+"""Sigma-delta neurons fused with the connection that drives them.
+
+In the sum code no step's current depends on another step, so that the connection is computed for all steps at
+once, and its result is rounded to targets where it is computed. The counts then follow the targets.
+
+Shape letters: T steps, B batch, N output channels.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rheobase.kernels import conv_quantise, follow
+from rheobase.network import Constant, SigmaDelta
+from rheobase.simulation.fused_layer import FusedLayer, Synapse, as_one_step
+from rheobase.simulation.profiles import Profile
+
+
+class QuantisedLayer(FusedLayer):
+    """A connection and the sigma-delta neurons it drives, for ReLU with or without a bound."""
+
+    neuron: SigmaDelta
+
+    def __init__(
+        self, synapse: Synapse, neuron: SigmaDelta, unit: float, profile: Profile, **options: Any
+    ) -> None:
+        """Prepare the weights; see `FusedLayer`."""
+        assert isinstance(neuron.initial, Constant)
+        super().__init__(synapse, neuron, unit, profile, start=neuron.initial.fraction, **options)
+        unbounded = self.weight.new_full((1, len(self.bias)), torch.inf, dtype=neuron.threshold.dtype)
+        high = torch.where(neuron.dead, 0, neuron.target(unbounded)[0])
+        self.high = high.to(self.bias.dtype)
+
+    @staticmethod
+    def supports(neuron: SigmaDelta) -> bool:
+        """Whether there is a fused layer for a neuron."""
+        plain = neuron.function == "relu" and not neuron.signed
+        return plain and isinstance(neuron.initial, Constant) and neuron.threshold.dim() <= 1
+
+    def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        form = torch.channels_last if len(shape) == 4 else torch.contiguous_format
+        empty = torch.empty(shape, dtype=self.profile.counts, device=self.bias.device, memory_format=form)
+        return empty.zero_()
+
+    def advance(
+        self,
+        counts_TB: Tensor,
+        added: Tensor | None,
+        count: Tensor,
+        out_TB: Tensor,
+        fan_out: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Write the counts of T steps, update the last one, and count events as `kernels.follow` does.
+
+        Args:
+            counts_TB: The first input, (T, B, ...): counts of the unit.
+            added: The second input, as in `_combine`.
+            count: (B, N, ...): the counts before, and then after these steps.
+            out_TB: (T, B, N, ...): the counts after each step.
+            fan_out: (N, ...): the synapses behind each neuron.
+        """
+        counts_TB, added = self._combine(counts_TB, added, count.dim())
+        maps = [x for x in (counts_TB, out_TB, added) if x is not None]
+        if added is None or added.dim() == out_TB.dim():
+            maps = [as_one_step(x) for x in maps]
+        weight, options = self.weight, dict[str, Any]()
+        if isinstance(self.synapse, nn.Conv2d):
+            options = {"stride": self.synapse.stride, "padding": self.synapse.padding}
+        else:
+            weight, *maps = (x[..., None, None] for x in (weight, *maps))
+        if added is not None:
+            options |= {"residual": maps[2], "residual_scale": self.scale}
+        conv_quantise(maps[0], weight, self.bias, self.threshold, self.high, out=maps[1], **options)
+        return follow(out_TB, count, sizes=self.neuron.sizes, out=out_TB, fan_out=fan_out)
