@@ -102,6 +102,8 @@ def test_in_a_notebook_bars_and_tables_are_drawn_below_the_cell(
         "progress._REFRESH = 0\n"
         "with live_table('trying', ['what', 'right'], 2) as add:\n"
         "    add('', ['<first>', '99'], '')\n"
+        "    with display('inside', 2) as inner:\n"
+        "        inner.advance()\n"
         "with display('ended', 3) as bar:\n"
         "    bar.advance()\n"
         "bar = display('<running>', 3, 1)\n"

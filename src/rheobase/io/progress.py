@@ -173,10 +173,14 @@ class _Cell:
 
 @contextmanager
 def _cell(title: str, total: int | None, done: int, columns: Sequence[str] = ()) -> Iterator[_Cell]:
-    """A bar below the cell of a notebook, as long as the block runs; the table remains."""
+    """A bar below the cell of a notebook, as long as the block runs; the table remains.
+
+    Nothing is shown of tasks inside of it: each would leave an empty line behind.
+    """
     cell = _Cell(title, total, done, columns)
     try:
-        yield cell
+        with showing(False):
+            yield cell
     finally:
         cell.end()
 

@@ -6,6 +6,7 @@ from rheobase.training.datasets.split import Dataset, Split
 from rheobase.training.loader import Draw, count_steps, load_epoch, seed_of
 from rheobase.training.recipe import RECIPES, Recipe, find_recipe
 from rheobase.training.state import finished_recipe
+from rheobase.training.tensorboard import TensorBoard
 from rheobase.training.trainer import CollapseError, train
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Folder",
     "Recipe",
     "Split",
+    "TensorBoard",
     "count_steps",
     "datasets",
     "find_recipe",
