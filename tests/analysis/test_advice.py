@@ -116,6 +116,27 @@ def test_nothing_is_tried_that_cannot_be_better(trained, clipped, digits: datase
     assert (methods.get("opt", steps=1), "zero") in tried
 
 
+def test_the_default_of_convert_is_tried_before_all_that_measure(
+    trained: nn.Module, digits: datasets.Dataset
+) -> None:
+    advice = ask(trained, digits.train.take(100), Budget(accuracy_loss=50, steps=8))
+    tried = [(t.method.name, str(t.initial)) for t in advice.trials if not t.note]
+    assert tried == [("cao", "zero"), ("robust-norm", "half")]  # cao needs no data
+
+
+@pytest.mark.usefixtures("few")
+def test_a_budget_of_steps_alone_praises_nothing(trained: nn.Module, digits: datasets.Dataset) -> None:
+    data = digits.train.take(100)
+    advice = ask(trained, data, Budget(steps=1))
+    assert advice.met
+    assert not any(t.remark for t in advice.trials)
+    assert " met" not in str(advice)
+    lost = advice.ann - advice.chosen.accuracy
+    assert f"{lost:.2f} points below the ANN" in advice.verdict
+    enough = ask(trained, data, Budget(accuracy_loss=90, steps=1)).chosen
+    assert (enough.met, enough.remark) == (True, "met")
+
+
 @pytest.mark.usefixtures("few")
 def test_what_is_fitted_is_not_measured(trained: nn.Module, digits: datasets.Dataset, parts) -> None:
     fitted, measured = parts
@@ -196,7 +217,7 @@ def test_the_table_grows_on_a_terminal(
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    advice = advise(trained, digits.train.take(60), Budget(steps=2))
+    advice = advise(trained, digits.train.take(60), Budget(accuracy_loss=50))
     written = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
     assert "advising" in written
     left = written[written.rindex("tried ") :]  # the last table is the one that stays

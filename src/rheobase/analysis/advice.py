@@ -1,9 +1,9 @@
 """Advice: which method, start, settings and number of steps to use for a given budget.
 
 Candidates are converted on one part of the calibration data and measured on the other, from the cheap to the
-expensive: every method as in its paper, then the cheap ones with a half start, then other starts and other
-settings of the best. One run gives the accuracy after every step; once a number of steps is enough, other
-candidates only run for fewer.
+expensive: every method as in its paper, with the default of `convert` before all that measure the network,
+then the cheap ones with a half start, then other starts and other settings of the best. One run gives the
+accuracy after every step; once a number of steps is enough, other candidates only run for fewer.
 """
 
 import math
@@ -18,7 +18,7 @@ from rheobase import methods
 from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.analysis.evaluation import Evaluation, evaluate
 from rheobase.analysis.trials import TRIED, Advice, Budget, Trial
-from rheobase.conversion import convert, lower
+from rheobase.conversion import DEFAULT_METHOD, convert, lower
 from rheobase.io import Data, batches, live_table
 from rheobase.methods import COSTS, Method
 from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, classes_of
@@ -66,7 +66,7 @@ def advise(
     with live_table("advising", TRIED, search.most, shown=progress) as show:
         try:
             for trial in search.try_all():
-                show(str(trial), trial.cells, "green" if trial.met else "dim" if trial.note else "")
+                show(str(trial), trial.cells, "green" if trial.remark else "dim" if trial.note else "")
         except KeyboardInterrupt:
             if search.best is None:
                 raise
@@ -126,8 +126,9 @@ class _Search:
     def candidates(self) -> Iterator[Trial]:
         """What to try next, given the results so far."""
         every = [self._aim(methods.find(name).example()) for name in methods.names()]
-        for method in sorted(every, key=lambda method: COSTS.index(method.cost)):
-            yield Trial(method, method.initial)
+        own = [Trial(method, method.initial) for method in every]
+        usual = [Trial(method, HALF) for method in every if method.name == DEFAULT_METHOD]
+        yield from sorted([*usual, *own], key=lambda trial: COSTS.index(trial.method.cost))
         for trial in [t for t in self.trials if not t.note]:
             # What a method fits depends on its own start.
             if trial.method.cost != "runs" and trial.method.fits == "nothing":
@@ -197,7 +198,9 @@ class _Search:
             raise ValueError(f"no method can convert this model within {self.budget}:\n{reasons}")
         chosen, snn = self.best
         steps = f"{chosen.steps} step{'s' if chosen.steps > 1 else ''}"
-        result = f"{chosen.name}: {chosen.accuracy:.2f} % after {steps}, {chosen.joules * 1e6:.3g} µJ"
+        gain = chosen.accuracy - self.parts.ann
+        loss = f"{abs(gain):.2f} points {'above' if gain > 0 else 'below'} the ANN"
+        result = f"{chosen.name}: {chosen.accuracy:.2f} % after {steps}, {loss}, {chosen.joules * 1e6:.3g} µJ"
         found = "take" if chosen.met else f"nothing tried stays within {self.budget}; the closest is"
         if interrupted:
             found = f"stopped after {len(self.trials)} trials; so far, {found}"
@@ -238,7 +241,15 @@ class _Search:
             met = met and accuracy[best] >= enough
         if allowed and self.budget.joules is not None:
             self.horizon = min(self.horizon, 4 * (allowed[-1] + 1))
-        return replace(trial, steps=best + 1, accuracy=accuracy[best], joules=result.joules[best], met=met)
+        remark = "met" if self.budget.accuracy_loss is not None else "within the energy"
+        return replace(
+            trial,
+            steps=best + 1,
+            accuracy=accuracy[best],
+            joules=result.joules[best],
+            met=met,
+            remark=remark if met and not self.budget.steps_alone else "",
+        )
 
     def _rank(self, trial: Trial) -> tuple[bool, float, float]:
         """Smaller is better."""

@@ -48,6 +48,11 @@ class Budget:
         if self.joules is not None and not self.joules > 0:
             raise ValueError(f"joules must be above zero, got {self.joules}")
 
+    @property
+    def steps_alone(self) -> bool:
+        """Whether every run of that many steps is within it."""
+        return self.accuracy_loss is None and self.joules is None
+
     def __str__(self) -> str:
         parts = {
             f"a loss of {self.accuracy_loss} points": self.accuracy_loss,
@@ -68,6 +73,7 @@ class Trial:
         accuracy: Accuracy after these steps on the held-out data, in percent.
         joules: Energy per image up to then.
         met: Whether it is within the budget.
+        remark: What to say of that, if the budget limits more than the number of steps.
         note: Why it was not measured, if it was not.
     """
 
@@ -77,6 +83,7 @@ class Trial:
     accuracy: float = 0.0
     joules: float = 0.0
     met: bool = False
+    remark: str = ""
     note: str = ""
 
     @property
@@ -96,7 +103,7 @@ class Trial:
         if self.note:
             return self.name, "", "", "", shorten(self.note, 70, placeholder=" …")
         measured = f"{self.accuracy:.2f} %", str(self.steps), f"{self.joules * 1e6:.3g} µJ"
-        return self.name, *measured, "met" if self.met else ""
+        return self.name, *measured, self.remark
 
     def plain(self) -> dict[str, Any]:
         """As plain values for JSON."""
@@ -108,7 +115,7 @@ class Trial:
         if self.note:
             return f"{self.name:<44} not measured: {shorten(self.note, 70, placeholder=' …')}"
         measured = f"{self.accuracy:6.2f} %  T = {self.steps:<4} {self.joules * 1e6:9.3g} µJ"
-        return f"{self.name:<44} {measured}{'  met' if self.met else ''}"
+        return f"{self.name:<44} {measured}{self.remark and f'  {self.remark}'}"
 
 
 @dataclass(frozen=True, repr=False)
