@@ -7,14 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rheobase.io import replace_file
-from tools import commands, performance, readme, reproduce, timm, torchvision
+from tools import commands, performance, readme, reproduce, sigma_delta, timm, torchvision
 from tools.markdown import fill
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 PICTURE = ROOT / "docs" / "demo.svg"
 BLOCKS: dict[str, Callable[[], str]] = (
-    commands.BLOCKS | readme.BLOCKS | performance.BLOCKS | reproduce.BLOCKS | timm.BLOCKS | torchvision.BLOCKS
+    commands.BLOCKS
+    | readme.BLOCKS
+    | performance.BLOCKS
+    | reproduce.BLOCKS
+    | sigma_delta.BLOCKS
+    | timm.BLOCKS
+    | torchvision.BLOCKS
 )
 
 

@@ -29,7 +29,7 @@ def test_steps_that_fit_the_terminal(
 def test_a_dash_where_there_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
     result = make_evaluation(["a"], 4)
     result.accuracy[:3] = [None] * 3
-    console.show_evaluations({"half": result, "zero": make_evaluation(["a"], 8)})
+    console.show_evaluations({"start half": result, "start zero": make_evaluation(["a"], 8)})
     row = next(line for line in capsys.readouterr().out.split("\n") if line.startswith("start half"))
     assert row.split()[2:6] == ["–", "–", "95.0", "–"]
 
@@ -47,6 +47,7 @@ def test_what_an_exit_saves(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
     console.show_comparison(make_comparison())
     shown = capsys.readouterr().out
-    assert shown.split("\n")[0].split() == ["method", "start", "T=8", "T=16", "spikes", "SOP", "energy"]
+    columns = ["method", "start", "T=8", "T=16", "spikes", "SOP", "energy", "latency", "lines"]
+    assert shown.split("\n")[0].split() == columns
     assert "over 16 steps" in shown
     assert "method: not measured." in shown

@@ -18,4 +18,9 @@ def test_a_page_and_a_record_for_each_start(
     half, zero = (RunRecord.read(tmp_path / "here" / f"{name}.json") for name in ("half", "zero"))
     assert half.evaluation.at(4).accuracy > zero.evaluation.at(4).accuracy
     assert f"{half.evaluation.at(32).accuracy:.1f}" in said
+    exact = RunRecord.read(tmp_path / "here" / "sigma-delta.json")
+    assert exact.method == "sigma-delta"
+    assert exact.evaluation.at(4).accuracy > zero.evaluation.at(4).accuracy
+    assert exact.evaluation.silence is not None
+    assert str(exact.evaluation.silence) in said
     assert "<svg" in (tmp_path / "here" / "index.html").read_text()

@@ -1,7 +1,7 @@
 """Compare methods: one trained network, converted by each method with each start."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from rheobase import methods as registry
+from rheobase.analysis.costs import Latency, Silence
 from rheobase.analysis.evaluation import accuracy, evaluate
 from rheobase.conversion import convert
 from rheobase.io import (
@@ -47,6 +48,8 @@ class Row:
         sop: Mean synaptic operations of an image over the run.
         joules: Mean energy of an image over the run.
         note: Why it was not measured, or what is special about it.
+        timing: The true latency and the wires.
+        silence: When images fell silent, in the sum code.
     """
 
     method: str
@@ -57,6 +60,13 @@ class Row:
     sop: float = 0.0
     joules: float = 0.0
     note: str = ""
+    timing: Latency | None = None
+    silence: Silence | None = None
+
+    @property
+    def reach(self) -> tuple[str, str]:
+        """The steps to its answer and the lines of a neuron, as cells of a table."""
+        return ("–", "–") if self.timing is None else (str(self.timing.total), str(self.timing.lines))
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,22 +119,25 @@ class Comparison(Result):
 
     def _records(self) -> list[dict[str, Any]]:
         rows = []
-        for row in map(asdict, self.rows):
-            reached = row.pop("accuracy")
-            rows.append({**row, **{f"T={t}": reached.get(t) for t in self.steps}})
+        for row in self.rows:
+            nested = ("accuracy", "timing", "silence")
+            cells = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in nested}
+            cells["latency"] = None if row.timing is None else row.timing.total
+            cells["lines"] = None if row.timing is None else row.timing.lines
+            cells["silent"] = None if row.silence is None else row.silence.largest
+            rows.append({**cells, **{f"T={t}": row.accuracy.get(t) for t in self.steps}})
         return rows
 
     def _shown(self) -> Shown:
         rows, notes = [], {}
         for row in self.rows:
             reached = (f"{row.accuracy[t]:.1f}" if t in row.accuracy else "–" for t in self.steps)
-            rows.append(
-                (row.method, row.initial, *reached, f"{row.joules * 1e6:.3g} µJ" if row.steps else "–")
-            )
+            energy = f"{row.joules * 1e6:.3g} µJ" if row.steps else "–"
+            rows.append((row.method, row.initial, *reached, energy, *row.reach))
             notes[f"{row.method}: {row.note}"] = row.note
         head = f"accuracy in percent on {self.samples} inputs; the ANN has {self.ann_accuracy:.2f}"
         return Shown(
-            ("method", "start", *(f"T={t}" for t in self.steps), "energy"),
+            ("method", "start", *(f"T={t}" for t in self.steps), "energy", "latency", "lines"),
             rows,
             f"{self.title}: {head}" if self.title else head,
             "\n".join(text for text, note in notes.items() if note),
@@ -252,4 +265,6 @@ def _measure(
         end.sop,
         end.joules,
         f"answers once, after {window} steps" if window else "",
+        result.timing,
+        result.silence,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from rheobase.analysis.costs import Latency, QuantisedAnn, Silence, latency_of, quantised_ann
 from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.analysis.metrics import METRICS, Measure, Metric, Score, find_metric
 from rheobase.io import (
@@ -23,7 +24,7 @@ from rheobase.io import (
     find_name,
     present_ranks,
 )
-from rheobase.network import SNN, evaluating, expect_snn, require_classes
+from rheobase.network import SNN, Product, evaluating, expect_snn, require_classes
 from rheobase.simulation import Exit, Simulator
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class StepResult:
         joules: Mean energy of an image, up to this step.
         latency: Mean steps of an image, fewer than `steps` where images left early.
         rate: Mean spikes of a neuron per step.
+        per_neuron: Mean spikes of a neuron, up to this step.
         score: The metric; the same as `accuracy` unless another one was asked for.
     """
 
@@ -54,6 +56,7 @@ class StepResult:
     joules: float
     latency: float
     rate: float
+    per_neuron: float
     score: float | None
 
 
@@ -81,6 +84,10 @@ class Evaluation(Result):
         metric: The name of the metric.
         unit: Its unit, if any.
         scores: The metric after each step, if it is another than accuracy.
+        settles: Whether images left when they were silent, and only then: in the sum code without exit rule.
+        timing: The true latency and the wires of the run; in the sum code up to the step at which all images
+            were silent, if they were.
+        quantised: In the sum code the quantised ANN, for comparison.
     """
 
     steps: int
@@ -99,6 +106,9 @@ class Evaluation(Result):
     metric: str = "accuracy"
     unit: str = "%"
     scores: list[float | None] = field(default_factory=list)
+    settles: bool = False
+    timing: Latency | None = None
+    quantised: QuantisedAnn | None = None
 
     def at(self, steps: int) -> StepResult:
         """The results after the given step.
@@ -110,6 +120,7 @@ class Evaluation(Result):
             raise ValueError(f"there are results after the steps 1 to {self.steps}, got {steps!r}")
         t = steps - 1
         spikes, latency = sum(site[t] for site in self.spikes.values()), self.latency[t]
+        per_neuron = spikes / sum(self.neurons.values())
         return StepResult(
             steps=steps,
             accuracy=self.accuracy[t],
@@ -118,7 +129,8 @@ class Evaluation(Result):
             mac=self.mac[t],
             joules=self.joules[t],
             latency=latency,
-            rate=spikes / sum(self.neurons.values()) / latency,
+            rate=per_neuron / latency,
+            per_neuron=per_neuron,
             score=(self.scores or self.accuracy)[t],
         )
 
@@ -138,6 +150,24 @@ class Evaluation(Result):
     def latency(self) -> list[float]:
         """Mean steps of an image up to each step: fewer than its number where images left early."""
         return _latency(self.exits or [0] * self.steps, self.samples)
+
+    @property
+    def silence(self) -> Silence | None:
+        """When images fell silent; None where they do not, or where they left by an exit rule."""
+        return Silence.of(self.exits, self.samples) if self.settles else None
+
+    @property
+    def costs(self) -> list[str]:
+        """Latency, wires, silence and the quantised ANN, each in a sentence, where they are known."""
+        found: list[object] = [] if self.timing is None else [self.timing]
+        if self.timing is not None and self.timing.lines > 1:
+            end = self.at(self.steps)
+            found.append(
+                f"{end.per_neuron:.3g} events per neuron, {end.spikes * self.timing.bits:,.0f} bits per "
+                f"sample ({self.timing.bits} for an event)"
+            )
+        found += [each for each in (self.silence, self.quantised) if each is not None]
+        return [str(each) for each in found]
 
     def plot(self, ax: "Axes | None" = None, y: str | None = None, x: str = "steps") -> "Axes":
         """Draw a curve: by default the metric over the time steps.
@@ -176,7 +206,9 @@ class Evaluation(Result):
         head = (
             f"{self.samples} samples, profile {self.profile}; spikes, SOP, energy and mean steps per sample"
         )
-        return Shown(("T", self._title, "spikes", "SOP", "energy", "mean steps"), rows, head, left=0)
+        plain = self.timing is None or (self.timing.windows == 1 and self.timing.lines == 1)
+        notes = "" if plain else "\n".join(self.costs)
+        return Shown(("T", self._title, "spikes", "SOP", "energy", "mean steps"), rows, head, notes, left=0)
 
 
 def evaluate(
@@ -202,7 +234,8 @@ def evaluate(
         snn: The network.
         data: Inputs with labels, or with the targets that the metric takes: a `Split`, a pair of tensors, a
             DataLoader or a list of batches.
-        steps: Number of time steps; there are results after each of 1 … steps.
+        steps: Number of time steps; there are results after each of 1 … steps. In the sum code they are a
+            bound: an image leaves when it is silent.
         delay: Number of steps before outputs count, as in `simulate`.
         batch_size: Samples simulated together, where the data does not come in batches; on a CPU it changes
             no result of the profiles `exact` and `int8`.
@@ -271,7 +304,12 @@ def evaluate(
     counts_accuracy = metric is METRICS["accuracy"]
     sop_per_image = (sop.cumsum(0) / samples).tolist()
     latency = _latency(leaving, samples)
-    mac = [synapses.mac_once + synapses.mac_per_step * t for t in latency]
+    products = sum(math.prod(s.shape) for s in simulator.plan.steps if isinstance(s.operation, Product))
+    mac = [synapses.mac_once + (synapses.mac_per_step + products) * t for t in latency]
+    settles = snn.code == "sum" and exit_rule is None
+    silent = Silence.of(leaving, samples).largest if settles else None
+    timing = latency_of(snn, silent or steps, delay)
+    per_sop = convention.mac / convention.sop if timing.graded else 1.0  # a graded event is multiplied
     return Evaluation(
         steps=steps,
         samples=samples,
@@ -281,7 +319,7 @@ def evaluate(
         },
         sop=sop_per_image,
         mac=mac,
-        joules=[snn_joules(s, m, convention) for s, m in zip(sop_per_image, mac, strict=True)],
+        joules=[snn_joules(s * per_sop, m, convention) for s, m in zip(sop_per_image, mac, strict=True)],
         convention=convention.name,
         neurons={site: synapses.fan_out[site].numel() for site in snn.sites},
         seconds=perf_counter() - began,
@@ -291,6 +329,9 @@ def evaluate(
         metric=metric.name,
         unit=metric.unit,
         scores=[] if counts_accuracy else scores,
+        settles=settles,
+        timing=timing,
+        quantised=quantised_ann(snn, x, convention) if snn.code == "sum" else None,
     )
 
 

@@ -17,7 +17,7 @@ _COSTS = ("spikes", "SOP", "energy")
 
 
 def show_evaluations(results: Mapping[str, Evaluation], ann: float | None = None) -> None:
-    """Print accuracy over steps, a row per start, and the costs of a run."""
+    """Print accuracy over steps, a row per network by its name, and the costs of a run."""
     longest = max(result.steps for result in results.values())
     steps = [t for t in _COLUMNS if t <= longest]
     if sys.stdout is not None and sys.stdout.isatty():
@@ -27,8 +27,11 @@ def show_evaluations(results: Mapping[str, Evaluation], ann: float | None = None
     for name, r in results.items():
         reached = (r.at(t).accuracy if t <= r.steps else None for t in steps)
         end = r.at(r.steps)
-        rows.append((f"start {name}", *map(_percent, reached), *_costs(end.spikes, end.sop, end.joules)))
+        rows.append((name, *map(_percent, reached), *_costs(end.spikes, end.sop, end.joules)))
     _show_table(("accuracy, %", *(f"T={t}" for t in steps), *_COSTS), rows, f"{longest} steps", ann)
+    for name, r in results.items():
+        for line in r.costs:
+            typer.echo(f"{name}: {line}." if len(results) > 1 else f"{line[0].upper()}{line[1:]}.")
 
 
 def show_exit(full: Evaluation, early: Evaluation, rule: Exit) -> None:
@@ -88,13 +91,18 @@ def show_comparison(comparison: Comparison) -> None:
             row.initial,
             *(_percent(row.accuracy.get(t)) for t in comparison.steps),
             *_costs(row.spikes, row.sop, row.joules),
+            *row.reach,
         )
         for row in measured
     ]
     lengths = {row.steps for row in measured}
     run = f"{lengths.pop()} steps" if len(lengths) == 1 else "the whole run"
-    header = ("method", "start", *(f"T={t}" for t in comparison.steps), *_COSTS)
+    header = ("method", "start", *(f"T={t}" for t in comparison.steps), *_COSTS, "latency", "lines")
     _show_table(header, rows, run, comparison.ann_accuracy, left=2)
+    typer.echo("Latency: steps to the answer, with the windows of all layers. Lines: wires of a neuron.")
+    for row in measured:
+        if row.silence is not None:
+            typer.echo(f"{row.method}, start {row.initial}: {row.silence}.")
     for note in dict.fromkeys(row.note for row in comparison.rows if row.note):
         names = dict.fromkeys(row.method for row in comparison.rows if row.note == note)
         typer.echo(f"{', '.join(names)}: {note}.")

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from rheobase.training import Dataset
 
 METHOD = "opi"
+EXACT = "sigma-delta"
 STEPS = 32
 IMAGES = 500
+CALIBRATION = 256
 
 
 def demo(
@@ -39,10 +41,13 @@ def demo(
     model = _find_network(dataset)
     test = take(dataset.test, IMAGES)
     ann = accuracy(model, test)
-    typer.echo("2 converting it twice: membranes start at zero, and at half the threshold")
-    starts = {str(start): start for start in (rheobase.ZERO, rheobase.HALF)}
-    networks = {name: rheobase.convert(model, METHOD, initial=start) for name, start in starts.items()}
-    typer.echo(f"3 simulating both for {STEPS} steps on {len(test):,} test images\n")
+    typer.echo(f"2 converting it: membranes start at zero, at half the threshold, and by {EXACT}")
+    networks = {
+        "start zero": rheobase.convert(model, METHOD, initial=rheobase.ZERO),
+        "start half": rheobase.convert(model, METHOD, initial=rheobase.HALF),
+        EXACT: rheobase.convert(model, EXACT, take(dataset.train, CALIBRATION), progress=False),
+    }
+    typer.echo(f"3 simulating all for {STEPS} steps on {len(test):,} test images\n")
     results = {name: rheobase.evaluate(snn, test, STEPS) for name, snn in networks.items()}
     show_evaluations(results, ann)
     flop = count_operations(model, test.normalise(test.images[:1])).flop
@@ -53,7 +58,7 @@ def demo(
         record_evaluation(
             snn,
             results[name],
-            title=f"{title}, start {name}",
+            title=f"{title}, {name}",
             dataset=dataset.name,
             ann_accuracy=ann,
             ann_joules=joules,
@@ -61,7 +66,7 @@ def demo(
         for name, snn in networks.items()
     ]
     for name, record in zip(networks, records, strict=True):
-        record.write(out / f"{name}.json")
+        record.write(out / f"{name.removeprefix('start ')}.json")
     page = joined_page(records, out / "index.html", title)
     typer.echo(f"page: {page}\n{perf_counter() - began:.0f} s in total")
 

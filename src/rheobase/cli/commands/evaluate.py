@@ -98,7 +98,7 @@ def evaluate(
         )
         written = options.write_run(run, page, record)
     same = kept.samples == full.samples
-    show_evaluations({snn.provenance.initial: full}, before.get("ann_accuracy") if same else None)
+    show_evaluations({f"start {snn.provenance.initial}": full}, before.get("ann_accuracy") if same else None)
     if rule is not None and early is not None and not partial:
         show_exit(full, early, rule)
     for line in (*([title] if partial else []), *written):

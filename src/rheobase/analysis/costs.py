@@ -1,0 +1,161 @@
+"""Costs of a run besides energy: its true latency, its wires and bits, and when it falls silent.
+
+A number of steps alone does not say when an answer is there. *Synchronous* networks update every layer at
+every step. Neurons with a *window* collect their whole input first, so each layer adds a window. Hardware
+that takes one step to deliver a spike adds a step per layer to both.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import accumulate
+
+from torch import Tensor, fx
+
+from rheobase.analysis.energy import Convention, ann_joules, count_operations
+from rheobase.network import SNN, SigmaDelta
+
+
+@dataclass(frozen=True)
+class Latency:
+    """What the number of steps of a run stands for.
+
+    Attributes:
+        steps: The steps in which outputs are read.
+        pre: The steps before them, whose outputs do not count.
+        schedule: "synchronous" or "windows".
+        depth: The spiking depth: the largest number of neurons in a row.
+        windows: How many windows pass, one after the other, before the answer; 1 if synchronous.
+        lines: Binary wires that a neuron drives: 1 for spikes of 0 or 1, two for each size of a signed event,
+            one per bit for graded events.
+        bits: What one event carries besides its address: ⌈log₂ lines⌉ and at least 1, or the whole number of
+            a graded event.
+        graded: Whether an event can have any size, so that a synapse multiplies instead of adding.
+    """
+
+    steps: int
+    pre: int
+    schedule: str
+    depth: int
+    windows: int
+    lines: int
+    bits: int
+    graded: bool = False
+
+    @property
+    def total(self) -> int:
+        """Steps from the first input to the answer."""
+        return self.pre + self.steps * self.windows
+
+    @property
+    def with_delays(self) -> int:
+        """The same where a spike takes one step to the next layer and shorter paths wait for longer ones."""
+        return self.total + self.depth
+
+    def __str__(self) -> str:
+        wires = f"{self.lines} line{'s' if self.lines > 1 else ''} per neuron"
+        waits = "" if self.windows == 1 else f", {self.windows} windows of {self.steps}"
+        return (
+            f"true latency {self.total} steps ({self.schedule}{waits}), {self.with_delays} with one step of "
+            f"delay per layer; {wires}"
+        )
+
+
+def latency_of(snn: SNN, steps: int, delay: int = 0) -> Latency:
+    """The true latency of a network that runs for some steps, the delay included."""
+    lines, bits, graded = map(max, zip(*map(_wires, snn.neurons.values()), strict=True))
+    depth, waits = spiking_depth(snn), snn.window is not None
+    windows = depth + (not snn.coding.constant) if waits else 1
+    schedule = "windows" if waits else "synchronous"
+    return Latency(steps - delay, delay, schedule, depth, windows, lines, bits, bool(graded))
+
+
+def _wires(neuron: object) -> tuple[int, int, bool]:
+    """The lines of a neuron, the bits of an event, and whether it is graded."""
+    if not isinstance(neuron, SigmaDelta):
+        return 1, 1, False
+    if neuron.sizes is None:
+        bits = 1 + (neuron.levels * (2 if neuron.signed else 1)).bit_length()
+        return bits, bits, True
+    return 2 * neuron.sizes, max(1, math.ceil(math.log2(2 * neuron.sizes))), False
+
+
+def spiking_depth(snn: SNN) -> int:
+    """The largest number of neurons in a row between input and output."""
+    depth: dict[fx.Node, int] = {}
+    for node in snn.module.graph.nodes:
+        before = max((depth[i] for i in node.all_input_nodes), default=0)
+        depth[node] = before + (node.op == "call_module" and node.target in snn.sites)
+    return depth[snn.module.graph.output_node()]
+
+
+@dataclass(frozen=True)
+class Silence:
+    """When samples fell silent: after these steps nothing fired any more.
+
+    Attributes:
+        bound: The steps that were run.
+        share: The share of samples that were silent within them, in percent.
+        median: The step after which half of the samples were silent; None if that is not within the bound.
+        most: The same for 99.9 % of the samples.
+        largest: The same for all samples.
+    """
+
+    bound: int
+    share: float
+    median: int | None
+    most: int | None
+    largest: int | None
+
+    @classmethod
+    def of(cls, counts: list[int], samples: int) -> "Silence":
+        """From the number of samples whose last event was at each step.
+
+        A sample that fired at the last step may have more to send: it does not count as silent.
+        """
+        silent = list(accumulate(counts[:-1]))
+
+        def reached(share: float) -> int | None:
+            needed = math.ceil(share * samples - 1e-9)
+            return next((t for t, n in enumerate(silent, start=1) if n >= needed), None)
+
+        within = 100 * silent[-1] / samples if silent else 0.0
+        return cls(len(counts), within, reached(0.5), reached(0.999), reached(1))
+
+    def __str__(self) -> str:
+        beyond = f"more than {self.bound}"
+        found = (beyond if t is None else str(t) for t in (self.median, self.most, self.largest))
+        median, most, largest = found
+        return (
+            f"silent after {median} steps in the median, {most} for 99.9 % and {largest} for all samples; "
+            f"{self.share:.4g} % within the {self.bound} steps"
+        )
+
+
+@dataclass(frozen=True)
+class QuantisedAnn:
+    """The ANN with activations of as many bits, which a network of the sum code computes.
+
+    Attributes:
+        bits: Bits of an activation, with its sign where there is one.
+        mac: Multiply-accumulates per sample.
+        joules: Energy per sample, each operation at the convention's price, which is that of full precision.
+    """
+
+    bits: int
+    mac: int
+    joules: float
+
+    def __str__(self) -> str:
+        return (
+            f"quantised ANN: {self.mac:,} multiplications by activations of {self.bits} bits, "
+            f"{self.joules * 1e6:.3g} µJ at the price of full precision"
+        )
+
+
+def quantised_ann(snn: SNN, x: Tensor, convention: Convention) -> QuantisedAnn:
+    """The quantised ANN of a network of the sum code."""
+    found = [n for n in snn.neurons.values() if isinstance(n, SigmaDelta)]
+    operations = count_operations(snn.module, x[:1].to(snn.dtype))
+    counted = operations.mac if convention.analog else operations.flop
+    bits = max(n.levels.bit_length() + n.signed for n in found)
+    return QuantisedAnn(bits, operations.mac, ann_joules(counted, convention))
