@@ -147,21 +147,25 @@ def test_damage_fails(damage: Callable[[SNN], None], name: str) -> None:
     assert name in {check.name for check in result.checks if not check.passed}
 
 
-def never_takes_back(out_TB: Tensor) -> None:
-    out_TB.copy_(out_TB.cummax(0).values)
+def never_takes_back(out_TB: Tensor, before: Tensor) -> None:
+    out_TB.copy_(out_TB.cummax(0).values.maximum(before))
 
 
-def forgets(out_TB: Tensor) -> None:
+def forgets(out_TB: Tensor, before: Tensor) -> None:
     out_TB[:, :, 0] = 0
 
 
 @pytest.mark.parametrize("fault", [never_takes_back, forgets])
-def test_a_broken_neuron_fails(fault: Callable[[Tensor], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_neuron_fails(
+    fault: Callable[[Tensor, Tensor], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     right = SigmaDelta.send
 
     def send(self: SigmaDelta, current: Tensor, membrane: Tensor, out: Tensor, *more: Any) -> Any:
+        before = membrane.clone()
         counted = right(self, current, membrane, out, *more)
-        fault(out)
+        fault(out, before)
+        membrane.copy_(out[-1])
         return counted
 
     snn, x = convert(build("SharedReLU"), "sigma-delta", inputs(64), levels=8, sizes=1), inputs(8, seed=3)
