@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rheobase import SNN, ZERO, convert, simulate
+from rheobase import HALF, SNN, ZERO, convert, simulate
 from rheobase.methods import Conversion, Method
 from rheobase.simulation import Probe
 
@@ -368,3 +368,17 @@ def spikes_of(snn: SNN, x: Tensor, steps: int) -> dict[str, Tensor]:
     seen: dict[str, list[Tensor]] = {site: [] for site in snn.sites}
     simulate(snn, x, steps, probe=Probe(None, lambda site, signal, before: seen[site].append(signal.clone())))
     return {site: torch.cat(parts) for site, parts in seen.items()}
+
+
+def converted(name: str, **options: Any) -> SNN:
+    """A member of a family, converted with a half start."""
+    return convert(build(name), "max-norm", inputs(16, seed=5), **{"initial": HALF, **options})
+
+
+def onto_grid(snn: SNN) -> SNN:
+    """Round weights, biases and thresholds so that sums are exact in every order and in half precision."""
+    for parameter in snn.parameters():
+        parameter.data = (parameter.data * 64).round().clamp(-100, 100) / 64
+    for neuron in snn.neurons.values():
+        neuron.retune((neuron.threshold * 64).round().clamp(min=1) / 64, neuron.amplitude)
+    return snn

@@ -1,13 +1,15 @@
 """The comparison of methods: what it is asked for, and what becomes of a method that cannot."""
 
 import re
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from rheobase import HALF, ZERO, compare
+from rheobase import HALF, ZERO, compare, convert, evaluate
 from rheobase.analysis import comparison
+from rheobase.network import ConstantCurrent, Poisson
 from rheobase.training import datasets
 
 
@@ -21,6 +23,22 @@ def test_names_and_numbers_will_do(trained: nn.Module, digits: datasets.Dataset)
     assert [row.initial for row in found.rows] == ["half", "0.25"]
     assert found.steps == (2, 4)
     assert ask(trained, data).rows == ask(trained, data, starts=(ZERO, HALF)).rows
+
+
+@pytest.mark.parametrize("coding", ["constant", "own"])
+def test_a_row_is_what_convert_and_evaluate_give(coding: Any, trained: nn.Module, digits) -> None:
+    data, settings = digits.train.take(24), {"opt": {"steps": 2}}  # it is made for the first column
+    names = ["max-norm", "opt", "cao"]
+    found = ask(trained, data, methods=names, starts=["half"], steps=[4, 2], coding=coding)
+    spikes = Poisson(scale=1.5 * data.normalise(data.images).abs().max().item())
+    for row, name in zip(found.rows, names, strict=True):
+        shown = spikes if (coding, name) == ("own", "cao") else ConstantCurrent()
+        snn = convert(trained, name, data, initial="half", coding=shown, **settings.get(name, {}))
+        result = evaluate(snn, data, 4, progress=False)
+        assert (row.method, row.initial) == (name, "half")
+        assert row.accuracy == {2: result.at(2).accuracy, 4: result.at(4).accuracy}
+        assert (row.steps, row.spikes) == (4, pytest.approx(result.at(4).spikes))
+        assert (row.sop, row.joules) == pytest.approx((result.sop[-1], result.joules[-1]))
 
 
 def test_a_method_that_cannot_convert_says_why(trained: nn.Module, digits: datasets.Dataset) -> None:

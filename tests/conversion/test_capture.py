@@ -1,6 +1,7 @@
 """Capture: every call is accounted for, nothing is changed, refusals are clear."""
 
 import copy
+import re
 from types import MethodType
 
 import pytest
@@ -148,7 +149,7 @@ def test_a_change_to_whole_numbers_is_refused() -> None:
 
 
 def test_a_model_without_values_is_refused() -> None:
-    with pytest.raises(CaptureError, match=r"first\.weight is on the meta device(.|\n)*load its weights"):
+    with pytest.raises(CaptureError, match=r"first\.weight .*meta"):
         capture(Applied(F.relu).to("meta"), torch.rand(2, 12))
 
 
@@ -165,7 +166,7 @@ def test_bad_weights_and_examples() -> None:
     with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
         capture(lambda x: x, inputs())  # type: ignore[arg-type]
     for example in (inputs()[:0], torch.rand(8)):
-        with pytest.raises(ValueError, match=r"batch of at least one"):
+        with pytest.raises(ValueError, match=re.escape(str(tuple(example.shape)))):
             inspect(build("Plain"), example)
     with pytest.raises(CaptureError, match="ReLU"):
         prepare(nn.Sequential(nn.Linear(8, 4)))

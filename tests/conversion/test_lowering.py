@@ -54,7 +54,7 @@ def x() -> Tensor:
 def test_a_tensor_among_other_values_is_not_a_constant(x: Tensor) -> None:
     refused = inspect(Attention().eval(), x).refused
     assert [line.name for line in refused] == ["attention"]
-    with pytest.raises(CaptureError, match="multiplies two signals as matrices"):
+    with pytest.raises(CaptureError, match="attention"):
         capture(Attention().eval(), x)
 
 
@@ -146,7 +146,7 @@ def test_what_is_computed_of_sizes_is_no_signal() -> None:
     model = Applied(lambda r: r / (r.shape[1] ** 0.5 + r.dim())).eval()
     x = torch.randn(4, 12)
     assert torch.allclose(prepare(model, "max-norm").eval()(x), model(x))
-    with pytest.raises(CaptureError, match="pow has no spiking form"):
+    with pytest.raises(CaptureError, match="pow"):
         prepare(Applied(lambda r: r**2), "max-norm")
 
 

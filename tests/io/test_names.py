@@ -5,10 +5,6 @@ from rheobase.io import find_name
 KNOWN = {"max-norm": 1, "Robust": 2}
 
 
-def test_a_known_name_gives_its_entry() -> None:
-    assert find_name("method", "max-norm", KNOWN) == 1
-
-
 @pytest.mark.parametrize(
     ("name", "near"), [("max-nrom", "max-norm"), ("MAX-NORM", "max-norm"), ("robus", "Robust")]
 )

@@ -1,7 +1,5 @@
 """Tables as text."""
 
-import pytest
-
 from rheobase.io.tables import format_table
 
 HEADER, ROWS = ("site", "kind", "spikes"), [("1", "conv", "1,200"), ("long.name", "", "7")]
@@ -23,8 +21,3 @@ def test_markdown() -> None:
         "| 1 | conv | 1,200 |",
         "| long.name |  | 7 |",
     ]
-
-
-def test_a_row_of_another_length_is_an_error() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        format_table(HEADER, [("1", "conv")])

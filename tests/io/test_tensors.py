@@ -1,6 +1,5 @@
 """Files of weights: whole or not at all, and never read into the wrong network."""
 
-import json
 import os
 import pickle
 from pathlib import Path
@@ -221,9 +220,3 @@ def test_only_tensors_are_written(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="extra is a list"):
         write_tensors(tmp_path / "x", {"extra": [1]}, {})  # type: ignore[dict-item]
     assert not list(tmp_path.iterdir())
-
-
-def test_the_header_is_plain_json(saved: Path) -> None:
-    content = saved.read_bytes()
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    assert header["0.weight"]["shape"] == [4, 1, 3, 3]

@@ -20,11 +20,11 @@ HAS_GPU = torch.cuda.is_available()
 if not HAS_GPU:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-from rheobase.kernels import collect_routines, conv_integrate_fire, integrate_fire, linear_integrate_fire
+from rheobase.kernels import collect_routines, conv_integrate_fire, linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire import triton as triton_kernel
 from rheobase.kernels.conv_integrate_fire.dense import spread_weight
 from rheobase.kernels.conv_integrate_fire.packing import count_wide, pack
-from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, list_tiles, rank_tiles
+from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels
 
 DEVICE = "cuda" if HAS_GPU else "cpu"
 HALVES = (torch.bfloat16, torch.float16)
@@ -120,43 +120,6 @@ def test_equals_reference(problem, dtype, pixels, one_loop):
         assert torch.equal(got, want)
 
 
-@settings(max_examples=5, deadline=None)
-@given(problem=problems(), data=st.data())
-def test_chunks_chain(problem, data):
-    spikes, membrane, totals = run(problem, "triton", tile=make_tile(problem))
-    steps = len(spikes)
-    cut = data.draw(st.integers(1, steps))
-    state, parts = problem["membrane"], []
-    for chunk in (slice(0, cut), slice(cut, steps)):
-        if chunk.start == chunk.stop:
-            continue
-        part = problem | {"spikes": problem["spikes"][chunk], "membrane": state}
-        if part.get("residual") is not None and part["residual"].dim() == 5:
-            part["residual"] = part["residual"][chunk]
-        fired, state, counted = run(part, "triton", tile=make_tile(problem))
-        parts.append((fired, counted))
-    assert torch.equal(torch.cat([fired for fired, _ in parts]), spikes)
-    assert torch.equal(torch.cat([counted for _, counted in parts]), totals)
-    assert torch.equal(state.to(membrane), membrane)
-
-
-@pytest.mark.parametrize("backend", ["reference", "triton"])
-def test_agrees_with_convolution_then_scan(backend):
-    seed = torch.Generator().manual_seed(0)
-    spikes = torch.randint(0, 2, (4, 2, 3, 5, 5), generator=seed).to(torch.uint8)
-    weight = make_numbers(6, 3, 3, 3, low=-8, high=9, integer=False, seed=seed)
-    bias = make_numbers(6, low=-5, high=6, integer=False, seed=seed)
-    threshold = make_numbers(6, 1, 1, low=10, high=30, integer=False, seed=seed)
-    current = F.conv2d(spikes.flatten(0, 1).float(), weight, bias, padding=1).unflatten(0, (4, 2))
-    potential = torch.zeros(2, 6, 5, 5)
-    want = integrate_fire(current, potential, threshold, steps=4, backend="reference")
-    problem = {"spikes": spikes, "weight": weight, "bias": bias, "threshold": threshold, "padding": 1}
-    got, membrane, totals = run(problem | {"membrane": torch.zeros(2, 6, 5, 5)}, backend)
-    assert torch.equal(got.float().cpu(), want)
-    assert torch.equal(membrane.cpu(), potential)
-    assert torch.equal(totals.cpu() - 7, want.sum((2, 3, 4)).int())
-
-
 @pytest.mark.parametrize("backend", ["reference", "triton"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
 def test_linear_closed_form(backend, dtype):
@@ -235,19 +198,6 @@ def test_cut_pixels_fills_the_tile(pixels, B, Y, X):
     block = cut_pixels(pixels, B, Y, X)
     assert block[0] * block[1] * block[2] == pixels
     assert all(side & (side - 1) == 0 for side in block)
-
-
-def test_tiles_suit_the_layer():
-    assert cut_pixels(256, 512, 32, 32) == (1, 8, 32)
-    assert cut_pixels(128, 512, 4, 4) == (8, 4, 4)
-    assert cut_pixels(64, 8, 28, 28) == (4, 4, 4)
-    large = rank_tiles(torch.bfloat16, 256, 256, 512 * 64, 132)[0]
-    small = rank_tiles(torch.bfloat16, 512, 512, 512, 132)[0]
-    assert large.pixels * large.channels > small.pixels * small.channels
-    for dtype in (torch.bfloat16, torch.float32, torch.int8):
-        for tile in list_tiles(dtype, 3, 10):
-            assert tile.channels == 16
-            assert tile.depth == (32 if dtype == torch.int8 else 16)
 
 
 def test_triton_needs_one_threshold_per_channel():

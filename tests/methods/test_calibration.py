@@ -20,19 +20,6 @@ PLAIN = module.Calibration(8, "none")
 """Thresholds and shifts, without a correction."""
 
 
-@pytest.mark.parametrize("pipeline", ["light", "potential"])
-def test_neither_the_order_nor_the_size_of_batches_counts(trained, digits, pipeline: str) -> None:
-    x = images(digits, 70)
-    shuffled = x[torch.randperm(70, generator=torch.Generator().manual_seed(0))]
-    whole = convert(trained, "calibration", [x], steps=4, pipeline=pipeline)
-    batches = [shuffled[:1], shuffled[1:40], shuffled[40:]]
-    parts = convert(trained, "calibration", batches, steps=4, pipeline=pipeline)
-    for (name, a), b in zip(whole.state_dict().items(), parts.state_dict().values(), strict=True):
-        assert torch.equal(a, b), name
-    test = images(digits, 8)
-    assert torch.equal(simulate(whole, test, 4).logits, simulate(parts, test, 4).logits)
-
-
 @pytest.mark.parametrize("name", ["small-residual", "PreActivation", "DenseConcat", "SqueezeExcite"])
 @pytest.mark.parametrize(("pipeline", "rounds"), [("light", 1), ("light", 3), ("potential", 2)])
 def test_all_layers_in_one_run_or_each_in_its_own(

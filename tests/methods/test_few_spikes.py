@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import families
 from conftest import fit as train_quickly
 from conftest import images
-from rheobase import HALF, ZERO, convert, evaluate, prepare, simulate
+from rheobase import HALF, convert, prepare, simulate
 from rheobase.conversion.capture import CaptureError, capture
 from rheobase.methods import few_spikes
 from rheobase.network.activations import Smooth
@@ -109,31 +109,6 @@ def test_it_runs_its_steps_all_at_once_or_not_at_all(trained, digits) -> None:
 def test_starts_are_searched_for_runs_of_its_length(trained, digits) -> None:
     with pytest.raises(ValueError, match="search with steps=6"):
         convert(trained, "few-spikes", digits.train.take(32), steps=6, initial="searched:4")
-
-
-def test_evaluation_has_its_one_answer_at_the_end(trained, digits) -> None:
-    snn = convert(trained, "few-spikes", images(digits, 64), steps=6)
-    result = evaluate(snn, digits.test, 6, progress=False)
-    assert result.accuracy[:5] == [None] * 5
-    assert result.at(6).accuracy >= 95
-    neurons = sum(result.neurons.values())
-    assert 0 < result.at(6).spikes < 3 * neurons
-    assert result.sop[-1] > 0
-
-
-@pytest.mark.parametrize("steps", [2, 3])
-def test_a_half_start_is_ahead_with_few_digits(trained, digits, steps: int) -> None:
-    accuracy = [
-        evaluate(
-            convert(trained, "few-spikes", images(digits, 64), steps=steps, initial=start),
-            digits.test,
-            steps,
-            progress=False,
-        ).accuracy[-1]
-        for start in (ZERO, HALF)
-    ]
-    assert accuracy[1] > accuracy[0]
-    assert accuracy[1] >= 90
 
 
 def test_the_range_is_the_maximum_or_a_percentile(trained, digits) -> None:

@@ -35,13 +35,3 @@ def test_a_delayed_read_out_is_the_mean_over_the_steps_after_it(trained, digits)
     for delay in (-1, 12, 1.5):
         with pytest.raises(ValueError, match="delay must"):
             simulate(snn, x, 12, delay=delay)  # type: ignore[arg-type]
-
-
-def test_there_is_no_accuracy_before_an_answer(trained, digits) -> None:
-    snn = convert(trained, "max-norm", images(digits, 32), initial=HALF)
-    split = digits.test.take(60)
-    late, plain = (evaluate(snn, split, 8, delay=d, progress=False) for d in (3, 0))
-    assert late.accuracy[:3] == [None] * 3
-    assert late.at(4).accuracy > 0
-    assert late.spikes == plain.spikes
-    assert late.sop == plain.sop

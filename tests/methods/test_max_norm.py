@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import families
-from rheobase import convert, methods
+from rheobase import convert
 from rheobase.conversion import capture
 from rheobase.methods import activations
 
@@ -20,9 +20,3 @@ def test_thresholds_are_the_largest_activations(per_channel: bool) -> None:
         neuron = snn.neuron(site)
         assert torch.equal(neuron.threshold[alive], largest[alive])
         assert neuron.dead[~alive].all()
-
-
-def test_its_only_variant_has_a_threshold_for_each_channel() -> None:
-    method = methods.get("max-norm")
-    assert [variant for _, variant in method.variants()] == [methods.get("max-norm", per_channel=True)]
-    assert not list(methods.get("max-norm", per_channel=True).variants())

@@ -2,12 +2,8 @@
 
 from torch import nn
 
-from rheobase import HALF, ZERO, convert, methods, simulate
+from rheobase import HALF, ZERO, convert, simulate
 from rheobase.training import datasets
-
-
-def test_membranes_start_at_half() -> None:
-    assert methods.get("opi").initial == HALF
 
 
 def test_the_half_start_is_ahead_at_few_steps(clipped: nn.Module, digits: datasets.Dataset) -> None:

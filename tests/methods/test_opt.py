@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase import HALF, convert, evaluate, prepare
+from rheobase import HALF, convert, prepare
 from rheobase.network.activations import Rectifier
 from rheobase.simulation import Simulator
-from rheobase.training import datasets
 
 
 def relay() -> nn.Sequential:
@@ -52,10 +51,3 @@ def test_the_training_activation_is_cut_at_the_ceiling_with_slope_one_below() ->
     assert z.grad.tolist() == [0.0, 1.0, 1.0, 0.0]
     snn = convert(prepared.eval(), "opt", torch.tensor([[5.0]]), steps=8)
     assert snn.neuron(snn.sites[0]).threshold == 2
-
-
-def test_it_is_ahead_of_the_plain_maximum(trained: nn.Module, digits: datasets.Dataset) -> None:
-    calibration = digits.train.take(128)
-    plain = evaluate(convert(trained, "max-norm", calibration), digits.test, 8, progress=False)
-    opt = evaluate(convert(trained, "opt", calibration, steps=8), digits.test, 8, progress=False)
-    assert opt.accuracy[-1] >= plain.accuracy[-1] + 5

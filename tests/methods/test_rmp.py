@@ -1,13 +1,11 @@
 """RMP: the factor, fixed or searched, and networks with biases."""
 
-import dataclasses
-
 import pytest
 import torch
 from torch import nn
 
 import families
-from rheobase import ZERO, convert, methods, simulate
+from rheobase import convert, simulate
 from rheobase.network.codings import ConstantCurrent, Poisson
 from rheobase.simulation import Probe
 
@@ -82,19 +80,3 @@ def test_the_rate_twin_of_any_network_with_biases_answers_alike(name: str) -> No
     model, x = families.build(name), families.inputs(48)
     twin = convert(model, "rmp", x, factor=1.0, coding=ConstantCurrent(), steps=30).limit(x)
     assert (twin.argmax(1) == model(x).argmax(1)).double().mean() >= 0.9
-
-
-def test_it_has_the_settings_of_its_paper() -> None:
-    method = methods.get("rmp")
-    assert method.coding == Poisson()
-    assert method.initial == ZERO
-    assert dataclasses.asdict(method) == {"factor": None, "percentile": None, "steps": 100}
-
-
-def test_a_factor_is_searched_on_more_than_the_first_batch(trained: nn.Module, digits) -> None:
-    x = digits.train.normalise(digits.train.images[:40])
-    settings = {"coding": ConstantCurrent(), "steps": 6}
-    whole = convert(trained, "rmp", x, **settings)
-    one_by_one = convert(trained, "rmp", [sample[None] for sample in x], **settings)
-    for site in whole.sites:
-        assert torch.equal(whole.neuron(site).threshold, one_by_one.neuron(site).threshold)

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from conftest import fit
-from rheobase import HALF, ZERO, convert, evaluate, inspect, prepare
+from rheobase import convert, evaluate, inspect, prepare
 from rheobase.methods import rnl
 from rheobase.network.activations import RateNorm
-from rheobase.simulation import Simulator
 from rheobase.training import datasets, models
 from rheobase.training.recipe import Recipe
 from rheobase.training.trainer import train
@@ -141,15 +140,6 @@ def test_fine_tuning_makes_short_runs_better(normed, tuned, digits) -> None:
     assert accuracy[1] > accuracy[0]
 
 
-def test_a_half_start_is_ahead(tuned, digits) -> None:
-    accuracy = [
-        evaluate(convert(tuned, "rnl", initial=start), digits.test, 8, progress=False).accuracy[-1]
-        for start in (ZERO, HALF)
-    ]
-    assert accuracy[1] >= accuracy[0]
-    assert accuracy[1] >= 95
-
-
 def test_networks_without_its_training_are_refused(trained, digits) -> None:
     with pytest.raises(ValueError, match=r"rnl.*'2'.*Rectifier"):
         convert(trained, "rnl")
@@ -167,14 +157,3 @@ def test_other_methods_refuse_a_network_with_its_training(normed, digits) -> Non
         prepare(normed, "opi")
     (image, _), *_ = digits.test.take(1).batches(1)
     assert any("convert by rnl" in line.remedy for line in inspect(normed, image).lines)
-
-
-def test_a_short_run_counts_spikes_by_the_closed_form(normed, digits) -> None:
-    """At constant current a first-layer neuron gives clip(floor(T·z/θ), 0, T)/T."""
-    x = digits.test.normalise(digits.test.images[:8])
-    snn = convert(normed, "rnl", example=x)
-    site, steps = snn.sites[0], 16
-    z = Simulator(snn, x, steps, at=[steps], read=snn.source(site)).run(x).logits[0].double()
-    count = (steps * z / snn.neuron(site).threshold.double()).floor().clamp(0, steps)
-    got = Simulator(snn, x, steps, at=[steps], read=site).run(x).logits[0] * steps
-    assert (got.round() == count).double().mean() > 0.999

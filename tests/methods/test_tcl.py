@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase import ZERO, convert, methods, prepare
+from rheobase import convert, prepare
 from rheobase.network import Clip
 
 
@@ -19,10 +19,6 @@ def test_thresholds_are_the_trained_clips(name: str) -> None:
     assert [neuron.threshold.item() for neuron in snn.neurons.values()] == [1.5, 6.0]
     x = 3 * torch.randn(16, 3)
     torch.testing.assert_close(snn.limit(x), prepared(x))
-
-
-def test_membranes_start_at_zero() -> None:
-    assert methods.get("tcl").initial == ZERO
 
 
 def test_a_network_without_clips_is_refused() -> None:

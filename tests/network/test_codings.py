@@ -5,10 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import families
-from rheobase import convert
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
-from rheobase.simulation import Simulator
 
 RANDOM_AND_TIMED = [Poisson(), Poisson(seed=3, scale=2.5), TemporalSwitch(8), TemporalSwitch(5, scale=2.0)]
 
@@ -28,15 +25,6 @@ def test_neither_batches_nor_chunks_change_a_spike(code: Coding, dtype: torch.dt
     assert torch.equal(torch.cat(chunks), whole)
     samples = [code.encode(x[i : i + 1], 0, 11, 40 + i) for i in range(5)]
     assert torch.equal(torch.cat(samples, dim=1), whole)
-
-
-def test_a_simulation_takes_any_coding_in_any_chunks() -> None:
-    x = inputs(6, 3, 8, 8)
-    for code in (Poisson(scale=2), TemporalSwitch(12)):
-        snn = convert(families.build("Plain"), "max-norm", x, coding=code)
-        whole = Simulator(snn, x, 12).run(x, 3)
-        parts = [Simulator(snn, x[i : i + 2], 12, chunk=5).run(x[i : i + 2], 3 + i) for i in (0, 2, 4)]
-        assert torch.equal(torch.cat([p.logits for p in parts], 1), whole.logits)
 
 
 class TestPoisson:
@@ -106,11 +94,6 @@ class TestTemporalSwitch:
         current = TemporalSwitch(6).encode(x, 0, 15, 0)
         assert torch.equal(current[6:12], current[:6])
         assert torch.equal(current[12:], current[:3])
-
-    def test_scaled_inputs_are_shown_at_their_scale(self) -> None:
-        x = inputs(2, 4)
-        scaled = TemporalSwitch(9, scale=4.0).encode(4 * x, 0, 9, 0)
-        assert torch.equal(scaled, 4 * TemporalSwitch(9).encode(x, 0, 9, 0))
 
     def test_wrong_windows_and_inputs_are_refused(self) -> None:
         with pytest.raises(TypeError, match="window"):

@@ -10,17 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from families import FAMILIES, build, inputs, networks, spikes_of
+from families import FAMILIES, build, inputs, spikes_of
 from rheobase import HALF, Constant, Gaussian, Uniform, convert, methods, prepare, simulate
 from rheobase.io.tensors import write_tensors
 from rheobase.network import codings, save, starts
 from rheobase.network.codings import CODINGS
 from rheobase.network.file import load
-from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire
+from rheobase.network.neurons import IntegrateFire
 from rheobase.network.snn import SNN
 from rheobase.network.starts import STARTS, Corrected, Initial, Potential
 from rheobase.network.traits import TRAITS
@@ -75,13 +73,6 @@ class TestRoundTrip:
         for neuron in snn.neurons.values():
             size = neuron.threshold.numel()
             neuron.initial = Corrected(Potential(torch.rand(size)), torch.rand(size))
-        assert_same(snn, round_trip(snn, tmp_path), inputs(3))
-
-    def test_few_spikes(self, tmp_path: Path) -> None:
-        snn = example()
-        for site, neuron in snn.neurons.items():
-            few = FewSpikes(neuron.threshold, Coefficients.binary(6), "silu", HALF, strict=True)
-            snn.module.set_submodule(site, few)
         assert_same(snn, round_trip(snn, tmp_path), inputs(3))
 
     @pytest.mark.parametrize("name", methods.names())
@@ -154,17 +145,6 @@ class TestRoundTrip:
         assert done.stdout.split() == 3 * [word for site in snn.sites for word in (site, "True")]
 
 
-@given(networks(), st.sampled_from([HALF, Uniform()]), st.booleans())
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-def test_random_networks_keep_every_spike(
-    tmp_path: Path, network: tuple[nn.Module, tuple[int, ...]], initial: Initial, per_channel: bool
-) -> None:
-    model, shape = network
-    data = torch.randn(12, *shape, generator=torch.Generator().manual_seed(3))
-    snn = convert(model, "max-norm", data, initial=initial, per_channel=per_channel)
-    assert_same(snn, round_trip(snn, tmp_path), data[:3], 4)
-
-
 class TestSaving:
     def test_every_start_and_coding_has_a_name(self) -> None:
         for module, base, known in ((starts, Initial, STARTS), (codings, codings.Coding, CODINGS)):
@@ -211,16 +191,3 @@ class TestSaving:
             save(example("IdentitySkip"), path)
         assert path.read_bytes() == before
         assert [p.name for p in tmp_path.iterdir()] == ["net.safetensors"]
-
-    def test_the_same_network_gives_the_same_bytes(self, tmp_path: Path) -> None:
-        for name in "ab":
-            save(example(), tmp_path / name)
-        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def test_the_default_device_does_not_matter(tmp_path: Path) -> None:
-    snn, x = convert(build("Plain"), "max-norm", inputs(16), initial=HALF), inputs(3)
-    with torch.device("meta"):
-        save(snn, tmp_path / "network.safetensors")
-        back = load(tmp_path / "network.safetensors")
-    assert torch.equal(simulate(back, x, 6).logits, simulate(snn, x, 6).logits)

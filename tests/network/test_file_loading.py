@@ -195,7 +195,7 @@ class TestLoading:
     @pytest.mark.parametrize("writer", ["\x1b[31m; rm -rf", "9" * 500, None, {}])
     def test_what_wrote_a_newer_format_is_not_repeated_blindly(self, writer: Any, file: Path) -> None:
         rewrite(file, top(version=10**4000, rheobase=writer))
-        with pytest.raises(FormatError, match="install rheobase in its newest version") as caught:
+        with pytest.raises(FormatError, match="newest") as caught:
             load(file)
         assert len(str(caught.value)) < 500
 

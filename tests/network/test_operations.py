@@ -24,7 +24,6 @@ from rheobase.network.operations import (
     Reshape,
     Scale,
     Slice,
-    along_channels,
     count_multiplications,
     sum_windows,
 )
@@ -148,11 +147,6 @@ def test_multiplications_of_a_layer() -> None:
     assert count_multiplications(nn.Linear(5, 3), 5, 3) == 15
     assert count_multiplications(nn.Conv2d(2, 4, 3, padding=1), 2 * 16, 4 * 16) == 64 * 18
     assert count_multiplications(nn.ConvTranspose2d(2, 4, 3), 2 * 16, 4 * 36) == 32 * 36
-
-
-def test_numbers_along_channels() -> None:
-    assert along_channels(torch.ones(3), 4).shape == (3, 1, 1)
-    assert along_channels(torch.ones(()), 4).shape == ()
 
 
 @pytest.mark.parametrize("kind", [MaxPool, GatedMaxPool])

@@ -39,13 +39,6 @@ def test_others_are_refused(given, error: type, message: str, clipped: nn.Module
         convert(clipped, "opi", initial=given)
 
 
-def test_codings_by_name(clipped: nn.Module) -> None:
-    with pytest.raises(TypeError, match=r"Coding.*got 3"):
-        convert(clipped, "opi", coding=3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="poison"):
-        convert(clipped, "opi", coding="poison")
-
-
 def test_bad_numbers() -> None:
     with pytest.raises(ValueError, match="finite"):
         Uniform(0, float("inf"))

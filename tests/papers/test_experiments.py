@@ -51,21 +51,6 @@ def test_neither_are_delays_and_energy(runs, tmp_path, monkeypatch, part):
         list(measure(make_study(runs, tmp_path, commit="def")))
 
 
-def test_a_method_that_refuses_the_network_is_left_out_aloud(study, monkeypatch):
-    monkeypatch.setattr(experiments.methods, "names", lambda: ["max-norm", "tcl"])
-    measure = experiments._measure
-
-    def refusing(study, table, method, *rest, **options):
-        if method.name == "max-norm":
-            raise ValueError("not this network")
-        return measure(study, table, method, *rest, **options)
-
-    monkeypatch.setattr(experiments, "_measure", refusing)
-    with pytest.warns(UserWarning, match="max-norm is left out on this network: not this network"):
-        found = list(experiments.measure_methods(study))
-    assert [(record.method, record.initial) for record in found] == [("tcl", "zero"), ("tcl", "half")]
-
-
 def test_a_method_that_is_told_the_steps_is_converted_for_each_and_read_out_there(study, monkeypatch):
     monkeypatch.setattr(experiments.methods, "names", lambda: ["opt"])
     study.longest = 4
@@ -125,8 +110,3 @@ def test_energy_counts_the_trained_network_and_both_kinds_of_synaptic_operation(
     assert 0 < extra["sop"]["pooled"] < extra["sop"]["spikes"]
     assert extra["ann_joules"] == pytest.approx(operations.flop * 12.5e-12)
     assert extra["snn_joules"]["pooled"] == pytest.approx(extra["sop"]["pooled"] * 77e-15)
-
-
-def test_a_method_without_further_training_says_so(study):
-    with pytest.raises(ValueError, match="opi"):
-        list(experiments.measure_tuned(study))

@@ -2,7 +2,7 @@
 
 from page_records import make_record, make_trained
 from rheobase import papers
-from rheobase.papers.report.evidence import Evidence, name_profile, rank_profile
+from rheobase.papers.report.evidence import Evidence
 
 PAPER = papers.get("opi2022")
 CELL = PAPER.cell("resnet20-cifar100")
@@ -32,13 +32,3 @@ def test_a_figure_is_drawn_in_the_first_profile_that_has_enough():
     records = [make_trained(), make_trained(profile="fast"), make_trained(initial="zero", profile="fast")]
     seen = Evidence(PAPER, records).draw(lambda view: [view] if len(view.records) > 1 else [])
     assert [view.profile for view in seen] == ["fast"]
-
-
-def test_profiles_are_ranked_and_the_default_is_not_named():
-    assert sorted(["int8", "unknown", "exact", "fast"], key=rank_profile) == [
-        "exact",
-        "fast",
-        "int8",
-        "unknown",
-    ]
-    assert (name_profile("exact"), name_profile("fast")) == ("", "profile fast")

@@ -1,15 +1,12 @@
 """The sections of a report: no other trainings, profiles or seeds are mixed, and what is missing is named."""
 
 import math
-import re
-import xml.etree.ElementTree as ET
 
 from page_records import make_record, make_trained, section_of
 from rheobase import papers
 from rheobase.papers.report.groups import group
 from rheobase.papers.report.sections import account
 from rheobase.papers.report.tables import Score, cell_table, own_groups
-from rheobase.reports import curves
 
 PAPER = papers.get("opi2022")
 CELL = PAPER.cell("resnet20-cifar100")
@@ -55,16 +52,6 @@ def test_a_figure_has_one_seed_for_all_or_all_seeds_for_all():
     assert "71.50" in panel.alt
 
 
-def test_other_trainings_get_figures_of_their_own():
-    records = [
-        make_trained(label, start, ann=70 + bool(label))
-        for label in ("", CHOSEN)
-        for start in ("half", "zero")
-    ]
-    drawn = section_of(PAPER, "Initial potential", records).panels
-    assert [p.title for p in drawn] == [f"{CELL.title}, seed 0", f"{CELL.title}, {CHOSEN}, seed 0"]
-
-
 def test_weights_that_were_rounded_are_another_network_and_told_so():
     rounded = {"extra": {"weights": "rounded to half precision"}}
     exact = make_trained(accuracy={1: 50.0, 2: 60.0})
@@ -77,26 +64,6 @@ def test_weights_that_were_rounded_are_another_network_and_told_so():
     starts = [make_trained(initial=start, profile="fast", **rounded) for start in ("zero", "half")]
     (panel,) = section_of(PAPER, "Initial potential", [exact, *starts]).panels
     assert panel.title == f"{CELL.title}, profile fast, weights rounded to half precision, seed 0"
-
-
-def test_the_delay_is_within_its_panel():
-    extra = {"sites": ["a", "b"], "silent": [0.0, 0.1], "fired": [[0.1, 0.2], [0.0, 0.5]]}
-    records = [
-        make_trained(
-            initial=start, accuracy={}, table="figure 1", extra=extra | {"first_spike": [first, 9 * first]}
-        )
-        for start, first in (("zero", 4.0), ("half", 1.0))
-    ]
-    delay, _ = section_of(PAPER, "Propagation delay", records).panels
-    height = curves.new_panel(0.1, 0.5)[0].get_figheight() * 72
-    drawn = 0
-    for path in ET.fromstring(delay.svg).findall(".//{*}path"):
-        if path.get("clip-path") and "stroke-width: 1.8" in path.get("style", ""):
-            ys = [float(y) for _, y in re.findall(r"([\d.-]+) ([\d.-]+)", path.get("d"))]
-            assert all(0 <= y <= height for y in ys)
-            assert max(ys) - min(ys) > 10
-            drawn += 1
-    assert drawn == 2
 
 
 def test_what_was_not_measured_is_named():

@@ -60,12 +60,6 @@ def test_a_finished_checkpoint_of_another_version_is_told(runs, study, tmp_path)
         make_study(other, tmp_path)
 
 
-def test_seeds_give_other_networks(runs, tmp_path):
-    one, other = (make_study(runs, tmp_path, seed=seed, epochs=2) for seed in (1, 2))
-    assert not torch.equal(*(next(study.ann.parameters()) for study in (one, other)))
-    assert one.recipe.seed == 1
-
-
 def test_mistakes_are_found_before_anything_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr("rheobase.papers.reproduction.train", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(ValueError, match=r"opi2020.*opi2022"):
@@ -222,22 +216,6 @@ def test_candidates_that_cannot_be_trained_are_refused_before_any_is(
 def test_without_a_choice_there_is_nothing_to_train(runs, tmp_path):
     with pytest.raises(ValueError, match=r"small-digits.*--study"):
         reproduce(PAPER, "small-digits", chosen=True, folder=tmp_path, runs=runs)
-
-
-def test_a_finished_training_is_measured_where_it_could_not_have_been_trained(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr("rheobase.papers.reproduction._adapt", as_on_a_gpu)
-    monkeypatch.setattr("rheobase.training.step.Learner.step", lambda *_: None)
-    monkeypatch.setattr(torch, "compile", lambda network, **_: network)
-    monkeypatch.setattr("rheobase.training.trainer._EPOCHS_TO_BEAT_CHANCE", 99)
-    make_study(tmp_path, tmp_path, epochs=1)
-    monkeypatch.undo()
-    study = make_study(tmp_path, tmp_path, epochs=1)
-    assert (study.recipe.compile, study.recipe.precision) == (True, "bfloat16")
-    assert list(experiments.measure_table(study))
-
-
-def as_on_a_gpu(recipe, seed, epochs, images, device):
-    return replace(recipe, seed=seed, epochs=epochs, warmup_epochs=0, compile=True, precision="bfloat16")
 
 
 def test_a_network_that_comes_with_the_package_needs_no_training(tmp_path, monkeypatch):

@@ -3,8 +3,7 @@
 import pytest
 
 from page_records import HOSTILE, check_page, make_run, parse, titles
-from rheobase.analysis.diagnosis.parts import PARTS
-from rheobase.reports.diagnosis_page import diagnosis_page, share_of
+from rheobase.reports.diagnosis_page import diagnosis_page
 from rheobase.reports.run_record import RunRecord
 
 KINDS = {
@@ -17,11 +16,6 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_is_self_contained(kind, tmp_path):
     check_page(diagnosis_page(make_run(**KINDS[kind]), tmp_path / "a.html"))
-
-
-def test_the_same_record_gives_the_same_bytes(tmp_path):
-    pages = [diagnosis_page(make_run(), tmp_path / name) for name in ("a.html", "b.html")]
-    assert pages[0].read_bytes() == pages[1].read_bytes()
 
 
 def test_a_record_from_its_file_gives_the_same_page(tmp_path):
@@ -52,11 +46,6 @@ def test_a_page_of_a_diagnosis_needs_one(tmp_path):
     with pytest.raises(ValueError, match="record_diagnosis"):
         diagnosis_page(make_run(diagnosed=False), tmp_path / "a.html")
     assert not list(tmp_path.iterdir())
-
-
-def test_parts_of_a_site_sum_to_its_error():
-    site = make_run().diagnosis.sites["site.1"]
-    assert sum(share_of(site, part) for part in PARTS) == pytest.approx(100 * site.error.power / site.power)
 
 
 def test_names_that_look_like_code_stay_text(tmp_path):

@@ -74,12 +74,6 @@ def test_a_rule_is_told_without_a_dozen_digits(tmp_path):
     assert "Margin(level=2.176, after=1)" in page.read_text()
 
 
-def test_runs_without_an_exit_have_no_distribution_of_exits(tmp_path):
-    record = make_run(diagnosed=False)
-    assert "When images leave" not in evaluation_page(record, tmp_path / "a.html").read_text()
-    assert "When images leave" in evaluation_page(replace(record, exit="x"), tmp_path / "b.html").read_text()
-
-
 def test_steps_without_an_answer_are_left_out(tmp_path):
     record = make_run(steps=4, diagnosed=False)
     silent = replace(record, evaluation=replace(record.evaluation, accuracy=[None, None, 50.0, 60.0]))

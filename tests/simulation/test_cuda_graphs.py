@@ -3,15 +3,10 @@
 import pytest
 import torch
 
-from families import build, inputs
-from rheobase import HALF, Uniform, convert, simulate
+from families import build, converted, inputs
+from rheobase import Uniform, convert, simulate
 from rheobase.network.codings import Poisson
-from rheobase.network.snn import SNN
 from rheobase.simulation import Simulator
-
-
-def converted(name: str, **options) -> SNN:
-    return convert(build(name), "max-norm", inputs(16, seed=5), initial=HALF, **options)
 
 
 class Again:

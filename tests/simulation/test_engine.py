@@ -4,21 +4,13 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from families import FAMILIES, build, inputs
+from families import build, converted, inputs
 from rheobase import HALF, ZERO, Constant, Gaussian, Margin, Uniform, convert, evaluate, simulate
 from rheobase.network.codings import Coding
 from rheobase.network.neurons import IntegrateFire
-from rheobase.network.operations import Accumulating
-from rheobase.network.snn import SNN
 from rheobase.simulation import Simulator
-
-
-def converted(name: str, **options) -> SNN:
-    return convert(build(name), "max-norm", inputs(16, seed=5), initial=HALF, **options)
 
 
 @pytest.mark.parametrize("profile", ["exact", "fast", "int8"])
@@ -29,66 +21,6 @@ def test_what_is_read_out_does_not_depend_on_what_else_is(profile: str, delay: i
     for at in ([12], [4, 11], [6, 7, 8, 9, 10]):
         some = Simulator(snn, x, 12, at=at, delay=delay, chunk=2, profile=profile).run(x).logits
         torch.testing.assert_close(some, every[[t - delay - 1 for t in at]])
-
-
-def step_by_step(snn: SNN, x: Tensor, steps: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """The plainest simulation: every node at every step, in a Python loop, state in a dictionary."""
-    graph, state, outputs = snn.module.graph, {}, []
-    spikes: dict[str, list[float]] = {site: [] for site in snn.sites}
-    for t in range(steps):
-        values = {}
-        for node in graph.nodes:
-            if node.op == "placeholder":
-                values[node] = x
-            elif node.op == "output":
-                outputs.append(values[node.args[0]])
-            else:
-                module = snn.module.get_submodule(node.target)
-                args = [values[a] for a in node.args]
-                if isinstance(module, IntegrateFire):
-                    if node not in state:
-                        state[node] = module.start(args[0].shape, snn.sites.index(node.target), 0)
-                    theta = module.threshold
-                    theta = theta.view(-1, *[1] * (x.dim() - 2)) if theta.dim() else theta
-                    u = state[node] + args[0]
-                    fired = u >= theta
-                    state[node] = torch.where(fired, u - theta, u)
-                    values[node] = fired.to(x.dtype)
-                    spikes[node.target].append(fired.sum().item())
-                elif isinstance(module, Accumulating):
-                    sums = [
-                        a + s for a, s in zip(args, state.get(node, ([0.0] * len(args),))[0], strict=True)
-                    ]
-                    total = module.accumulate(tuple(sums), torch.full((len(x),), t + 1))
-                    values[node] = total - state[node][1] if node in state else total
-                    state[node] = (sums, total)
-                else:
-                    values[node] = module(*args)
-    means = torch.stack(outputs).double().cumsum(0) / torch.arange(1, steps + 1).view(-1, 1, 1)
-    return means, {site: torch.tensor(counts) for site, counts in spikes.items()}
-
-
-@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"SqueezeExcite"}))
-def test_folded_time_equals_the_step_loop(name: str) -> None:
-    x = inputs(3)
-    snn = convert(build(name), "max-norm", inputs(16, seed=5), initial=HALF).double()
-    expected, spikes = step_by_step(snn, x.double(), 12)
-    run = Simulator(snn, x.double(), 12, chunk=5).run(x.double())
-    assert all(torch.equal(run.spikes[s], spikes[s].long()) for s in snn.sites)
-    torch.testing.assert_close(run.logits, expected.to(run.logits.dtype))
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    z=st.integers(0, 64), v0=st.integers(0, 63), theta=st.sampled_from([0.5, 1.0, 4.0]), T=st.integers(1, 70)
-)
-def test_closed_form(z: int, v0: int, theta: float, T: int) -> None:
-    """Constant current z in [0, θ], start v(0) in [0, θ): count = clip(floor((T·z + v(0))/θ), 0, T)."""
-    neuron = IntegrateFire(torch.tensor(theta, dtype=torch.float64), initial=Constant(v0 / 64))
-    membrane = neuron.start(torch.Size((1, 1)), 0, 0)
-    neuron.amplitude = torch.ones((), dtype=torch.float64)
-    spikes = neuron.advance(torch.full((1, 1), z / 64 * theta, dtype=torch.float64), membrane, T)
-    assert spikes.sum().item() == min(max((T * z + v0) // 64, 0), T)
 
 
 @pytest.mark.parametrize(

@@ -7,26 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from families import FAMILIES, build, inputs
+from families import FAMILIES, converted, inputs, onto_grid
 from rheobase import HALF, convert, simulate
-from rheobase.network.snn import SNN
 from rheobase.simulation import Simulator
 from rheobase.simulation.device import DEVICES
 from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
-
-
-def converted(name: str, **options) -> SNN:
-    return convert(build(name), "max-norm", inputs(16, seed=5), initial=HALF, **options)
-
-
-def onto_grid(snn: SNN) -> SNN:
-    """Round weights, biases and thresholds so that sums are exact in every order and in half precision."""
-    for parameter in snn.parameters():
-        parameter.data = (parameter.data * 64).round().clamp(-100, 100) / 64
-    for neuron in snn.neurons.values():
-        neuron.retune((neuron.threshold * 64).round().clamp(min=1) / 64, neuron.amplitude)
-    return snn
 
 
 class Blocks(nn.Module):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from families import build, inputs
+from families import build, converted, inputs, onto_grid
 from rheobase import HALF, convert, simulate
 from rheobase.network.codings import Poisson
 from rheobase.network.snn import SNN
@@ -18,22 +18,9 @@ from rheobase.training import models
 CPU = torch.device("cpu")
 
 
-def converted(name: str, **options) -> SNN:
-    return convert(build(name), "max-norm", inputs(16, seed=5), initial=HALF, **options)
-
-
 def layers(snn: SNN, profile: str = "int8") -> list[FusedLayer]:
     plan = fuse(mark_tail(plan_calls(snn, inputs(2)), ()), find_profile(profile, CPU))
     return [step.operation for step in plan.steps if isinstance(step.operation, FusedLayer)]
-
-
-def onto_grid(snn: SNN) -> SNN:
-    """Round weights, biases and thresholds so that sums are exact in every order and in half precision."""
-    for parameter in snn.parameters():
-        parameter.data = (parameter.data * 64).round().clamp(-100, 100) / 64
-    for neuron in snn.neurons.values():
-        neuron.retune((neuron.threshold * 64).round().clamp(min=1) / 64, neuron.amplitude)
-    return snn
 
 
 def test_the_first_site_and_grouped_connections_stay_apart() -> None:

@@ -14,7 +14,7 @@ from rheobase import HALF, Margin, convert, evaluate, prepare, simulate
 from rheobase.analysis.evaluation import accuracy
 from rheobase.methods.shared import settling
 from rheobase.network.snn import SNN
-from rheobase.simulation import Probe, Run, Simulator
+from rheobase.simulation import Run, Simulator
 from rheobase.simulation.device import DEVICES
 from rheobase.simulation.profiles import PROFILES
 from rheobase.training import datasets, models
@@ -82,28 +82,6 @@ def test_large_batches_give_the_spikes_of_the_cpu(name: str, profile: str) -> No
         assert here.spikes[site].sum() > 0
         assert torch.equal(there.spikes[site].cpu(), times * here.spikes[site]), site
     torch.testing.assert_close(there.logits.cpu(), here.logits.repeat(1, times, 1), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("profile", ["exact", "int8"])
-def test_every_neuron_fires_when_it_does_on_the_cpu(profile: str) -> None:
-    snn, x = network("resnet20", grid=True), images(33)
-    seen: list[dict[str, list[Tensor]]] = []
-    for device in ("cpu", GPU):
-        spikes: dict[str, list[Tensor]] = {site: [] for site in snn.sites}
-        Simulator(
-            snn.to(device),
-            x.to(device),
-            5,
-            chunk=3,
-            profile=profile,
-            probe=Probe(
-                None, lambda site, signal, _, spikes=spikes: spikes[site].append(signal.bool().cpu())
-            ),
-        ).run(x.to(device))
-        seen.append(spikes)
-    here, there = seen
-    for site in snn.sites:
-        assert torch.equal(torch.cat(there[site]), torch.cat(here[site])), site
 
 
 @pytest.mark.parametrize("name", ["resnet20", "vgg16"])

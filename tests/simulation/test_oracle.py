@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
 from oracle import Oracle, grid_inputs, on_grid
-from rheobase import HALF, SNN, ZERO, Constant, convert, simulate
+from rheobase import HALF, SNN, ZERO, Constant, Simulator, convert
 from rheobase.network import IntegrateFire
 from rheobase.simulation import Probe
 
@@ -26,13 +26,8 @@ def network(name: str, *, seed: int = 0, start: Constant = HALF, **options) -> t
 
 def spikes_of(snn: SNN, x: Tensor, profile: str) -> tuple[dict[str, Tensor], Tensor]:
     seen: dict[str, list[Tensor]] = {site: [] for site in snn.sites}
-    run = simulate(
-        snn,
-        x,
-        STEPS,
-        profile=profile,
-        probe=Probe(None, lambda site, signal, before: seen[site].append(signal.clone())),
-    )
+    probe = Probe(None, lambda site, signal, before: seen[site].append(signal.clone()))
+    run = Simulator(snn, x, STEPS, chunk=4, profile=profile, probe=probe).run(x)
     return {site: torch.cat(parts) != 0 for site, parts in seen.items()}, run.logits
 
 

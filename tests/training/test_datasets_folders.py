@@ -68,15 +68,6 @@ def test_grey_pictures_stay_grey_only_together(zoo: Path) -> None:
     assert len(data.test) == 1
 
 
-def test_a_channel_of_one_level_is_only_shifted(tmp_path: Path) -> None:
-    for name in ("train/a/1.png", "test/a/2.png"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        Image.new("RGB", (2, 2), (0, 7, 255)).save(tmp_path / name)
-    train = load(tmp_path).train
-    assert train.std == (1.0, 1.0, 1.0)
-    assert train.normalise(train.images).abs().max() < 1e-6
-
-
 def test_pictures_of_many_sizes_need_a_size(zoo: Path) -> None:
     draw(zoo / "val" / "dog" / "wide.jpg", size=(30, 15))
     with pytest.raises(ValueError, match=r"wide\.jpg is 30×15 pixels, but .*a\.webp is 12×12: pass size="):
@@ -158,11 +149,6 @@ def test_what_is_wrong_with_a_folder_is_named(
         load(zoo)
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
-        load(tmp_path / "nowhere")
-
-
 def test_transparent_pictures_lose_their_alpha(zoo: Path) -> None:
     draw(zoo / "train" / "cat" / "b.png", mode="RGBA")
     palette = Image.new("P", (12, 12))
@@ -189,13 +175,6 @@ def test_a_lazy_folder_scales_and_crops_the_centre(tmp_path: Path) -> None:
     assert label == 0
     assert torch.equal(Folder(tmp_path, size=28, train=True, augment=False)[0][0], pixels)
     assert len(plain) == 1
-
-
-def test_a_lazy_folder_makes_grey_pictures_rgb(zoo: Path) -> None:
-    draw(zoo / "val" / "cat" / "d.png", mode="L")
-    pixels, _ = Folder(zoo, size=8, train=False)[0]
-    assert pixels.shape == (3, 8, 8)
-    assert torch.equal(pixels[0], pixels[2])
 
 
 def test_augmentation_depends_on_seed_epoch_and_index_alone(zoo: Path) -> None:

@@ -11,17 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from torch import nn
 
-from rheobase.analysis.evaluation import accuracy
-from rheobase.io.batches import batches
 from rheobase.io.processes import Ranks
-from rheobase.network.activations import Clip
 from rheobase.training import loader
 from rheobase.training.datasets import shards
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.recipe import Recipe
-from rheobase.training.trainer import train
 
 pyarrow = pytest.importorskip("pyarrow", reason="pip install pyarrow")
 from pyarrow import parquet  # noqa: E402
@@ -90,12 +85,6 @@ def test_a_test_split_without_labels_gives_way_to_the_validation_split(collectio
     assert Folder(collection, size=8, train=False).labels == [0, 1, 2]
 
 
-def test_batches_are_in_order_with_the_last_one_smaller(collection: Path) -> None:
-    found = list(batches(Folder(collection, size=8, train=False), 3))
-    assert [len(images) for images, _ in found] == [3, 2]
-    assert torch.cat([labels for _, labels in found if labels is not None]).tolist() == [2, 0, 1, 2, 0]
-
-
 @settings(max_examples=30, deadline=None)
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=40), seed=st.integers(0, 9))
 def test_an_order_has_every_picture_once(sizes: list[int], seed: int) -> None:
@@ -145,23 +134,6 @@ def test_workers_read_the_same(collection: Path) -> None:
     for one, other in zip(alone.batches(5), shared.batches(5), strict=True):
         assert torch.equal(one[0], other[0])
         assert torch.equal(one[1], other[1])
-
-
-def test_a_training_from_shards_resumes_to_the_same_bits(collection: Path, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), Clip(), nn.Linear(8, 3))
-    folder = Folder(collection, size=8)
-
-    def stop(epoch: object, network: nn.Module) -> None:
-        raise ZeroDivisionError
-
-    whole = train(model, folder, RECIPE, progress=False)
-    with pytest.raises(ZeroDivisionError):
-        train(model, folder, RECIPE, checkpoint=tmp_path / "last", on_epoch=stop, progress=False)
-    resumed = train(model, folder, RECIPE, checkpoint=tmp_path / "last", progress=False)
-    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        assert torch.equal(one, other)
-    assert 0 <= accuracy(resumed.model, Folder(collection, size=8, train=False)) <= 100
 
 
 def test_class_names_come_from_the_description(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rheobase.analysis import accuracy
 from rheobase.network import Clip
-from rheobase.training import CollapseError, Dataset, Folder, step, train
+from rheobase.training import CollapseError, Dataset, Folder, step
 from textures import QUICK, Alarm, equal, network, quietly, textures
 
 
@@ -236,20 +236,3 @@ class TestCollapse:
                 on_epoch=lambda epoch, _: seen.append(epoch.number),
             )
         assert seen == [1, 2, 3, 4, 5, 6, 7]
-
-
-class TestProgress:
-    def test_plain_lines_where_there_is_no_terminal(self, capsys: pytest.CaptureFixture[str]) -> None:
-        train(network(), textures(), QUICK)
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert [line.split(":")[0] for line in err.splitlines()] == ["epoch 1", "epoch 2", "epoch 3"]
-
-    def test_nothing_unless_wanted(self, capsys: pytest.CaptureFixture[str]) -> None:
-        quietly(network(), textures(), QUICK)
-        assert capsys.readouterr() == ("", "")
-
-
-def test_a_copy_of_a_trained_model_is_a_model() -> None:
-    trained = quietly(network(), textures(), replace(QUICK, epochs=1)).model
-    assert equal(copy.deepcopy(trained), trained)

@@ -15,7 +15,7 @@ from rheobase import HALF, convert
 from rheobase.exchange import simulators
 from rheobase.exchange.nir import files, to_nir
 from rheobase.exchange.nir.files import read_nir
-from rheobase.exchange.simulators import SimulatorCheck, check_simulator
+from rheobase.exchange.simulators import check_simulator
 from rheobase.exchange.simulators.base import Adapter, AdapterError, Runner
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -132,13 +132,6 @@ def test_files_of_others_are_refused(path: Path, use: Any) -> None:
         nir.write(path.with_name("other.nir"), graph)
         with pytest.raises(AdapterError, match=reason):
             check_simulator(path.with_name("other.nir"), "torch")
-
-
-def test_where_spikes_first_differ() -> None:
-    result = SimulatorCheck("a", "1", 2, 3, 100, {"x": [0, 0, 4], "y": [0, 1, 0]})
-    assert result.total == 5
-    assert result.first == ("y", 2)
-    assert str(result) == "a 1: 2 inputs, 3 steps: 5 of 100 differ, first at y, step 2"
 
 
 def test_every_adapter_asks_for_its_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,12 +68,3 @@ def test_behind_an_add_the_main_branch_takes_the_shift() -> None:
     shift_current(snn, snn.sites[-1], torch.tensor(0.5))
     assert torch.equal(main.bias, before[0] + 0.5)
     assert torch.equal(short.bias, before[1])
-
-
-def test_every_live_neuron_is_shifted_by_half_its_threshold_over_the_run(trained, digits) -> None:
-    calibration = digits.train.take(64)
-    plain, opt = convert(trained, "max-norm", calibration), convert(trained, "opt", calibration, steps=16)
-    x = digits.test.normalise(digits.test.images[:4])
-    site = plain.sites[0]
-    difference = currents(opt, x)[site] - currents(plain, x)[site]
-    torch.testing.assert_close(difference, (plain.neuron(site).threshold / 32).expand_as(difference))
