@@ -65,44 +65,6 @@ def test_what_follows_a_refusal_is_judged_by_its_own_shape(x: Tensor) -> None:
     assert "differs within a channel" in refused[1].becomes
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda r: torch.rsub(r, 3),
-        lambda r: torch.rsub(r, 3, alpha=2),
-        lambda r: 3 - r,
-        lambda r: torch.sub(torch.tensor(3.0), r, alpha=2),
-        lambda r: torch.add(torch.tensor(3.0), r, alpha=2),
-        lambda r: torch.add(r, 3, alpha=2),
-        lambda r: torch.sub(r, r.mean(1, keepdim=True), alpha=2),
-        lambda r: torch.rsub(r, r, alpha=3),
-    ],
-)
-@pytest.mark.parametrize("shown", [True, False])
-def test_sums_with_a_factor_have_the_right_sign(function, shown: bool) -> None:
-    """Also where no example is given, with which a wrong sign would be noticed."""
-    torch.manual_seed(0)
-    model, x = Applied(function).eval(), torch.randn(6, 12)
-    assert torch.allclose(capture(model, x if shown else None).module(x), model(x), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda r: r.movedim(1, -1),
-        lambda r: torch.moveaxis(r, -1, 1),
-        lambda r: r.transpose(dim0=1, dim1=2),
-        lambda r: r.swapaxes(2, 1),
-        lambda r: torch.permute(r, (0, 2, 1)),
-        lambda r: r.permute(0, -1, 1),
-    ],
-)
-def test_dimensions_move_as_torch_moves_them(function) -> None:
-    torch.manual_seed(0)
-    model, x = Applied(function, 5).eval(), torch.randn(6, 5, 12)
-    assert torch.allclose(capture(model, x).module(x), model(x), atol=1e-5)
-
-
 def test_what_would_be_lost_is_refused() -> None:
     x = torch.rand(2, 1, 6, 12)
     with pytest.raises(CaptureError, match=r"\(1, 4, 1, 1\).*\(2, 1, 6, 8\)"):
@@ -127,34 +89,12 @@ def test_refusals_say_what_to_do(function, reason: str, remedy: str) -> None:
     assert remedy in line.remedy
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda r: F.avg_pool1d(r, r.shape[2:]),
-        lambda r: F.interpolate(r, size=r.shape[2:]),
-        lambda r: r * r.size(1),
-        lambda r: r.reshape(r.shape),
-        lambda r: r.view(-1),
-    ],
-)
-def test_sizes_without_an_example_are_asked_for(function) -> None:
-    with pytest.raises(CaptureError, match="pass an example input"):
-        capture(Applied(function))
-
-
 def test_what_is_computed_of_sizes_is_no_signal() -> None:
     model = Applied(lambda r: r / (r.shape[1] ** 0.5 + r.dim())).eval()
     x = torch.randn(4, 12)
     assert torch.allclose(prepare(model, "max-norm").eval()(x), model(x))
     with pytest.raises(CaptureError, match="pow"):
         prepare(Applied(lambda r: r**2), "max-norm")
-
-
-def test_a_functional_threshold_at_zero_is_a_site() -> None:
-    model, x = Applied(lambda r: F.threshold(r - 0.2, 0, 0)).eval(), torch.randn(4, 12)
-    network = capture(model, x)
-    assert len(network.sites) == 2
-    assert torch.allclose(network.module(x), model(x), atol=1e-6)
 
 
 def test_the_last_call_and_an_unknown_argument() -> None:
@@ -177,16 +117,6 @@ def test_the_last_call_and_an_unknown_argument() -> None:
     (line,) = inspect(Sized(), torch.rand(2, 3, 5)).refused
     assert line.name == "up"
     assert "output_size" in line.becomes
-
-
-@pytest.mark.parametrize("kind", ["dropout", "dropout1d", "dropout2d", "dropout3d"])
-def test_a_functional_dropout_is_prepared_as_its_own_kind(kind: str) -> None:
-    class Dropped(Applied):
-        def forward(self, x: Tensor) -> Tensor:
-            return self.last(getattr(F, kind)(self.first(x).relu(), 0.3, self.training))
-
-    (module,) = (m for m in prepare(Dropped(lambda r: r)).modules() if "Dropout" in type(m).__name__)
-    assert (type(module).__name__.lower(), module.p) == (kind, 0.3)
 
 
 def test_a_constant_for_each_sample_is_refused(x: Tensor) -> None:

@@ -42,8 +42,8 @@ RECORDS = st.builds(
 
 @pytest.fixture
 def record():
-    accuracy = {16: 70.72, 8: 60.49}
-    return make_record(model="vgg16", accuracy=accuracy, settings={"recipe": {"epochs": 300}})
+    counted = {"accuracy": {16: 70.72, 8: 60.49}, "spikes_per_image": {8: 1234.5}, "sop_per_image": {8: 5e8}}
+    return make_record(model="vgg16", settings={"recipe": {"epochs": 300}}, **counted)
 
 
 @settings(deadline=None, max_examples=50)

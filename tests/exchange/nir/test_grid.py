@@ -8,10 +8,11 @@ import nir
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from families import inputs
 from nir_examples import WRITABLE, above, assert_same, at_least, example, execute, rounded
-from rheobase import HALF, SNN, Constant
+from rheobase import HALF, SNN, Constant, convert
 from rheobase.exchange.nir import Export, Grid, NirError, from_nir, to_nir
 from rheobase.exchange.nir.golden import run
 from rheobase.network import Poisson, TemporalSwitch
@@ -108,3 +109,17 @@ def test_inputs_outside_the_proof(tmp_path: Path) -> None:
     _, grid = on_grid(example(), tmp_path)
     with pytest.raises(ValueError, match=f"{grid.input_low:g} … {grid.input_high:g}"):
         grid.round(inputs(4) * 3)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_potential_on_the_threshold_fires_as_before(strict: bool, tmp_path: Path) -> None:
+    """Weights, inputs and thresholds are on the grid already, so that every spike must stay."""
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 2)).eval()
+    nn.init.ones_(model[0].weight)
+    x = torch.tensor([[0.25], [0.5], [0.75], [1.0]])
+    snn = convert(model, "max-norm", x, fire_above=strict)
+    export = to_nir(snn, tmp_path / "net.nir", weights="grid", golden=x, steps=8)
+    assert (export.differing, export.spikes) == (
+        0,
+        sum(int(8 * z - strict * 1e-9) for z in (0.25, 0.5, 0.75, 1)),
+    )

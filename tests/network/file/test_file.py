@@ -152,7 +152,7 @@ class TestSaving:
             assert found - {base} == {*known}
 
     def test_the_document_lists_every_kind(self) -> None:
-        text = (Path(__file__).parents[2] / "docs/format.md").read_text()
+        text = (Path(__file__).parents[3] / "docs/format.md").read_text()
         listed = {word.strip(" ,|") for line in text.splitlines() if "|" in line for word in line.split()}
         assert listed >= {kind.__name__ for kind in (*TRAITS, *STARTS, *CODINGS)}
 

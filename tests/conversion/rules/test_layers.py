@@ -1,4 +1,4 @@
-"""Rules of lowering: what single calls become."""
+"""Rules for layers: a batch norm with its own eps, and statistics of the batch."""
 
 import pytest
 import torch

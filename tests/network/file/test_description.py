@@ -1,4 +1,4 @@
-"""Reading files of converted networks: a bad file is refused and does no harm."""
+"""Reading descriptions of converted networks: a bad file is refused and does no harm."""
 
 import copy
 import json
@@ -201,7 +201,7 @@ class TestLoading:
 
     def test_files_of_the_first_format_stay_readable(self) -> None:
         """Written once, with weights on a grid, so that every machine fires the same spikes."""
-        snn = load(Path(__file__).parents[1] / "files/format-1.safetensors")
+        snn = load(Path(__file__).parents[2] / "files/format-1.safetensors")
         x = (torch.arange(128) % 9 / 8).view(2, 1, 8, 8)
         fired = {site: s.flatten(1).sum(1).int().tolist() for site, s in spikes_of(snn, x, 8).items()}
         assert fired == {

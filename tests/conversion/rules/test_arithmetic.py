@@ -1,0 +1,28 @@
+"""Rules for sums and products: factors and signs."""
+
+import pytest
+import torch
+
+from families import Applied
+from rheobase.conversion import capture
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: torch.rsub(r, 3),
+        lambda r: torch.rsub(r, 3, alpha=2),
+        lambda r: 3 - r,
+        lambda r: torch.sub(torch.tensor(3.0), r, alpha=2),
+        lambda r: torch.add(torch.tensor(3.0), r, alpha=2),
+        lambda r: torch.add(r, 3, alpha=2),
+        lambda r: torch.sub(r, r.mean(1, keepdim=True), alpha=2),
+        lambda r: torch.rsub(r, r, alpha=3),
+    ],
+)
+@pytest.mark.parametrize("shown", [True, False])
+def test_sums_with_a_factor_have_the_right_sign(function, shown: bool) -> None:
+    """Also where no example is given, with which a wrong sign would be noticed."""
+    torch.manual_seed(0)
+    model, x = Applied(function).eval(), torch.randn(6, 12)
+    assert torch.allclose(capture(model, x if shown else None).module(x), model(x), atol=1e-5)

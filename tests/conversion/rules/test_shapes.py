@@ -1,0 +1,40 @@
+"""Rules for calls that move values: dimensions and sizes."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from families import Applied
+from rheobase.conversion import CaptureError, capture
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: r.movedim(1, -1),
+        lambda r: torch.moveaxis(r, -1, 1),
+        lambda r: r.transpose(dim0=1, dim1=2),
+        lambda r: r.swapaxes(2, 1),
+        lambda r: torch.permute(r, (0, 2, 1)),
+        lambda r: r.permute(0, -1, 1),
+    ],
+)
+def test_dimensions_move_as_torch_moves_them(function) -> None:
+    torch.manual_seed(0)
+    model, x = Applied(function, 5).eval(), torch.randn(6, 5, 12)
+    assert torch.allclose(capture(model, x).module(x), model(x), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: F.avg_pool1d(r, r.shape[2:]),
+        lambda r: F.interpolate(r, size=r.shape[2:]),
+        lambda r: r * r.size(1),
+        lambda r: r.reshape(r.shape),
+        lambda r: r.view(-1),
+    ],
+)
+def test_sizes_without_an_example_are_asked_for(function) -> None:
+    with pytest.raises(CaptureError, match="pass an example input"):
+        capture(Applied(function))

@@ -1,0 +1,48 @@
+"""Backends: which one is chosen, and why one cannot run."""
+
+import pytest
+import torch
+
+from rheobase.kernels import choose_backend
+from rheobase.kernels.backends import explain_no_launch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def test_choose_backend(monkeypatch):
+    monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", lambda device: None)
+    assert choose_backend("cpu") == "cpu"
+    assert choose_backend("cpu", "reference") == "reference"
+    assert choose_backend("cpu", offered=("reference", "triton")) == "reference"
+    assert choose_backend("cuda", "auto") == "triton"
+    assert choose_backend("meta") == "reference"
+    with pytest.raises(ValueError, match="unknown backend 'cuda'"):
+        choose_backend("cpu", "cuda")
+    with pytest.raises(ValueError, match="tensors are on cuda"):
+        choose_backend("cuda", "cpu")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ValueError, match="TRITON_INTERPRET"):
+        choose_backend("cpu", "triton")
+    monkeypatch.setattr("rheobase.kernels.backends.find_spec", lambda name: None)
+    assert choose_backend("cuda") == "reference"
+    with pytest.raises(ValueError, match="not installed"):
+        choose_backend("cuda", "triton")
+
+
+def test_a_card_on_which_triton_fails_gets_the_reference(monkeypatch):
+    from rheobase.kernels.integrate_fire import triton
+
+    assert explain_no_launch.__wrapped__(torch.device(DEVICE)) is None
+
+    def fail(*_, **__):
+        raise RuntimeError("the driver is too old\nand more")
+
+    monkeypatch.setattr(triton, "run", fail)
+    reason = explain_no_launch.__wrapped__(torch.device(DEVICE))
+    assert reason == f"Triton fails on {DEVICE}: RuntimeError: the driver is too old"
+    monkeypatch.setattr(triton, "run", lambda *_, **__: None)
+    assert explain_no_launch.__wrapped__(torch.device(DEVICE)) == f"Triton gives wrong results on {DEVICE}"
+    monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", lambda device: reason)
+    assert choose_backend("cuda") == "reference"
+    with pytest.raises(ValueError, match="backend 'triton' cannot run: Triton fails on"):
+        choose_backend("cuda", "triton")
