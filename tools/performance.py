@@ -1,7 +1,8 @@
-"""The tables of docs/performance.md, and the README's table of speeds."""
+"""The tables of docs/performance.md, and the README's tables of speeds and of SpikingJelly."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import fmean
 
 from rheobase.papers.records import Record
 from rheobase.reports import DASH, number, significant
@@ -18,7 +19,7 @@ STEPS = (4, 8, 32, 128, 512)
 BATCHES = (1, 64, 512)
 
 
-def readme_speed() -> str:
+def overview() -> str:
     """Images per second of each network and its peak memory, compared with SpikingJelly in the same run."""
     shown = {name: contender for name, contender in CONTENDERS.items() if name != "plain step loop"}
     places = [(GPU, model, 512) for model in MODELS] + [(CPU, "resnet20", 32)]
@@ -57,14 +58,33 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.2f}"
 
 
-def sentence() -> str:
-    """The README's sentence on speed."""
-    ours = {profile: speed(GPU, f"rheobase, {profile}", "vgg16", 512, 32) for profile in ("exact", "int8")}
-    return (
-        f"- **Fast.** VGG-16 with 32 time steps on one {read(GPU)['device']}: {ours['exact']:,.0f} images "
-        f"per second in single precision and {ours['int8']:,.0f} in int8; {PEER}'s best configuration "
-        f"reaches {speed(GPU, PEER, 'vgg16', 512, 32):,.0f}."
+def readme_speed() -> str:
+    """Images per second of each network on a GPU, and of one on a CPU."""
+    shown = [PEER, *(f"rheobase, {profile}" for profile in PROFILES)]
+    lines = []
+    for record, model, batch in [(GPU, model, 512) for model in MODELS] + [(CPU, "resnet20", 32)]:
+        found = [speed(record, contender, model, batch, 32) for contender in shown]
+        device = read(record)["device"] if record == GPU else f"CPU, {read(record)['threads']} threads"
+        lines.append(
+            (f"{MODELS[model]}, {device}, batch {batch}", *(_speed(each, found[0]) for each in found))
+        )
+    return table(("Images per second, T = 32", f"{PEER}, best", *PROFILES), lines)
+
+
+def conversions() -> str:
+    """Mean accuracy of the same trained networks, converted by SpikingJelly and by this package."""
+    record = read("spikingjelly-digits")
+    lines = [
+        (name, *(number(fmean(values), 1) for values in zip(*runs, strict=True)))
+        for name, runs in record["accuracy"].items()
+    ]
+    options, versions = record["options"], record["versions"]
+    text = (
+        f"Mean of {options['seeds']} networks trained on the digits; {options['samples']} calibration images "
+        f"and {options['images']} test images, the same for all. The ANNs have "
+        f"{number(fmean(record['ann']), 1)} %. SpikingJelly {versions['spikingjelly']}."
     )
+    return f"{table(('Accuracy, %', *(f'T = {t}' for t in record['steps'])), lines)}\n\n{text}"
 
 
 def gpu_speed() -> str:
@@ -276,7 +296,9 @@ _FEWER_LAYERS = {
 }  # fmt: skip
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    "speed": readme_speed,
+    "speed": overview,
+    "readme-speed": readme_speed,
+    "spikingjelly": conversions,
     "gpu-speed": gpu_speed,
     "gpu-times": gpu_times,
     "gpu-step-cost": gpu_step_cost,

@@ -1,4 +1,4 @@
-"""The generated blocks of the README, and its figure."""
+"""The generated blocks of the README and of pages on methods and the paper, and the README's figure."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -16,7 +16,6 @@ from rheobase.reports import (
     number,
     to_markdown,
 )
-from tools import performance
 from tools.markdown import table
 from tools.measured import ROOT, results
 
@@ -29,15 +28,18 @@ def _groups() -> list[Group]:
     return group(r for r in results() if r.paper == PAPER.name and not r.shortened)
 
 
-def glance() -> str:
-    """Accuracy at few steps and speed, a sentence each."""
-    groups, steps, cell = _groups(), 16, PAPER.cells[0]
-    own = next(g for g in tables.own_groups(PAPER, cell, groups) if not g.first.label)
-    accuracy = (
-        f"- **Few steps.** {cell.title} reaches {number(own.curve[steps], 1)} % accuracy after {steps} time "
-        f"steps; the ANN has {number(own.ann, 1)} %. {_score(groups)}"
-    )
-    return f"{accuracy}\n{performance.sentence()}"
+def accuracy() -> str:
+    """Every network trained as in the paper: measured accuracy, and the paper's in parentheses."""
+    groups, steps = _groups(), (8, 16, 32, 64, 128)
+    lines = []
+    for cell in PAPER.cells:
+        for g in (g for g in tables.own_groups(PAPER, cell, groups) if not g.first.label):
+            pairs = [(g.ann, cell.own.ann), *((g.curve.get(t), cell.own.accuracy[t]) for t in steps)]
+            lines.append(
+                (cell.title, *(f"{number(ours, 1)} ({number(theirs, 1)})" for ours, theirs in pairs))
+            )
+    header = ("Accuracy, % (paper)", "ANN", *(f"T = {t}" for t in steps))
+    return f"{table(header, lines)}\n\n{_score(groups)}"
 
 
 def _score(groups: Sequence[Group], label: str = "") -> str:
@@ -130,7 +132,7 @@ def _sources(shown: Sequence[Group]) -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    "glance": glance,
+    "accuracy": accuracy,
     "demo": demo,
     "methods": list_methods,
     "compare": comparison,
