@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from torch import nn
 
+import rheobase
 from rheobase import methods as registry
 from rheobase.cli import COMMANDS, app
+from rheobase.io import save_weights
 from rheobase.training import datasets
 from rheobase.training.datasets.split import Dataset
 from rheobase.training.recipe import RECIPES
@@ -65,6 +68,24 @@ def test_the_help_needs_no_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_version(cli: Cli) -> None:
+    assert cli("--version") == f"rheobase {rheobase.__version__}"
+
+
+@pytest.mark.parametrize(
+    "command", ["bench small --shape 1,8,8 --steps 2 --repeats 1 --batch-size 2", "advise small --steps 1"]
+)
+def test_records_without_a_page_are_explained(
+    cli: Cli, command: str, trained: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_weights(trained, "w.safetensors")
+    monkeypatch.setattr(registry, "names", lambda: ["robust-norm"])
+    words = [*command.split(), *(["--weights", "w.safetensors"] if "advise" in command else [])]
+    cli(*words, "--record", "r.json")
+    assert f"rheobase {words[0]}" in cli("report", "r.json", code=1)
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_the_package_is_a_command() -> None:

@@ -44,6 +44,15 @@ def test_options_are_passed_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     ]
 
 
+def test_the_accuracies_are_printed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = next(r for r in records.load_all(RESULTS) if (r.table, r.model) == ("table 1", "resnet18"))
+    monkeypatch.setattr(reproduction, "reproduce", lambda *_, **__: [whole, whole])
+    said = cli("reproduce", "opi2022", "resnet18-cifar10")
+    assert f"{whole.ann_accuracy:.2f} {whole.accuracy[1]:.2f} {whole.accuracy[2]:.2f}" in said
+    assert f"T=512 {whole.table} {whole.method}" in said
+    assert "1 record in" in said
+
+
 def test_without_a_network_they_are_listed(cli: Cli) -> None:
     cells = papers.get("opi2022").cells
     said = cli("reproduce", "opi2022")

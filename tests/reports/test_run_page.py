@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from page_records import check_page, make_run, parse, titles
-from rheobase.reports.run_page import accuracy_figure, evaluation_page
+from rheobase.reports.run_page import accuracy_figure, evaluation_page, run_facts
 
 
 def make_bare():
@@ -72,6 +72,14 @@ def test_a_rule_is_told_without_a_dozen_digits(tmp_path):
         make_run(diagnosed=False, exit="Margin(level=2.175656795501709, after=1)"), tmp_path / "a"
     )
     assert "Margin(level=2.176, after=1)" in page.read_text()
+
+
+def test_early_exit_is_not_shown_as_all_steps() -> None:
+    full, early = (make_run(diagnosed=False, exit=exit) for exit in ("", "a rule"))
+    steps = early.evaluation.steps
+    assert f"accuracy after {steps} steps" in run_facts(full)
+    assert f"accuracy after {steps} steps" not in run_facts(early)
+    assert {f"accuracy after at most {steps} steps", "mean steps per image"} <= run_facts(early).keys()
 
 
 def test_steps_without_an_answer_are_left_out(tmp_path):

@@ -7,9 +7,11 @@ import io
 import sys
 import warnings
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
+from rheobase import __version__
 from rheobase.cli.commands import (
     advise,
     bench,
@@ -40,6 +42,13 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 """All commands, by the headings of the help."""
 
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"rheobase {__version__}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     help="Turn a trained ReLU network into a spiking one that answers in a few time steps.",
     no_args_is_help=True,
@@ -47,6 +56,17 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
 for _heading, _commands in COMMANDS.items():
     for _command in _commands:
         app.command(rich_help_panel=_heading)(_command)

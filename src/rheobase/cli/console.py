@@ -4,6 +4,7 @@ import math
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,6 +12,9 @@ from rheobase.analysis import Comparison, Evaluation, Timing, compare_exit
 from rheobase.exchange import HardwareCheck
 from rheobase.io import format_table
 from rheobase.simulation import Exit
+
+if TYPE_CHECKING:
+    from rheobase.papers import Record
 
 _COLUMNS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _COSTS = ("spikes", "SOP", "energy")
@@ -20,9 +24,6 @@ def show_evaluations(results: Mapping[str, Evaluation], ann: float | None = None
     """Print accuracy over steps, a row per network by its name, and the costs of a run."""
     longest = max(result.steps for result in results.values())
     steps = [t for t in _COLUMNS if t <= longest]
-    if sys.stdout is not None and sys.stdout.isatty():
-        room = shutil.get_terminal_size().columns - 44  # next to the other columns
-        steps = steps[-max(2, room // 7) :]
     rows = []
     for name, r in results.items():
         reached = (r.at(t).accuracy if t <= r.steps else None for t in steps)
@@ -108,13 +109,36 @@ def show_comparison(comparison: Comparison) -> None:
         typer.echo(f"{', '.join(names)}: {note}.")
 
 
+def show_records(found: Sequence["Record"]) -> None:
+    """Print the accuracies of measured records."""
+    steps = sorted({t for record in found for t in record.accuracy if t in _COLUMNS})
+    rows = [
+        (
+            record.table,
+            ", ".join(filter(None, [record.method, str(record.settings.get("label", ""))])),
+            record.initial,
+            f"{record.ann_accuracy:.2f}",
+            *(_percent(record.accuracy.get(t), 2) for t in steps),
+        )
+        for record in found
+    ]
+    _echo_table(("accuracy, %", "method", "start", "ANN", *(f"T={t}" for t in steps)), rows, 3)
+
+
 def _show_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], run: str, ann: float | None, left: int = 1
 ) -> None:
-    typer.echo(format_table(header, rows, left=left))
+    _echo_table(header, rows, left)
     typer.echo(f"Spikes, synaptic operations (SOP) and energy are per image, over {run}.")
     if ann is not None:
         typer.echo(f"Accuracy before conversion: {ann:.2f} %.")
+
+
+def _echo_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> None:
+    """Print a table, in several parts if a terminal is too narrow."""
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if on_terminal else None
+    typer.echo(format_table(header, rows, left=left, width=width))
 
 
 def _percent(value: float | None, digits: int = 1) -> str:

@@ -50,7 +50,8 @@ def run_facts(record: RunRecord) -> dict[str, str]:
     """The headline: accuracy and cost at the end."""
     found = record.evaluation
     end = found.at(found.steps)
-    facts = {f"accuracy after {found.steps} steps": f"{number(end.accuracy)} %"}
+    length = f"at most {found.steps}" if record.exit else str(found.steps)
+    facts = {f"accuracy after {length} steps": f"{number(end.accuracy)} %"}
     if record.ann_accuracy is not None:
         facts["accuracy of the ANN"] = f"{number(record.ann_accuracy)} %"
     if record.exit:

@@ -27,6 +27,7 @@ def report(
     given = results or [Path("results")]
     if any(path.suffix == ".json" for path in given):
         page = check_output(out) or Path("report.html")
+        _refuse_others(given)
         typer.echo(f"page: {page_of(given, page)}")
         return
     if len(given) > 1:
@@ -38,3 +39,19 @@ def report(
     check_folder(out)
     page, text = write_report(records.load_all(given[0]), out or Path("report"))
     typer.echo(f"written: {page} and {text}")
+
+
+def _refuse_others(files: list[Path]) -> None:
+    """Explain why records of other commands have no page."""
+    from rheobase.io import read_fields
+
+    for path in files:
+        content = read_fields(path)
+        timed = content and all(isinstance(t, dict) and "median" in t for t in content.values())
+        if timed or "trials" in content:
+            command = "bench" if timed else "advise"
+            raise ValueError(
+                f"{path} is a record of `rheobase {command}`, which has no page: it holds the table that the "
+                "command printed; give records of `rheobase evaluate`, `rheobase diagnose` or "
+                "`rheobase compare`"
+            )

@@ -58,6 +58,7 @@ def reproduce(
     `rheobase reproduce opi2022 vgg16-cifar10 --parts own --trained-for tcl --root data`,
     `rheobase reproduce opi2022 resnet20-cifar10 --study --candidate own --candidate start=2 --root data`
     """
+    from rheobase.cli.console import show_records
     from rheobase.io import joined
     from rheobase.papers import Candidate, reproduction
 
@@ -97,8 +98,11 @@ def reproduce(
         }
     with joined() as ranks:
         found = run(paper, cell, root, profile=profile, **training)
-        count = len({record.file_name for record in found})  # parts may share records
+        kept = list({record.file_name: record for record in found}.values())  # parts may share records
+        count = len(kept)
         if ranks.first:
+            if kept:
+                show_records(kept)
             typer.echo(f"{count} record{'' if count == 1 else 's'} in {results}; {then}")
 
 
