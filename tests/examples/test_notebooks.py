@@ -32,6 +32,6 @@ def test_a_notebook_runs_and_shows_tables_and_figures(
     resources = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
     kinds = {kind for cell in cells for output in cell.outputs for kind in output.get("data", ())}
-    assert {"text/html", "image/png"} <= kinds or path.stem == "choose_method"
+    assert {"text/html", "image/png"} <= kinds
     results = [output for cell in cells for output in cell.outputs if output.output_type == "execute_result"]
     assert any("<img src=" in output["data"].get("text/html", "") for output in results)

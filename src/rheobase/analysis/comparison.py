@@ -111,8 +111,9 @@ class Comparison(Result):
             for row in self.rows
             if row.accuracy
         }
-        ax = draw_lines(axes_or_new(ax), lines, "time steps", "accuracy, %")
+        ax = axes_or_new(ax)
         ax.axhline(self.ann_accuracy, color="grey", linestyle=":", label="ANN")
+        draw_lines(ax, lines, "time steps", "accuracy, %")
         ax.set_xscale("log", base=2)
         ax.set_xticks(self.steps, [str(t) for t in self.steps])
         return ax
@@ -135,7 +136,10 @@ class Comparison(Result):
             energy = f"{row.joules * 1e6:.3g} µJ" if row.steps else "–"
             rows.append((row.method, row.initial, *reached, energy, *row.reach))
             notes[f"{row.method}: {row.note}"] = row.note
-        head = f"accuracy in percent on {self.samples} inputs; the ANN has {self.ann_accuracy:.2f}"
+        head = (
+            f"accuracy in percent on {self.samples} inputs, energy per input over the whole run; "
+            f"the ANN has {self.ann_accuracy:.2f} %"
+        )
         return Shown(
             ("method", "start", *(f"T={t}" for t in self.steps), "energy", "latency", "lines"),
             rows,
