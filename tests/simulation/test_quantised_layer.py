@@ -2,11 +2,12 @@
 
 import copy
 import importlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from rheobase import convert, simulate
@@ -14,6 +15,7 @@ from rheobase.methods.sigma_delta import SumCode
 from rheobase.network import MaxPool, SigmaDelta
 from rheobase.network.snn import SNN
 from rheobase.simulation import Probe, Simulator
+from rheobase.simulation.changes import Changes, Rows
 from rheobase.simulation.device import DEVICES
 from rheobase.simulation.fused_layer import SumPool
 from rheobase.simulation.quantised_layer import QuantisedLayer
@@ -326,3 +328,37 @@ def test_a_run_in_one_chunk_asks_the_device_nothing(profile: str, monkeypatch: p
     monkeypatch.undo()
     assert run.chunk == (3, 12)
     assert torch.equal(run.logits, expected.logits)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_rows_that_have_not_changed_are_not_computed(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    snn, x = converted(), images()
+    monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cpu"], skips=False))
+    everything, _ = watch(snn, x, 12, profile)
+    monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cpu"], skips=True))
+    left_out, find = [], Changes.rows
+
+    def spy(self: Changes, nodes: Sequence[fx.Node]) -> Rows | None:
+        found = find(self, nodes)
+        left_out.append(0 if found is None else len(found[1]) - len(found[0]))
+        return found
+
+    monkeypatch.setattr(Changes, "rows", spy)
+    some, _ = watch(snn, x, 12, profile)
+    assert sum(count > 0 for count in left_out) > 3
+    for site in snn.sites:
+        assert torch.equal(some[site], everything[site])
+
+
+def test_which_rows_stand_for_which() -> None:
+    first, second = (fx.Graph().placeholder(name) for name in "ab")
+    changes = Changes()
+    changes.note_events(first, torch.tensor([[0, 2], [0, 0], [3, 0], [0, 0]]))
+    changes.note_events(second, torch.tensor([[1, 1], [0, 0], [0, 1], [0, 0]]))
+    some, place = changes.rows([first])
+    assert some.tolist() == [0, 1, 4]
+    assert place.tolist() == [0, 1, 0, 1, 2, 1, 2, 1]
+    assert changes.rows([first, second])[0].tolist() == [0, 1, 4, 5]
+    changes.note_events(second, torch.ones(4, 2))
+    assert changes.rows([first, second]) is None  # as everything has changed
+    assert changes.rows([first, fx.Graph().placeholder("unknown")]) is None

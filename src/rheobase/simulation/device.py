@@ -26,6 +26,7 @@ class DeviceTraits:
         kernels_count: Whether fused kernels count spikes themselves at no cost.
         channels_last: Whether constant currents are stored channels-last.
         graphs: Whether runs can be captured as CUDA graphs.
+        skips: Whether rows that have not changed are left out, which takes a look at the results of a chunk.
     """
 
     memory: int
@@ -38,10 +39,11 @@ class DeviceTraits:
     kernels_count: bool = True
     channels_last: bool = False
     graphs: bool = False
+    skips: bool = False
 
 
 DEVICES = {
-    "cpu": DeviceTraits(memory=96 * 2**20, half=torch.bfloat16, counts=torch.uint8, rows=32),
+    "cpu": DeviceTraits(memory=96 * 2**20, half=torch.bfloat16, counts=torch.uint8, rows=32, skips=True),
     "cuda": DeviceTraits(
         memory=4 * 2**30,
         half=torch.float16,

@@ -20,6 +20,7 @@ from rheobase.kernels import collect_routines, follow
 from rheobase.network import SYNAPTIC, Accumulating, Add, IntegrateFire, Neuron, SigmaDelta
 from rheobase.simulation.active_samples import ActiveSamples
 from rheobase.simulation.batch_invariant import memory_format, weigh
+from rheobase.simulation.changes import Changes
 from rheobase.simulation.counters import Counters
 from rheobase.simulation.device import device_traits
 from rheobase.simulation.fused_layer import FusedLayer
@@ -54,7 +55,7 @@ class ChunkedRun:
         self.uncounted: list[tuple[str, Tensor, bool]] = []
         self.events: dict[str, Totals] = {}
         self.uncounted_events: list[tuple[str, Totals]] = []
-        self.signals = Signals()
+        self.signals, self.changes = Signals(), Changes()
         self.still: Signals = {}
         self.membranes: Signals = {}
         self.sums: dict[fx.Node, dict[str, Tensor]] = {}
@@ -122,7 +123,7 @@ class ChunkedRun:
     def _chunk(self, before: int, T: int) -> Signals:
         """Run a chunk of steps: the signals (T, B, ...) that the read-out needs."""
         plan, moving, signals = self.plan, Signals(), Signals()
-        self.signals = signals
+        self.signals, self.changes = signals, Changes()
         if self.snn.coding.constant:
             self.still[plan.source] = self.snn.coding.encode(self.x, before, T, self.first_sample)
         else:
@@ -146,6 +147,7 @@ class ChunkedRun:
                 self.counters.note_routine(step.name, " + ".join(routines) or "torch")
             signal_TB = unfold(signal, T)
             if self.sums_up:
+                self._note_changes(step, moving)
                 self._send_changes(step, signal_TB, before)
             else:
                 self._send(step.name, signal_TB, before, step.binary)
@@ -184,6 +186,15 @@ class ChunkedRun:
         else:
             self.uncounted_events.append((name, events))
 
+    def _note_changes(self, step: Step, moving: Signals) -> None:
+        """Note which rows of a signal have changed, where the device can skip the others."""
+        if not self.traits.skips:
+            return
+        if step.fires:
+            self.changes.note_events(step.node, self.events[step.name][0])
+        else:
+            self.changes.note_call(step.node, [i for i in step.inputs if i in moving])
+
     def _count(self, name: str, spikes_TB: Tensor, before: int, binary: bool) -> None:
         """Add what a source of spikes sent in a chunk."""
         counted_TB = self.spike_totals.pop(name, None)
@@ -206,7 +217,11 @@ class ChunkedRun:
         """The signal (T·B, ...) of a call, given those before it."""
         if step.unit is not None:
             return operation(*(moving[i] for i in step.inputs))  # type: ignore[no-any-return]
-        return _apply(operation, self._inputs(step, moving, T))
+        inputs = self._inputs(step, moving, T)
+        if isinstance(operation, SYNAPTIC) and (found := self.changes.rows(step.inputs)):
+            some, place = found
+            return rows(weigh(operation, rows(inputs[0], some)), place)
+        return _apply(operation, inputs)
 
     @_call.register
     def _(self, operation: Add, step: Step, moving: Signals, before: int, T: int) -> Tensor:
@@ -244,7 +259,8 @@ class ChunkedRun:
     def _(self, layer: QuantisedLayer, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         counts_TB, added, membrane, out = self._prepare(layer, step, moving, T)
         fan_out = self.counters.fan_out.get(step.name)
-        self.events[step.name] = layer.advance(counts_TB, added, membrane, unfold(out, T), fan_out)
+        found = self.changes.rows([i for i in step.inputs if i in moving])
+        self.events[step.name] = layer.advance(counts_TB, added, membrane, unfold(out, T), fan_out, found)
         return out
 
     def _prepare(

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from rheobase.kernels import conv_quantise, follow
 from rheobase.network import Constant, SigmaDelta
+from rheobase.simulation.batch_invariant import memory_format
+from rheobase.simulation.changes import Rows
 from rheobase.simulation.fused_layer import FusedLayer, Synapse, as_one_step
 from rheobase.simulation.profiles import Profile
 
@@ -50,6 +52,7 @@ class QuantisedLayer(FusedLayer):
         count: Tensor,
         out_TB: Tensor,
         fan_out: Tensor | None = None,
+        rows: Rows | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Write the counts of T steps, update the last one, and count events as `kernels.follow` does.
 
@@ -59,8 +62,22 @@ class QuantisedLayer(FusedLayer):
             count: (B, N, ...): the counts before, and then after these steps.
             out_TB: (T, B, N, ...): the counts after each step.
             fan_out: (N, ...): the synapses behind each neuron.
+            rows: The rows of the inputs, with steps and samples as one dimension, that need be computed.
         """
-        counts_TB, added = self._combine(counts_TB, added, count.dim())
+        if rows is None:
+            self._quantise(counts_TB, added, out_TB)
+        else:
+            some, place = rows
+            shape, form = (len(some), *count.shape[1:]), memory_format(count)
+            targets = torch.empty(shape, dtype=out_TB.dtype, device=out_TB.device, memory_format=form)
+            more = None if added is None else _pick(added, some, count)
+            self._quantise(_pick(counts_TB, some, count), more, targets[None])
+            out_TB.flatten(0, 1).copy_(targets[place])
+        return follow(out_TB, count, sizes=self.neuron.sizes, out=out_TB, fan_out=fan_out)
+
+    def _quantise(self, counts_TB: Tensor, added: Tensor | None, out_TB: Tensor) -> None:
+        """Write the targets of T steps."""
+        counts_TB, added = self._combine(counts_TB, added, out_TB.dim() - 1)
         maps = [x for x in (counts_TB, out_TB, added) if x is not None]
         if added is None or added.dim() == out_TB.dim():
             maps = [as_one_step(x) for x in maps]
@@ -72,4 +89,8 @@ class QuantisedLayer(FusedLayer):
         if added is not None:
             options |= {"residual": maps[2], "residual_scale": self.scale}
         conv_quantise(maps[0], weight, self.bias, self.threshold, self.high, out=maps[1], **options)
-        return follow(out_TB, count, sizes=self.neuron.sizes, out=out_TB, fan_out=fan_out)
+
+
+def _pick(x: Tensor, some: Tensor, count: Tensor) -> Tensor:
+    """Some rows of an input, moving or still, as one step."""
+    return (x.flatten(0, 1)[some] if x.dim() > count.dim() else x[some % len(count)])[None]
