@@ -149,3 +149,17 @@ def test_what_does_not_fit_is_refused():
         conv_quantise(**given | {"high": torch.ones(5, dtype=torch.int32)})
     with pytest.raises(ValueError, match=r"threshold has shape \(4, 1, 1\)"):
         conv_quantise(**given | {"threshold": torch.ones(4)})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_quotients_are_not_rounded_up(backend):
+    """Just below n thresholds single precision rounds some quotients to n."""
+    theta = torch.linspace(0.1, 0.9, 200, device=DEVICE)
+    n = torch.arange(200, device=DEVICE) % 16 + 1
+    z = torch.nextafter((n * theta.double()).float(), torch.zeros(()).to(DEVICE))
+    expected = (z.double() / theta.double()).floor().long()
+    assert ((z / theta).floor().long() != expected).any()
+    spikes = torch.zeros(1, 1, 1, 1, 1, dtype=torch.uint8, device=DEVICE)
+    weight, high = torch.zeros(200, 1, 1, 1, device=DEVICE), torch.full((200,), 16.0, device=DEVICE)
+    got = conv_quantise(spikes, weight, z, theta, high, backend=backend)
+    assert got.flatten().tolist() == expected.tolist()

@@ -92,3 +92,24 @@ def test_only_runs_that_are_always_the_same_are_recorded() -> None:
     neuron = graded.neuron(graded.sites[0])
     neuron.retune(neuron.threshold, 2 * torch.ones_like(neuron.threshold))
     assert not Simulator(graded, x, 4)._is_repeatable()
+
+
+def test_recorded_runs_of_the_sum_code_are_the_runs(recorded: list[int]) -> None:
+    snn = convert(build("IdentitySkip"), "sigma-delta", inputs(16, seed=5))
+    simulator = Simulator(snn, inputs(4), 8, profile="int8")
+    assert simulator._is_repeatable()
+    simulator.graph = True
+    kept = []
+    for seed in range(4):
+        x = inputs(4, seed=seed)
+        kept.append((simulate(snn, x, 8, profile="int8"), simulator.run(x)))
+    assert len(recorded) == 1
+    for once, again in kept:  # and no later run has changed an earlier result
+        assert torch.equal(again.logits, once.logits)
+        assert torch.equal(again.last_event, once.last_event)
+        assert all(torch.equal(again.spikes[s], once.spikes[s]) for s in snn.sites)
+    longer = Simulator(snn, inputs(4), 30, profile="int8")
+    longer.graph = True
+    for _ in range(3):
+        longer.run(inputs(4))
+    assert len(recorded) == 1  # as samples leave between chunks

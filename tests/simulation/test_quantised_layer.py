@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from rheobase import convert, simulate
+from rheobase import Margin, convert, simulate
 from rheobase.methods.sigma_delta import SumCode
 from rheobase.network import MaxPool, SigmaDelta
 from rheobase.network.snn import SNN
@@ -362,3 +362,18 @@ def test_which_rows_stand_for_which() -> None:
     changes.note_events(second, torch.ones(4, 2))
     assert changes.rows([first, second]) is None  # as everything has changed
     assert changes.rows([first, fx.Graph().placeholder("unknown")]) is None
+
+
+@pytest.mark.parametrize("profile", ["exact", "int8"])
+def test_events_count_until_a_sample_leaves(profile: str) -> None:
+    snn, x = converted(), images(5)
+    options = {"profile": profile, "count_operations": True}
+    alone = [Simulator(snn, x[:1], 12, **options).run(x[i : i + 1]) for i in range(5)]
+    level = float(torch.stack([run.logits[3].topk(2).values.diff().abs().max() for run in alone]).median())
+    run = Simulator(snn, x, 12, exit_rule=Margin(level), **options).run(x)
+    assert len(set(run.left.tolist())) > 1
+    here = torch.arange(1, 13) <= run.left[:, None]
+    for site in snn.sites:
+        expected = sum(one.spikes[site] * present for one, present in zip(alone, here, strict=True))
+        assert torch.equal(run.spikes[site], expected)
+    assert torch.equal(run.sop, sum(one.sop * present for one, present in zip(alone, here, strict=True)))

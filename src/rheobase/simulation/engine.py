@@ -21,7 +21,7 @@ from rheobase.network import SYNAPTIC, Accumulating, Add, IntegrateFire, Neuron,
 from rheobase.simulation.active_samples import ActiveSamples
 from rheobase.simulation.batch_invariant import memory_format, weigh
 from rheobase.simulation.changes import Changes
-from rheobase.simulation.counters import Counters
+from rheobase.simulation.counters import Counters, Totals
 from rheobase.simulation.device import device_traits
 from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
@@ -29,8 +29,6 @@ from rheobase.simulation.job import Job
 from rheobase.simulation.plan import Step
 from rheobase.simulation.quantised_layer import QuantisedLayer
 from rheobase.simulation.signals import Signals, repeat, rows, twice, unfold
-
-Totals = tuple[Tensor, Tensor | None]
 
 
 class ChunkedRun:
@@ -54,7 +52,6 @@ class ChunkedRun:
         self.sent: dict[str, Tensor] = {}
         self.uncounted: list[tuple[str, Tensor, bool]] = []
         self.events: dict[str, Totals] = {}
-        self.uncounted_events: list[tuple[str, Totals]] = []
         self.signals, self.changes = Signals(), Changes()
         self.still: Signals = {}
         self.membranes: Signals = {}
@@ -100,15 +97,13 @@ class ChunkedRun:
             if everyone:
                 self._count(name, signal_TB, before, binary)
             elif (counted_TB := self.spike_totals.pop(name, None)) is not None:
-                self.counters.add_totals(name, counted_TB * present_TB, None, before)
+                self.counters.add_totals(name, counted_TB * present_TB, before)
             else:
                 here_TB = present_TB.view(T, -1, *[1] * (signal_TB.dim() - 2)).to(signal_TB.dtype)
                 self._count(name, signal_TB * here_TB, before, binary)
-        for name, (events_TB, reached_TB) in self.uncounted_events:
-            reached_TB = None if reached_TB is None else reached_TB * present_TB
-            self.counters.add_totals(name, events_TB * present_TB, reached_TB, before)
+        self.counters.add_events(self.events, before, present_TB)
         self.uncounted.clear()
-        self.uncounted_events.clear()
+        self.events.clear()
         stay = self.active.drop(before + T)
         if stay is None:
             return
@@ -148,7 +143,7 @@ class ChunkedRun:
             signal_TB = unfold(signal, T)
             if self.sums_up:
                 self._note_changes(step, moving)
-                self._send_changes(step, signal_TB, before)
+                self._send_changes(step, signal_TB)
             else:
                 self._send(step.name, signal_TB, before, step.binary)
             if self.job.probe is not None and step.name in self.job.probed:
@@ -160,6 +155,8 @@ class ChunkedRun:
                 moving[step.node] = signal
             for node in plan.last_reads[step.node]:
                 moving.pop(node, None)
+        if self.sums_up:
+            self._settle(before)
         return signals
 
     def _send(self, name: str, signal_TB: Tensor, before: int, binary: bool = False) -> None:
@@ -170,21 +167,20 @@ class ChunkedRun:
             else:
                 self.uncounted.append((name, signal_TB, binary))
 
-    def _send_changes(self, step: Step, signal_TB: Tensor, before: int) -> None:
-        """Count the events of a signal of the sum code: where it differs from the step before."""
-        name = step.name
-        events = self.events.pop(name, None)
-        if events is None:
-            if not self.counters.counts(name):
-                return
-            sent = self.sent.setdefault(name, torch.zeros_like(signal_TB[0]))
-            events = follow(signal_TB, sent, fan_out=self.counters.fan_out.get(name))
-        if step.fires:
-            self.active.see_events(events[0] > 0, before)
+    def _send_changes(self, step: Step, signal_TB: Tensor) -> None:
+        """Note the events of a signal of the sum code that no neuron sends: where it has changed."""
+        if not step.fires and self.counters.counts(step.name):
+            sent = self.sent.setdefault(step.name, torch.zeros_like(signal_TB[0]))
+            self.events[step.name] = follow(signal_TB, sent, fan_out=self.counters.fan_out.get(step.name))
+
+    def _settle(self, before: int) -> None:
+        """Note when samples last fired in a chunk of the sum code, and count its events if nobody left."""
+        fired = [self.events[step.name][0] for step in self.plan.steps if step.fires]
+        if fired:
+            self.active.see_events(torch.stack(fired).any(0), before)
         if self.job.exit_rule is None:
-            self.counters.add_totals(name, *events, before)
-        else:
-            self.uncounted_events.append((name, events))
+            self.counters.add_events(self.events, before)
+            self.events.clear()
 
     def _note_changes(self, step: Step, moving: Signals) -> None:
         """Note which rows of a signal have changed, where the device can skip the others."""
@@ -201,7 +197,7 @@ class ChunkedRun:
         if counted_TB is None:
             self.counters.add_spikes(name, spikes_TB, before, binary)
         else:
-            self.counters.add_totals(name, counted_TB, None, before)
+            self.counters.add_totals(name, counted_TB, before)
 
     def _values(self, step: Step, counts: Tensor) -> Tensor:
         """A signal that is kept as counts, as numbers."""

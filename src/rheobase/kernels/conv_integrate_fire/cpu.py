@@ -85,8 +85,9 @@ def quantise(problem: Quantisation, piece: int = PIECE) -> None:
         z_nYXN = convolve(part.spikes.flatten(0, 1)).movedim(1, -1)
         z_tbYXN = z_nYXN.view(*part.out.shape[:2], Y, X, N)
         _add_residual(z_tbYXN, part)
-        # Single precision divides integers below 2^24 without passing the next integer.
-        count = z_tbYXN.div_(threshold).floor_().clamp_(min=0).clamp_(max=high)
+        # Single precision divides integers below 2^24 without rounding up to an integer.
+        z = z_tbYXN if p.integer else z_tbYXN.double()
+        count = z.div_(threshold.to(z.dtype)).floor_().clamp_(min=0).clamp_(max=high)
         part.out.movedim(2, -1).copy_(count)
 
 

@@ -39,8 +39,9 @@ def conv_quantise(
 ) -> Tensor:
     """Convolve counts and round the result z to counts: floor(z/threshold), at least 0, at most `high`.
 
-    No step depends on another. With float weights the order of a sum depends on the backend; with int8
-    weights every backend gives the same counts. No gradient flows through it.
+    The quotient itself is not rounded: where z is below n · threshold, the count is below n. No step depends
+    on another. With float weights the order of a sum depends on the backend; with int8 weights every backend
+    gives the same counts. No gradient flows through it.
 
     Args:
         spikes: As in `conv_integrate_fire`: counts up to 127, (T, B, C, H, W).

@@ -26,14 +26,12 @@ def run(problem: Problem) -> None:
 def quantise(problem: Quantisation) -> None:
     """Fill `out` step by step."""
     p = problem
-    high = p.high[:, None, None]
+    high = p.high[:, None, None].double()
     for t in range(len(p.spikes)):
         z = _add_current(torch.zeros(p.out.shape[1:], dtype=p.number, device=p.out.device), p, t)
-        if p.integer:
-            count = z.div(p.threshold, rounding_mode="floor")
-        else:
-            count = (z / p.threshold.to(z.dtype)).floor()
-        p.out[t] = torch.minimum(count.clamp(min=0), high.to(count.dtype))
+        # In float64 no quotient is rounded up to an integer.
+        count = (z.double() / p.threshold.to(z.dtype).double()).floor()
+        p.out[t] = torch.minimum(count.clamp(min=0), high)
 
 
 def _add_current(potential: Tensor, p: Convolution, t: int) -> Tensor:

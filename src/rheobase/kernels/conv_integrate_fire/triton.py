@@ -95,15 +95,19 @@ def _accumulate(
 
 @triton.jit
 def _quantise(z, theta, high):
-    """How many times theta fits into z, from 0 to high; exact for integers."""
+    """How many times theta fits into z, from 0 to high."""
+    # A product with the inverse is fast, and wrong by at most one.
+    inverse = 1.0 / theta.to(tl.float32)
     if theta.dtype == tl.int32:
         z = tl.minimum(tl.maximum(z, 0), high * theta)
-        # The quotient of rounded numbers is wrong by at most one.
-        count = (z.to(tl.float32) / theta.to(tl.float32)).to(tl.int32)
+        count = (z.to(tl.float32) * inverse).to(tl.int32)
         count -= (count * theta > z).to(tl.int32)
         count += (count * theta + theta <= z).to(tl.int32)
     else:
-        count = tl.minimum(tl.maximum(tl.floor(tl.div_rn(z, theta)), 0), high)
+        count = tl.floor(tl.minimum(tl.maximum(z * inverse, 0), high))
+        count = tl.where(tl.fma(-count, theta, z) < 0, count - 1, count)
+        count = tl.where(tl.fma(-count - 1, theta, z) >= 0, count + 1, count)
+        count = tl.minimum(tl.maximum(count, 0), high)
     return count
 
 
