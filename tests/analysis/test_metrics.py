@@ -10,6 +10,7 @@ from families import inputs
 from rheobase import convert, evaluate, simulate
 from rheobase.analysis import score
 from rheobase.analysis.metrics import find_metric
+from rheobase.reports import record_evaluation
 
 
 class Fixed(nn.Module):
@@ -78,6 +79,19 @@ def test_a_function_gives_a_mean_or_sums_and_counts() -> None:
     assert mean.scores == pytest.approx(expected)
     assert pair.scores == pytest.approx(expected)
     assert evaluate(snn, (x, y), 1, metric=lambda a, b: 2.5, progress=False).scores == [2.5]
+
+
+def test_a_function_named_accuracy_does_not_pass_for_accuracy() -> None:
+    model, x, y = regression()
+    snn = convert(model, "max-norm", x)
+
+    def accuracy(outputs: Tensor, targets: Tensor) -> float:
+        return 0.5
+
+    result = evaluate(snn, (x, y), 1, metric=accuracy, progress=False)
+    assert (result.scores, result.accuracy, result.at(1).score) == ([0.5], [None], 0.5)
+    with pytest.raises(ValueError, match="accuracy"):
+        record_evaluation(snn, result, title="a function")
 
 
 def test_during_a_delay_there_is_no_score() -> None:

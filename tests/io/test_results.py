@@ -144,6 +144,15 @@ def test_without_pandas_the_error_says_how_to_install_it(monkeypatch: pytest.Mon
     assert caught.value.name == "pandas"
 
 
+def test_rates_count_only_the_steps_that_samples_took(trained: nn.Module, digits: datasets.Dataset) -> None:
+    snn = rheobase.convert(trained, calibration=digits.train.take(64))
+    x = digits.train.normalise(digits.train.images[:20])
+    run = rheobase.simulate(snn, x, STEPS, exit_rule=rheobase.Patience(2))
+    assert run.left.sum() < 20 * STEPS
+    rate = snn.summary(run).sites[0].rate
+    assert rate == pytest.approx(run.spikes[snn.sites[0]].sum().item() / 1024 / run.left.sum().item())
+
+
 def test_a_summary_without_a_known_input_shape_or_run() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
     snn = rheobase.convert(model, "max-norm", torch.rand(8, 4))
