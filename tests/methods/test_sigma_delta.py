@@ -144,3 +144,47 @@ def test_it_is_saved_with_levels_sizes_and_function(tmp_path) -> None:  # type: 
         assert {k: v.tolist() for k, v in runs[0].spikes.items()} == {
             k: v.tolist() for k, v in runs[1].spikes.items()
         }
+
+
+@pytest.mark.parametrize("quantum", [0.25, torch.tensor(0.25), [0.1, 0.2, 0.3, 0.4], torch.rand(4) + 0.1])
+def test_given_quanta_need_no_data(quantum: object, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 5), nn.ReLU6(), nn.Linear(5, 2)).eval()
+    snn, x = rheobase.convert(model, "sigma-delta", quanta={"1": quantum}, levels=6, sizes=2), batch(20, 6)
+    expected = torch.as_tensor(quantum)
+    torch.testing.assert_close(snn.neuron("1").threshold, expected)
+    first = (model[:2](x) / expected + 0.5).floor().clamp(max=6) * expected
+    second = (model[2:4](first) + 0.5).floor().clamp(max=6)
+    torch.testing.assert_close(snn.limit(x), model[4](second))
+    rheobase.save(snn, tmp_path / "snn.safetensors")
+    loaded = rheobase.load(tmp_path / "snn.safetensors")
+    assert rheobase.methods.restore(loaded.provenance) == rheobase.methods.restore(snn.provenance)
+    assert rheobase.verify(model, loaded, x).passed
+    given = rheobase.convert(model, "sigma-delta", x, quanta={"1": quantum})  # data are for the other sites
+    torch.testing.assert_close(given.neuron("1").threshold, expected)
+    assert given.neuron("3").threshold.shape == (5,)
+
+
+def test_given_quanta_replace_those_of_a_quantised_site() -> None:
+    model = rheobase.prepare(nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2)), "qcfs").eval()
+    assert rheobase.convert(model, "sigma-delta").neuron("1").threshold == 1
+    neuron = rheobase.convert(model, "sigma-delta", quanta={"1": 0.5}).neuron("1")
+    assert (neuron.threshold.item(), neuron.levels) == (0.5, 32)
+
+
+@pytest.mark.parametrize(
+    ("quanta", "facts"),
+    [
+        ({"2": 0.1}, "'2'"),
+        ({"1": 0.0}, "'1'.*0.0"),
+        ({"1": [0.1, -0.2, 0.1, 0.1]}, "'1'.*-0.2"),
+        ({"1": float("nan")}, "'1'.*nan"),
+        ({"1": torch.ones(2, 2)}, "'1'"),
+        ({"1": [0.1, 0.2]}, "'1' has 4 channels.*2 quanta"),
+        ({"1": []}, "'1'"),
+        ({"1": "fine"}, "'1'.*fine"),
+    ],
+)
+def test_quanta_that_make_no_sense(quanta: dict[str, object], facts: str) -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
+    with pytest.raises((TypeError, ValueError), match=facts):
+        rheobase.convert(model, "sigma-delta", batch(4, 6), quanta=quanta)

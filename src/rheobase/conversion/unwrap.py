@@ -62,7 +62,7 @@ def layer_type(module: nn.Module) -> type[nn.Module]:
 
 def is_torchs(kind: type[nn.Module]) -> bool:
     """Whether a class is one of torch's own layers."""
-    return kind.__module__.startswith("torch.nn.modules.")
+    return kind.__module__.startswith(("torch.nn.modules.", "torch.ao.quantization.fake_quantize"))
 
 
 def plain_layer(layer: nn.Module) -> nn.Module:

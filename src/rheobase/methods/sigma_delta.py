@@ -1,17 +1,31 @@
 """Sigma-delta conversion: the sum code."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from rheobase.methods.contract import Cost, Method, Observer
+from rheobase.io import find_name
+from rheobase.methods.contract import Conversion, Cost, Method, Observer
 from rheobase.methods.shared.histograms import Histogram
-from rheobase.network import HALF, UNSIGNED, Activation, Grid, Initial, Neuron, SigmaDelta, Site, Smooth
-
-_FINEST = 2**20
+from rheobase.network import (
+    FINEST,
+    HALF,
+    UNSIGNED,
+    Activation,
+    Grid,
+    Initial,
+    Neuron,
+    Quantised,
+    Rectifier,
+    SigmaDelta,
+    Site,
+    Smooth,
+    channels_of,
+    find_node,
+)
 
 
 @dataclass(frozen=True)
@@ -26,15 +40,15 @@ class SumCode(Method):
     The rule for ReLU is that of K. You et al., "SpikeZIP-TF: Conversion is All You Need for Transformer-based
     SNN", ICML 2024, with events of several sizes; sums instead of rates as in sigma-delta networks.
 
-    A site that is quantised already, as `qcfs` trains it, keeps its own quantum and levels, with or without
-    data: `snn.limit` is then the trained network. The quantum of any other site is chosen on calibration data
-    by least squared error, or is θ over the levels for activations with a bound θ (trained clips, ReLU6,
-    sigmoid) if there is no data.
+    A site that is quantised already, as `qcfs` trains it or as fake quantisation leaves it, keeps its own
+    quantum and levels, with or without data: `snn.limit` is then the quantised network. The quantum of any
+    other site is given as `quanta`, or chosen on calibration data by least squared error, or is θ over the
+    levels for activations with a bound θ (trained clips, ReLU6, sigmoid) if there is no data.
     """
 
     name = "sigma-delta"
     code = "sum"
-    handles = ("silu", "sigmoid", "tanh", "gelu", "hard-sigmoid", "hard-swish", "leaky-relu", "elu")
+    handles = ("linear", "silu", "sigmoid", "tanh", "gelu", "hard-sigmoid", "hard-swish", "leaky-relu", "elu")
 
     levels: int = 32
     """L: the largest count of a neuron; signed sites count from −L to L. Quantised sites have their own."""
@@ -44,9 +58,14 @@ class SumCode(Method):
     per_channel: bool = True
     """One quantum for each channel instead of one for the layer. Without data there is one for the layer."""
 
+    quanta: Mapping[str, Any] | tuple[tuple[str, tuple[float, ...]], ...] = ()
+    """The quanta of some sites by their names, if they are known: numbers, or one for each channel. These
+    sites have `levels` levels, also where they are quantised already."""
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "quanta", tuple(_read_quantum(*pair) for pair in dict(self.quanta).items()))
         whole = isinstance(self.levels, int) and not isinstance(self.levels, bool)
-        if not whole or not 2 <= self.levels <= _FINEST:
+        if not whole or not 2 <= self.levels <= FINEST:
             raise ValueError(f"sigma-delta: levels must be an integer in 2 … 2^20, got {self.levels!r}")
         if self.sizes == "any":
             return
@@ -79,32 +98,56 @@ class SumCode(Method):
                 yield f"{levels} levels, {sizes} sizes", replace(self, levels=levels, sizes=sizes)
 
     def activation(self, site: Site) -> nn.Module:
-        return site.activation if isinstance(site.activation, Smooth) else super().activation(site)
+        keeps = isinstance(site.activation, Smooth) or self._own(site) is not None
+        return site.activation if keeps else super().activation(site)
 
     def observe(self, site: Site) -> Observer | None:
-        return None if self._own(site) else Histogram(self.per_channel, self._function(site) not in UNSIGNED)
+        if self._own(site) or site.name in dict(self.quanta):
+            return None
+        return Histogram(self.per_channel, self._function(site) not in UNSIGNED)
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        function = self._function(site)
-        own = self._own(site)
-        parameter = None if own or site.bound is None else torch.tensor(site.bound, dtype=torch.float64)
-        if isinstance(site.activation, Smooth):
-            parameter = site.activation.parameter
-        grid = own or Grid(self._quantum(site, observer), self.levels)
+        function, inner, grid = self._function(site), self._inner(site), self._own(site)
+        if isinstance(inner, Smooth):
+            parameter = inner.parameter
+        else:
+            bound = inner.bound if isinstance(inner, Rectifier) else None if grid else site.bound
+            parameter = None if bound is None else torch.tensor(bound, dtype=torch.float64)
+        if grid is None:
+            levels, quantum = self.levels, self._quantum(site, observer)
+        else:
+            levels, quantum = grid.levels, grid.quantum
+            if function == "linear" and -grid.low != grid.high:
+                # Counts are symmetric, so f clips the shorter side.
+                parameter = min(grid.low, grid.high, key=abs) * quantum
         return SigmaDelta(
-            grid.quantum,
-            grid.levels,
+            quantum,
+            levels,
             signed=function not in UNSIGNED,
-            sizes=None if self.sizes == "any" else min(self.sizes, grid.levels.bit_length()),
+            sizes=None if self.sizes == "any" else min(self.sizes, levels.bit_length()),
             function=function,
             parameter=parameter,
         )
 
-    @staticmethod
-    def _own(site: Site) -> Grid | None:
-        return site.activation.grid if isinstance(site.activation, Activation) else None
+    def _own(self, site: Site) -> Grid | None:
+        """The values that the site is rounded to in the ANN, unless its quantum is given."""
+        given = site.name in dict(self.quanta)
+        return site.activation.grid if isinstance(site.activation, Activation) and not given else None
+
+    def finish(self, conversion: Conversion) -> None:
+        for name, quantum in dict(self.quanta).items():
+            find_name("site", name, dict.fromkeys(conversion.snn.sites), of="sigma-delta's quanta")
+            source = find_node(conversion.snn.module.graph, name).all_input_nodes[0]
+            channels = channels_of(conversion.snn.module, source)
+            if len(quantum) > 1 and channels not in (None, len(quantum)):
+                raise ValueError(
+                    f"sigma-delta: site {name!r} has {channels} channels, but {len(quantum)} quanta were "
+                    "given: pass one number, or one for each channel"
+                )
 
     def _quantum(self, site: Site, observer: Observer | None) -> Tensor:
+        if given := dict(self.quanta).get(site.name):
+            return torch.tensor(given[0] if len(given) == 1 else given, dtype=torch.float64)
         if observer is None:
             if site.bound is None:
                 raise ValueError(
@@ -123,5 +166,22 @@ class SumCode(Method):
         return torch.where(quantum > 0, quantum, quantum[quantum > 0].median())
 
     @staticmethod
-    def _function(site: Site) -> str:
-        return site.activation.name if isinstance(site.activation, Smooth) else "relu"
+    def _inner(site: Site) -> nn.Module:
+        return site.activation.inner if isinstance(site.activation, Quantised) else site.activation
+
+    def _function(self, site: Site) -> str:
+        inner = self._inner(site)
+        return inner.name if isinstance(inner, Smooth) else "relu"
+
+
+def _read_quantum(name: str, given: Any) -> tuple[str, tuple[float, ...]]:
+    try:
+        quantum = torch.as_tensor(given, dtype=torch.float64).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"sigma-delta: site {name!r} needs a number as quantum, got {given!r}") from error
+    if quantum.dim() > 1 or not quantum.numel() or not (quantum.isfinite() & (quantum > 0)).all():
+        raise ValueError(
+            f"sigma-delta: the quantum of site {name!r} must be a number above 0, or one for each channel; "
+            f"got {given!r}"
+        )
+    return name, tuple(quantum.flatten().tolist())

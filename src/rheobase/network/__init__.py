@@ -5,11 +5,13 @@ nonlinear ones are sites. Folding moves scales and amplitudes into the weights t
 """
 
 from rheobase.network.activations import (
+    FINEST,
     FUNCTIONS,
     UNSIGNED,
     Activation,
     Clip,
     Grid,
+    Quantised,
     QuantisedClip,
     RateNorm,
     Rectifier,
@@ -20,7 +22,7 @@ from rheobase.network.captured import Network, Site
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
 from rheobase.network.file import load, save
 from rheobase.network.file.description import INPUT, build_network, describe
-from rheobase.network.folding import fold_amplitudes, fold_scales
+from rheobase.network.folding import channels_of, fold_amplitudes, fold_scales
 from rheobase.network.graph_edit import (
     find_node,
     find_result,
@@ -71,6 +73,7 @@ from rheobase.network.summary import Summary
 from rheobase.network.traits import TRAITS, traits_of
 
 __all__ = [
+    "FINEST",
     "FUNCTIONS",
     "HALF",
     "INPUT",
@@ -109,6 +112,7 @@ __all__ = [
     "Potential",
     "Product",
     "Provenance",
+    "Quantised",
     "QuantisedClip",
     "RateNorm",
     "Rectifier",
@@ -126,6 +130,7 @@ __all__ = [
     "Uniform",
     "along_channels",
     "build_network",
+    "channels_of",
     "classes_of",
     "count_multiplications",
     "describe",

@@ -16,8 +16,14 @@ def _clip(z: Tensor, bound: Tensor | None = None) -> Tensor:
     return torch.relu(z) if bound is None else torch.relu(z).minimum(bound)
 
 
+def _clip_one_side(z: Tensor, bound: Tensor | None = None) -> Tensor:
+    """The value itself, clipped above at a positive bound and below at a negative one."""
+    return z if bound is None else torch.where(bound > 0, z.minimum(bound), z.maximum(bound))
+
+
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "relu": _clip,
+    "linear": _clip_one_side,
     "leaky-relu": lambda z, slope: torch.where(z < 0, z * slope, z),
     "elu": lambda z, scale: torch.where(z < 0, scale * torch.expm1(z.clamp(max=0)), z),
     "silu": F.silu,
@@ -30,11 +36,14 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 }
 """The nonlinearities for which some method has a neuron, by name: functions of z, some with a parameter."""
 
-PIECEWISE_LINEAR = frozenset({"relu", "leaky-relu"})
+PIECEWISE_LINEAR = frozenset({"relu", "linear", "leaky-relu"})
 """Those that one exact operation computes."""
 
 UNSIGNED = frozenset({"relu", "sigmoid", "hard-sigmoid"})
 """Those that are never negative."""
+
+FINEST = 2**20
+"""The largest number of levels: counts are exact in single precision."""
 
 _SMALLEST = 1e-3
 
@@ -43,15 +52,22 @@ _BOUNDS = {"sigmoid": 1.0, "hard-sigmoid": 1.0, "tanh": 1.0}
 
 @dataclass(frozen=True)
 class Grid:
-    """The values of a quantised activation: floor(f(z)/quantum + ½) quanta, clipped to the levels.
+    """The values of a quantised activation: f(z)/quantum, rounded and clipped to low … high, in quanta.
 
     Attributes:
         quantum: The distance of two values: one number or one per channel.
-        levels: The largest count of quanta.
+        low: The smallest count of quanta, at most 0.
+        high: The largest count of quanta.
     """
 
     quantum: Tensor
-    levels: int
+    low: int
+    high: int
+
+    @property
+    def levels(self) -> int:
+        """The largest count without its sign."""
+        return max(-self.low, self.high)
 
 
 class Activation(nn.Module, ABC):
@@ -124,7 +140,7 @@ class QuantisedClip(Clip):
 
     @property
     def grid(self) -> Grid:
-        return Grid(self.threshold.detach().clamp(min=_SMALLEST) / self.levels, int(self.levels))
+        return Grid(self.threshold.detach().clamp(min=_SMALLEST) / self.levels, 0, int(self.levels))
 
     def forward(self, z: Tensor) -> Tensor:
         threshold = _by_channel(self.threshold, z)
@@ -176,6 +192,43 @@ class Smooth(Activation):
 
     def extra_repr(self) -> str:
         return self.name
+
+
+class Quantised(Activation):
+    """An activation f rounded to multiples of a quantum s, as quantised networks have it.
+
+    a = s·clip(round(f(z)/s), low, high). Ties are rounded to even, as in torch and ONNX; the neuron of the
+    sum code rounds them up.
+    """
+
+    quantum: Tensor
+
+    def __init__(self, inner: Rectifier | Smooth, quantum: Tensor, low: int, high: int) -> None:
+        super().__init__()
+        if quantum.dim() > 1 or not (quantum.isfinite() & (quantum > 0)).all():
+            raise ValueError(
+                f"a quantum must be above 0: one number or one per channel, got {quantum.tolist()}"
+            )
+        if not (low <= 0 < high and max(-low, high) <= FINEST):
+            raise ValueError(f"counts of quanta must span 0 and be 2^20 at most, got {low} … {high}")
+        self.inner, self.low, self.high = inner, low, high
+        self.register_buffer("quantum", quantum.detach().clone())
+
+    @property
+    def bound(self) -> float:
+        return self.high * self.quantum.max().item()
+
+    @property
+    def grid(self) -> Grid:
+        return Grid(self.quantum, self.low, self.high)
+
+    def forward(self, z: Tensor) -> Tensor:
+        quantum, value = along_channels(self.quantum, z.dim()), self.inner.forward(z)
+        return (value / quantum).round().clamp(self.low, self.high) * quantum
+
+    def extra_repr(self) -> str:
+        quantum = f"{self.quantum.item():.4g}" if self.quantum.numel() == 1 else "by channel"
+        return f"quantum={quantum}, counts={self.low}…{self.high}"
 
 
 class RateNorm(Activation):

@@ -181,7 +181,7 @@ def _carry(
         return first
     if _flattens_into_linear(module, node, operation, first):
         return first
-    widths = [_channels(module, i) for i in inputs]
+    widths = [channels_of(module, i) for i in inputs]
     if isinstance(operation, Concat) and operation.dim == 1 and None not in widths:
         return torch.cat([w.expand(int(n or 0)) for w, n in zip(waiting, widths, strict=True)])
     _settle(module, node, pending)
@@ -219,7 +219,7 @@ def _flattens_into_linear(
     return all(isinstance(r, nn.Linear) and r.in_features % values.numel() == 0 for r in readers)
 
 
-def _channels(module: fx.GraphModule, node: fx.Node) -> int | None:
+def channels_of(module: fx.GraphModule, node: fx.Node) -> int | None:
     """The number of channels of a node's output, if known from the operations."""
     operation = operation_of(module, node)
     if operation is None:
@@ -227,7 +227,7 @@ def _channels(module: fx.GraphModule, node: fx.Node) -> int | None:
     if isinstance(operation, SYNAPTIC):
         shape = node.meta.get("shape", ())
         return shape[1] if len(shape) > 2 else _out_channels(operation)
-    parts = [_channels(module, i) for i in node.all_input_nodes]
+    parts = [channels_of(module, i) for i in node.all_input_nodes]
     widths = [n for n in parts if n is not None]
     if isinstance(operation, Slice) and operation.dim == 1:
         return operation.length

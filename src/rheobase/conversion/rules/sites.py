@@ -8,7 +8,8 @@ from torch import Tensor, fx, nn
 
 from rheobase.conversion.lowering import Call, Rule
 from rheobase.conversion.refusals import Refusal
-from rheobase.conversion.rules.registry import rule
+from rheobase.conversion.rules.quantised import quantisation_rules
+from rheobase.conversion.rules.registry import RULES, rule
 from rheobase.network import Activation, Rectifier, Smooth
 
 
@@ -127,7 +128,10 @@ def _lower_prelu(call: Call, x: fx.Node, weight: Any = None, module: nn.PReLU | 
 _leaky = _with_number("leaky-relu", "negative_slope", 0.01)
 _elu = _with_number("elu", "alpha", 1.0)
 
+RULES.update(quantisation_rules(signed=False))
+
 HANDLED: dict[str, dict[str, Rule]] = {
+    "linear": quantisation_rules(signed=True),
     "silu": _smooth("silu", "silu", "SiLU"),
     "sigmoid": _smooth("sigmoid", "sigmoid", "Sigmoid"),
     "tanh": _smooth("tanh", "tanh", "Tanh"),

@@ -16,11 +16,19 @@ from rheobase.network import RESERVED, free_name
 
 @dataclass(frozen=True)
 class Signal:
-    """A value that depends on the input: its node in the graph, its value for an empty batch, its shape."""
+    """A value that depends on the input.
+
+    Attributes:
+        node: Its node in the graph.
+        empty: Its value for an empty batch.
+        shape: Its shape.
+        grid: The scale and the zero point, where the file has integers instead.
+    """
 
     node: fx.Node
     empty: Tensor
     shape: tuple[int, ...]
+    grid: tuple[Tensor, Tensor] | None = None
 
 
 Value = Signal | Tensor | None
@@ -65,6 +73,10 @@ class Builder:
         if not isinstance(output, Signal):
             raise ValueError(
                 f"the output {self.source.output!r} does not depend on the input: export the file again"
+            )
+        if output.grid is not None:
+            raise ValueError(
+                f"the output {self.source.output!r} is quantised: export the file with DequantizeLinear last"
             )
         self.graph.output(output.node)
         return fx.GraphModule(self.root, self.graph, "OnnxNetwork").eval()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rheobase.conversion import Refusal
 from rheobase.exchange.onnx.calls import Call
+from rheobase.exchange.onnx.quantisation import dequantise_constant, quantise_constant
 from rheobase.exchange.onnx.reading import FLOATS, widen
 
 Fold = Callable[[Call], Tensor]
@@ -120,10 +121,12 @@ FOLDS: dict[str, Fold] = {
     "Concat": _concat,
     "Constant": _constant,
     "ConstantOfShape": _filled,
+    "DequantizeLinear": dequantise_constant,
     "Div": _elementwise(_divide),
     "Gather": _gather,
     "Identity": lambda call: call.weight(0, "value"),
     "Mul": _elementwise(torch.mul),
+    "QuantizeLinear": quantise_constant,
     "Reshape": _reshape,
     "Shape": _shape,
     "Slice": _slice,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rheobase.conversion import Refusal
 from rheobase.exchange.onnx.calls import Call, Signal
+from rheobase.exchange.onnx.quantisation import dequantise, quantise
 from rheobase.exchange.onnx.shaping import SHAPING, torch_order
 from rheobase.network import Add, Mean, Pad
 
@@ -271,6 +272,7 @@ OPERATORS: dict[str, Operator] = {
     "Clip": _clip,
     "Conv": _convolution,
     "ConvTranspose": _transposed_convolution,
+    "DequantizeLinear": dequantise,
     "Div": _arithmetic(operator.truediv),
     "Gemm": _gemm,
     "GlobalAveragePool": _global_pool(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
@@ -280,6 +282,7 @@ OPERATORS: dict[str, Operator] = {
     "Max": _maximum,
     "MaxPool": _max_pool,
     "Mul": _arithmetic(operator.mul),
+    "QuantizeLinear": quantise,
     "ReduceMean": _mean,
     "Relu": lambda call: call.emit(nn.ReLU()),
     "Softmax": _softmax(nn.Softmax),

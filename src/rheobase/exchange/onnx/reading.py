@@ -34,6 +34,7 @@ class Source:
         dtype: Its type.
         output: The name of the output.
         opset: The version of the standard operators.
+        types: The types of stored constants by name.
     """
 
     nodes: list[onnx.NodeProto]
@@ -43,6 +44,7 @@ class Source:
     dtype: torch.dtype
     output: str
     opset: int
+    types: dict[str, int]
 
 
 def read(path: Path) -> Source:
@@ -59,7 +61,10 @@ def read(path: Path) -> Source:
     used = {name for node in nodes for name in node.input}
     constants = {t.name: to_tensor(t) for t in graph.initializer if t.name in used}
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-    return Source(nodes, constants, input.name, *_shape_and_type(input, path), output.name, opset)
+    types = {t.name: t.data_type for t in graph.initializer}
+    stored = [(node.output[0], node.attribute) for node in nodes if node.op_type == "Constant"]
+    types |= {name: attribute.t.data_type for name, attributes in stored for attribute in attributes}
+    return Source(nodes, constants, input.name, *_shape_and_type(input, path), output.name, opset, types)
 
 
 def to_tensor(stored: onnx.TensorProto) -> Tensor:
