@@ -252,3 +252,27 @@ def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
         ask(smooth, digits.train.take(20), Budget(steps=4))
     with pytest.raises(ValueError, match="example"):
         ask(trained, torch.rand(8, 1, 8, 8, dtype=torch.float64), Budget(steps=4))
+
+
+def test_lines_and_true_latency_limit_the_choice(
+    trained: nn.Module, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(methods, "names", lambda: ["few-spikes", "max-norm", "sigma-delta"])
+    data = digits.train.take(300)
+    free = ask(trained, data, Budget(accuracy_loss=0.7))
+    assert (free.met, free.chosen.method.name) == (True, "sigma-delta")
+    tried = {t.method.levels for t in free.trials if t.method.name == "sigma-delta"}  # type: ignore[attr-defined]
+    assert tried > {32}
+    binary = ask(trained, data, Budget(accuracy_loss=0.7, lines=1))
+    assert binary.chosen.method.name != "sigma-delta"
+    assert binary.chosen.latency >= free.chosen.latency
+    refused = [t for t in binary.trials if t.method.name == "sigma-delta"]
+    assert all("10 lines" in t.note and "1 is allowed" in t.note for t in refused)
+    assert "1 line per neuron" in str(binary.budget)
+    waiting = [t for t in ask(trained, data, Budget(steps=48)).trials if t.method.name == "few-spikes"]
+    assert {t.latency for t in waiting if not t.note} == {3 * t.steps for t in waiting if not t.note}
+    assert f"{waiting[0].steps} ({waiting[0].latency})" in str(waiting[0])
+    short = [t for t in ask(trained, data, Budget(steps=17)).trials if t.method.name == "few-spikes"]
+    assert all(f"{3 * t.method.steps} steps" in t.note and "17" in t.note for t in short)  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=r"lines .* 0"):
+        Budget(steps=4, lines=0)

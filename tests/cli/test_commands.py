@@ -25,7 +25,7 @@ Cli = Callable[..., str]
 FUNCTIONS = [command for group in COMMANDS.values() for command in group]
 
 COMMAND_LINE = """
-advise MODEL --weights IMAGES --lose --steps --microjoules --samples --seed --out --record
+advise MODEL --weights IMAGES --lose --steps --microjoules --lines --samples --seed --out --record
 bench MODEL --shape --steps --batch-size --repeats --record --device
 check-hardware NETWORK --target --quantise/--no-quantise IMAGES --steps --samples --input-bits --out
 compare MODEL --weights IMAGES --methods --starts --steps --coding --trained --samples --out

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rheobase import methods
+from rheobase.analysis.costs import latency_of
 from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.analysis.evaluation import Evaluation, evaluate
 from rheobase.analysis.trials import TRIED, Advice, Budget, Trial
@@ -48,7 +49,7 @@ def advise(
         calibration: Training inputs, with labels if there are any. Never test data: conversions are fitted to
             one part of them and chosen by the other.
         budget: What the conversion may cost.
-        most_steps: The largest number of steps to try where the budget has none.
+        most_steps: The largest true latency to try where the budget has none.
         hold_out: The share of the inputs to measure on.
         seed: Seed of the split of the inputs; the same seed gives the same advice.
         convention: The energy of an operation: a convention, or its name (`paper`, `45nm`).
@@ -179,7 +180,7 @@ class _Search:
         if self.best is None or self._rank(trial) < self._rank(self.best[0]):
             self.best = trial, snn
             if trial.met and self.budget.accuracy_loss is not None:
-                self.horizon = trial.steps - 1  # from here on only fewer steps are better
+                self.horizon = trial.latency - 1  # from here on only fewer steps are better
 
     @property
     def done(self) -> bool:
@@ -198,6 +199,8 @@ class _Search:
             raise ValueError(f"no method can convert this model within {self.budget}:\n{reasons}")
         chosen, snn = self.best
         steps = f"{chosen.steps} step{'s' if chosen.steps > 1 else ''}"
+        if chosen.latency != chosen.steps:
+            steps += f" per layer, {chosen.latency} in all"
         gain = chosen.accuracy - self.parts.ann
         loss = f"{abs(gain):.2f} points {'above' if gain > 0 else 'below'} the ANN"
         result = f"{chosen.name}: {chosen.accuracy:.2f} % after {steps}, {loss}, {chosen.joules * 1e6:.3g} µJ"
@@ -218,15 +221,20 @@ class _Search:
 
     def _measure(self, trial: Trial, snn: SNN) -> Trial:
         window = snn.window
-        if window is not None and window > self.horizon:
-            return replace(trial, note=f"needs {window} steps, but only {self.horizon} are allowed")
+        timing = latency_of(snn, window or self.horizon)
+        if self.budget.lines is not None and timing.lines > self.budget.lines:
+            allowed = f"{self.budget.lines} {'is' if self.budget.lines == 1 else 'are'} allowed"
+            return replace(trial, note=f"its neurons drive {timing.lines} lines, but only {allowed}")
+        if timing.total > self.horizon:
+            return replace(trial, note=f"needs {timing.total} steps, but only {self.horizon} are allowed")
         result = evaluate(
             snn, self.parts.held_out, window or self.horizon, convention=self.convention, progress=False
         )
         if self.budget.joules is not None:
             # The multiplications at the input are the same in every conversion.
             self.impossible = snn_joules(0, result.mac[0], self.convention) > self.budget.joules
-        return self._choose_steps(trial, result, first=window or 1)
+        chosen = self._choose_steps(trial, result, first=window or 1)
+        return replace(chosen, latency=latency_of(snn, chosen.steps).total)
 
     def _choose_steps(self, trial: Trial, result: Evaluation, first: int) -> Trial:
         """The fewest steps with enough accuracy, else those with the highest, within the budget."""
@@ -254,8 +262,8 @@ class _Search:
     def _rank(self, trial: Trial) -> tuple[bool, float, float]:
         """Smaller is better."""
         if trial.met and self.budget.accuracy_loss is not None:
-            return False, trial.steps, -trial.accuracy
-        return not trial.met, -trial.accuracy, trial.steps
+            return False, trial.latency, -trial.accuracy
+        return not trial.met, -trial.accuracy, trial.latency
 
     def _ranked(self) -> list[Trial]:
         return sorted((t for t in self.trials if not t.note), key=self._rank)

@@ -27,13 +27,17 @@ class Budget:
 
     Attributes:
         accuracy_loss: Points of accuracy below the ANN's.
-        steps: Number of time steps.
+        steps: Number of time steps from the input to the answer, the true latency: where neurons collect a
+            window, every layer takes one.
         joules: Energy per image.
+        lines: Binary wires that a neuron may drive. 1 allows spikes of 0 and 1 only, which leaves out
+            `sigma-delta`.
     """
 
     accuracy_loss: float | None = None
     steps: int | None = None
     joules: float | None = None
+    lines: int | None = None
 
     def __post_init__(self) -> None:
         if self.accuracy_loss is None and self.steps is None and self.joules is None:
@@ -43,8 +47,10 @@ class Budget:
                 raise TypeError(f"{name} must be a number, got {getattr(self, name)!r}")
         if self.accuracy_loss is not None and not self.accuracy_loss >= 0:
             raise ValueError(f"accuracy_loss must be at least 0 points, got {self.accuracy_loss}")
-        if self.steps is not None and (not isinstance(self.steps, int) or self.steps < 1):
-            raise ValueError(f"steps must be an integer of at least 1, got {self.steps!r}")
+        for name in ("steps", "lines"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
         if self.joules is not None and not self.joules > 0:
             raise ValueError(f"joules must be above zero, got {self.joules}")
 
@@ -58,6 +64,7 @@ class Budget:
             f"a loss of {self.accuracy_loss} points": self.accuracy_loss,
             f"{self.steps} step{'' if self.steps == 1 else 's'}": self.steps,
             f"{self.joules} J": self.joules,
+            f"{self.lines} line{'' if self.lines == 1 else 's'} per neuron": self.lines,
         }
         return " and ".join(text for text, value in parts.items() if value is not None)
 
@@ -72,6 +79,7 @@ class Trial:
         steps: The best number of steps within the budget; 0 if it was not measured.
         accuracy: Accuracy after these steps on the held-out data, in percent.
         joules: Energy per image up to then.
+        latency: The true latency: more than `steps` where every layer waits for its input.
         met: Whether it is within the budget.
         remark: What to say of that, if the budget limits more than the number of steps.
         note: Why it was not measured, if it was not.
@@ -82,6 +90,7 @@ class Trial:
     steps: int = 0
     accuracy: float = 0.0
     joules: float = 0.0
+    latency: int = 0
     met: bool = False
     remark: str = ""
     note: str = ""
@@ -98,11 +107,16 @@ class Trial:
         return f"{self.method.name}{''.join(changed)}, start {self.initial}"
 
     @property
+    def duration(self) -> str:
+        """The number of steps, and the true latency if it is another."""
+        return str(self.steps) if self.latency == self.steps else f"{self.steps} ({self.latency})"
+
+    @property
     def cells(self) -> tuple[str, ...]:
         """As a row of a table with the header `TRIED`."""
         if self.note:
             return self.name, "", "", "", shorten(self.note, 70, placeholder=" …")
-        measured = f"{self.accuracy:.2f} %", str(self.steps), f"{self.joules * 1e6:.3g} µJ"
+        measured = f"{self.accuracy:.2f} %", self.duration, f"{self.joules * 1e6:.3g} µJ"
         return self.name, *measured, self.remark
 
     def plain(self) -> dict[str, Any]:
@@ -114,7 +128,7 @@ class Trial:
     def __str__(self) -> str:
         if self.note:
             return f"{self.name:<44} not measured: {shorten(self.note, 70, placeholder=' …')}"
-        measured = f"{self.accuracy:6.2f} %  T = {self.steps:<4} {self.joules * 1e6:9.3g} µJ"
+        measured = f"{self.accuracy:6.2f} %  T = {self.duration:<4} {self.joules * 1e6:9.3g} µJ"
         return f"{self.name:<44} {measured}{self.remark and f'  {self.remark}'}"
 
 

@@ -142,7 +142,7 @@ def diagnose(
         ann=100.0 if right is None else 100 * right / first,
         snn=before,
         sites=sites,
-        findings=find(list(sites.values()), tried, steps, stopped=bool(untried)),
+        findings=find(list(sites.values()), tried, steps, bool(untried), snn.code == "sum"),
         remedies=tried,
         untried=untried,
     )

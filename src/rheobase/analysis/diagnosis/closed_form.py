@@ -10,9 +10,10 @@ from rheobase.network import IntegrateFire, Neuron, along_channels
 
 
 def even_output(neuron: Neuron, z: Tensor, start: Tensor, steps: int) -> Tensor:
-    """A neuron's mean output over T steps with the constant current z.
+    """A neuron's mean output over T steps with the constant current z; in the sum code what it sends in all.
 
-    For integrate-and-fire neurons it is the closed form of `count_spikes`; any other neuron is run.
+    For integrate-and-fire neurons it is the closed form of `count_spikes`, in the sum code the rounded
+    activation; any other neuron is run.
 
     Args:
         neuron: The neuron.
@@ -26,6 +27,9 @@ def even_output(neuron: Neuron, z: Tensor, start: Tensor, steps: int) -> Tensor:
     if isinstance(neuron, IntegrateFire):
         return count_spikes(neuron, z, start, steps) * along_channels(neuron.amplitude, z.dim()) / steps
     with torch.no_grad():
+        if neuron.code == "sum":
+            settled: Tensor = neuron(z.to(start))
+            return settled.double()
         return neuron.advance(z.to(start), start.clone(), steps).double().mean(0)
 
 

@@ -12,7 +12,8 @@ class Finding:
     """Something that costs accuracy.
 
     Attributes:
-        kind: clipping, quantisation, unevenness, waiting, bias or dead.
+        kind: clipping, quantisation, unevenness, waiting, bias or dead; in the sum code, which has neither
+            unevenness nor waiting, also unsettled.
         site: Where it is worst.
         severity: Its size there, in units of the activation's root mean square.
         text: What was found.
@@ -46,9 +47,10 @@ def _bias(site: SiteDiagnosis) -> float:
     return abs(site.relative_bias)
 
 
-def _kinds(steps: int) -> tuple[_Kind, ...]:
+def _kinds(steps: int, settles: bool) -> list[_Kind]:
     after = f"after {steps} step{'s' if steps > 1 else ''}"
-    return (
+    why = "as it rounds to its levels" if settles else f"as it counts to {steps} only"
+    kinds = (
         _Kind(
             "clipping",
             lambda s: s.relative("clipping"),
@@ -59,15 +61,19 @@ def _kinds(steps: int) -> tuple[_Kind, ...]:
             "quantisation",
             lambda s: s.relative("quantisation"),
             0.1,
-            lambda s: (
-                f"is off by {s.relative('quantisation'):.0%} of its activation, as it counts to {steps} only"
-            ),
+            lambda s: f"is off by {s.relative('quantisation'):.0%} of its activation, {why}",
         ),
         _Kind(
             "unevenness",
             lambda s: s.relative("made_here"),
             0.1,
             lambda s: f"is off by {s.relative('made_here'):.0%} of its activation, as spikes arrive unevenly",
+        ),
+        _Kind(
+            "unsettled",
+            lambda s: s.relative("made_here"),
+            0.01,
+            lambda s: f"has {s.relative('made_here'):.0%} of its activation still to send {after}",
         ),
         _Kind(
             "waiting",
@@ -91,10 +97,16 @@ def _kinds(steps: int) -> tuple[_Kind, ...]:
             lambda s: f"can never fire in {s.dead:.0%} of its channels",
         ),
     )
+    apart = ("unevenness", "waiting") if settles else ("unsettled",)
+    return [kind for kind in kinds if kind.name not in apart]
 
 
 def find(
-    sites: Sequence[SiteDiagnosis], remedies: Sequence[Remedy], steps: int, stopped: bool = False
+    sites: Sequence[SiteDiagnosis],
+    remedies: Sequence[Remedy],
+    steps: int,
+    stopped: bool = False,
+    settles: bool = False,
 ) -> list[Finding]:
     """The findings, worst first; each kind once, at the site where it is worst.
 
@@ -103,9 +115,10 @@ def find(
         remedies: What was tried.
         steps: T.
         stopped: Whether some remedies were not tried.
+        settles: Whether the network is one of the sum code.
     """
     found = []
-    for kind in _kinds(steps):
+    for kind in _kinds(steps, settles):
         hit = [site for site in sites if kind.size(site) >= kind.least]
         if not hit:
             continue

@@ -80,8 +80,8 @@ class Observation:
     Attributes:
         activation: a, in the ANN.
         current: z, the input of the activation.
-        own_current: z', the mean current of the neurons.
-        output: Their mean output, in units of the activation.
+        own_current: z', the mean current of the neurons; in the sum code its sum.
+        output: Their mean output, in the sum code its sum, in units of the activation.
         start: Their membranes before the first step.
         waiting: For each step the number of neurons with a > 0 that have not fired yet, (T,).
         worth: The activation that a mean output of one stands for.
@@ -128,7 +128,11 @@ class _Totals:
 def _total_over_time(
     snn: SNN, x: Tensor, steps: int, first_sample: int, active: dict[str, Tensor]
 ) -> _Totals:
-    """Mean signals of all sites and their currents, and the number of active neurons that have not fired."""
+    """Mean signals of all sites and their currents, and the number of active neurons that have not fired.
+
+    In the sum code a signal is its own sum, and the last one counts.
+    """
+    sums_up = snn.code == "sum"
     sums: dict[str, Tensor] = {}
     fired = {site: torch.zeros_like(mask) for site, mask in active.items()}
     waiting = {site: torch.zeros(steps, dtype=torch.int64, device=x.device) for site in active}
@@ -137,11 +141,14 @@ def _total_over_time(
         if name not in sums:
             sums[name] = signal_TB.new_zeros((len(x), *signal_TB.shape[2:]), dtype=torch.float64)
         for t, signal in enumerate(signal_TB, start=before):
-            sums[name][rows] += signal
+            if sums_up:
+                sums[name][rows] = signal.to(sums[name].dtype)
+            else:
+                sums[name][rows] += signal
             if name in fired:
                 fired[name][rows] |= signal != 0
                 waiting[name][t] += (active[name][rows] & ~fired[name][rows]).sum()
 
     watch_sites(snn, x, steps, first_sample, see)
-    mean = {name: total / steps for name, total in sums.items()}
+    mean = {name: total if sums_up else total / steps for name, total in sums.items()}
     return _Totals({**mean, **still_currents(snn, x, steps, first_sample)}, waiting)

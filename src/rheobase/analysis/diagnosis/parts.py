@@ -6,8 +6,9 @@ output over T steps and q(·) the mean output under a constant current (the clos
     φ − a = (min(a, θ) − a) + (q(z) − min(a, θ)) + (q(z') − q(z)) + (φ − q(z'))
 
 which are *clipping*, *quantisation*, the part *inherited* from earlier sites, and the part *made here* by an
-uneven current. The means of the parts sum to the mean error, and their mean products with the error to the
-mean squared error: so every part has a share of both.
+uneven current. In the sum code z' and φ are sums, q(·) is the rounded activation, and the last part is what a
+neuron still has to send: 0 once it is silent. The means of the parts sum to the mean error, and their mean
+products with the error to the mean squared error: so every part has a share of both.
 """
 
 from dataclasses import dataclass, field
@@ -17,14 +18,14 @@ from torch import Tensor
 
 from rheobase.analysis.diagnosis.closed_form import even_output
 from rheobase.analysis.diagnosis.observation import Observation
-from rheobase.network import Neuron, along_channels
+from rheobase.network import Neuron, SigmaDelta, along_channels
 
 PARTS = ("clipping", "quantisation", "inherited", "made_here")
 
 
 def split_error(seen: Observation, neuron: Neuron, steps: int) -> dict[str, Tensor]:
     """The parts of φ − a for every neuron and sample, in double."""
-    clipped = torch.minimum(seen.activation, ceiling(neuron, seen.worth))
+    clipped = _clip(neuron, seen)
     start = seen.start
     expected = even_output(neuron, seen.current, start, steps) * seen.worth
     received = even_output(neuron, seen.own_current, start, steps) * seen.worth
@@ -47,6 +48,13 @@ def ceiling(neuron: Neuron, worth: Tensor) -> Tensor:
     with torch.no_grad():
         largest: Tensor = neuron(much)
     return largest.double() * worth
+
+
+def _clip(neuron: Neuron, seen: Observation) -> Tensor:
+    """The activation within the range of the neuron."""
+    clipped = seen.activation.minimum(ceiling(neuron, seen.worth))
+    signed = isinstance(neuron, SigmaDelta) and neuron.signed
+    return clipped.maximum(-neuron.levels * seen.worth) if signed else clipped  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -75,9 +83,11 @@ class SiteDiagnosis:
         name: The site.
         error: Mean output minus activation.
         clipping: min(a, θ) − a: the part above the threshold.
-        quantisation: The error under a constant current, from counting in integers.
+        quantisation: The error under a constant current, from counting in integers; in the sum code from
+            rounding to the levels.
         inherited: The error from mean currents that are not those of the ANN.
-        made_here: The error from a current that is not the same at every step.
+        made_here: The error from a current that is not the same at every step; in the sum code from what has
+            not been sent yet.
         power: The mean squared activation.
         clipped: The share of that power above the threshold.
         dead: The share of channels that can never fire.
@@ -138,7 +148,7 @@ class Account:
             ("aa", a * a),
             ("output output", output * output),
             ("a output", a * output),
-            ("kept", torch.minimum(a, top).square()),
+            ("kept", _clip(self.neuron, seen).square()),
             ("saturated", (output >= top * (1 - 1e-9)) & (seen.worth > 0)),
             ("active", a > 0),
         ):

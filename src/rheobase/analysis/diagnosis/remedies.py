@@ -99,7 +99,7 @@ def _try(change: _Change, data: Batches, before: float) -> list[Remedy]:
 def _more_steps(snn: SNN, steps: int) -> Iterator[_Change]:
     if snn.window is not None:
         return
-    cures = ("quantisation", "waiting", "unevenness", "bias")
+    cures = ("unsettled",) if snn.code == "sum" else ("quantisation", "waiting", "unevenness", "bias")
     for factor in (2, 4):
         yield _Change(f"{factor} times as many steps", cures, lambda: snn, factor * steps)
 
@@ -131,7 +131,7 @@ def _settings(model: nn.Module, snn: SNN, data: Batches, steps: int) -> Iterator
         initial = None if method.name == usual else start
         return lambda: convert(model, method, inputs, initial=initial, coding=snn.coding, fire_above=strict)
 
-    cures = ("clipping", "quantisation", "waiting", "bias")
+    cures = ("clipping", "quantisation", "waiting", "bias", "unsettled")
     for what, method in _variants(own, snn.provenance.method, steps):
         yield _Change(what, cures, again(method), steps)
 

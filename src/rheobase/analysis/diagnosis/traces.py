@@ -30,7 +30,8 @@ class SiteTrace:
         neurons: The indices of those shown, taken evenly from the busiest to the quietest that fired.
         spikes: For each of these the steps at which it fired.
         membranes: For the middle and the last of these, by position in `neurons`: the potential before the
-            first step and after each, in units of the threshold; empty where neurons see all steps at once.
+            first step and after each, in units of the threshold; in the sum code the count sent; empty
+            where neurons see all steps at once.
     """
 
     size: int
@@ -102,12 +103,14 @@ def _follow(snn: SNN, site: str, x: Tensor, steps: int) -> list[SiteTrace]:
     for seen in currents(snn, site, [x], steps):
         current_TB = seen.current.expand(steps, len(seen.inputs), *size)
         membrane = neuron.start(current_TB.shape[1:], number, seen.first_sample)
-        units = along_channels(neuron.threshold, membrane.dim())
+        sums_up = neuron.code == "sum"  # its membrane is the count sent
+        units = membrane.new_ones(()) if sums_up else along_channels(neuron.threshold, membrane.dim())
         with torch.inference_mode():
             if neuron.window is None:
                 spikes, levels = [], [membrane / units]
                 for current in current_TB:
-                    spikes.append(neuron.advance(current[None], membrane, 1) != 0)
+                    sent = neuron.advance(current[None], membrane, 1)
+                    spikes.append(membrane[None] != levels[-1] if sums_up else sent != 0)
                     levels.append(membrane / units)
                 levels_TBN = torch.stack(levels).flatten(2)
                 spikes_TBN = torch.cat(spikes).flatten(2)

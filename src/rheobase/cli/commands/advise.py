@@ -16,8 +16,13 @@ def advise(
     weights: options.Weights = None,
     images: Images = REMEMBERED,
     lose: Annotated[float | None, typer.Option(help="Points of accuracy that may be lost.", min=0)] = None,
-    steps: Annotated[int | None, typer.Option(help="Largest number of time steps.", min=1)] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Largest number of time steps to the answer.", min=1)
+    ] = None,
     microjoules: Annotated[float | None, typer.Option(help="Largest energy per image.")] = None,
+    lines: Annotated[
+        int | None, typer.Option(help="Wires a neuron may drive; 1 for spikes of 0 and 1 only.", min=1)
+    ] = None,
     samples: Annotated[
         int, typer.Option(help="Number of training images to fit to and choose by.", min=2)
     ] = 512,
@@ -42,20 +47,20 @@ def advise(
     if lose is None and steps is None and microjoules is None:
         raise ValueError("there is no budget: pass --lose, --steps or --microjoules")
     joules = None if microjoules is None else microjoules * 1e-6
-    budget = rheobase.Budget(accuracy_loss=lose, steps=steps, joules=joules)
+    budget = rheobase.Budget(accuracy_loss=lose, steps=steps, joules=joules, lines=lines)
     dataset, memory = images.load(models.images_of(model, weights))
     ann = models.load_or_train(model, weights, dataset)
     advice = rheobase.advise(ann, models.take(dataset.train, samples), budget, seed=seed)
-    lines = [f"ANN: {advice.ann:.2f} % on the held-out half", advice.verdict]
+    said = [f"ANN: {advice.ann:.2f} % on the held-out half", advice.verdict]
     if record is not None:
         advice.write(record)
-        lines.append(f"record: {record}")
+        said.append(f"record: {record}")
     if out is not None:
         advice.snn.provenance.data.update(memory)
         rheobase.save(advice.snn, out)
         measure = ["rheobase", "evaluate", str(out), "--steps", str(advice.chosen.steps)]
-        lines.append(f"written to {out}; to measure it: `{shlex.join(measure)}`")
-    typer.echo("\n".join(lines))
+        said.append(f"written to {out}; to measure it: `{shlex.join(measure)}`")
+    typer.echo("\n".join(said))
     if advice.interrupted:
         raise typer.Exit(options.INTERRUPTED)
     raise typer.Exit(int(not advice.met))
