@@ -382,3 +382,13 @@ def onto_grid(snn: SNN) -> SNN:
     for neuron in snn.neurons.values():
         neuron.retune((neuron.threshold * 64).round().clamp(min=1) / 64, neuron.amplitude)
     return snn
+
+
+def hard_spikes(current_T: Tensor, threshold: float = 1.0) -> Tensor:
+    """The plainest neuron with reset to zero, from zero."""
+    v, spikes = torch.zeros_like(current_T[0]), []
+    for current in current_T:
+        v = v + current
+        spikes.append((v >= threshold).to(v))
+        v = torch.where(v >= threshold, 0, v)
+    return torch.stack(spikes)

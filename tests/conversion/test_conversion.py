@@ -52,12 +52,6 @@ def test_a_name_or_a_signal_used_twice(name: str, per_channel: bool) -> None:
     assert evaluate(snn, (x, torch.zeros(64, dtype=torch.int64)), 4, progress=False).sop[-1] > 0
 
 
-def test_neurons_fire_above_or_at_their_threshold() -> None:
-    for fire_above in (False, True):
-        snn = convert(build("Plain"), "max-norm", inputs(), fire_above=fire_above)
-        assert {neuron.strict for neuron in snn.neurons.values()} == {fire_above}
-
-
 @pytest.mark.parametrize("fire_above", [False, True])
 def test_a_neuron_without_that_choice_refuses_it(fire_above: bool) -> None:
     data = inputs().clamp(-1, 1)
@@ -70,27 +64,12 @@ def test_the_default_takes_any_trained_network() -> None:
     assert (snn.provenance.method, snn.provenance.initial) == ("robust-norm", "half")
 
 
-def test_data_are_asked_for() -> None:
-    with pytest.raises(ValueError, match=r"'robust-norm'.*calibration="):
-        convert(build("Plain"))
-
-
 def test_progress_can_be_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
     monkeypatch.setattr(progress, "_on_terminal", lambda: shown.append(1))
     for wanted in (False, True):
         convert(build("Plain"), "max-norm", inputs(), initial="searched:2", progress=wanted)
         assert bool(shown) == wanted
-
-
-@pytest.mark.filterwarnings("error")
-def test_channels_that_never_activate_are_reported() -> None:
-    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2)).eval()
-    with torch.no_grad():
-        model[0].bias.copy_(torch.tensor([9.0, -9.0]))
-    with pytest.warns(UserWarning, match="'1': 50% of its channels"):
-        snn = convert(model, "max-norm", torch.rand(16, 3), per_channel=True)
-    assert snn.dead == {"1": 0.5}
 
 
 def test_a_folding_that_changes_the_network_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

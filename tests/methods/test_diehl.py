@@ -42,7 +42,7 @@ class TestData:
         for site, layer in (("1", model[0]), ("3", model[2])):
             factor = max(model[: int(site) + 1](x).max(), layer.weight.max()).item()
             current = (spikes @ layer.weight.T * before + layer.bias) / factor
-            spikes, before = hard_spikes(current.detach()), factor
+            spikes, before = families.hard_spikes(current.detach()), factor
             assert torch.equal(run.spikes[site], spikes.sum((1, 2)).long())
 
     def test_weights_of_both_branches_count(self) -> None:
@@ -116,13 +116,3 @@ def test_rate_twins_with_biases_answer_alike(trained: nn.Module, digits, setting
     x = digits.test.normalise(digits.test.images)
     twin = convert(trained, "diehl", digits.train.take(256), **settings).limit(x)
     assert (twin.argmax(1) == trained(x).argmax(1)).double().mean() > 0.95
-
-
-def hard_spikes(current_T: Tensor) -> Tensor:
-    """The plainest neuron of threshold one with reset to zero."""
-    v, spikes = torch.zeros_like(current_T[0]), []
-    for current in current_T:
-        v = v + current
-        spikes.append((v >= 1).to(v))
-        v = torch.where(v >= 1, 0, v)
-    return torch.stack(spikes)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import families
 from rheobase import convert, simulate
@@ -18,16 +18,6 @@ def linear(weight: list[list[float]], bias: list[float] | None = None) -> nn.Lin
     if bias is not None:
         layer.bias.data = torch.tensor(bias)
     return layer
-
-
-def hard_spikes(current_T: Tensor, threshold: float) -> Tensor:
-    """The plainest neuron with reset to zero, one for each column."""
-    v, spikes = torch.zeros_like(current_T[0]), []
-    for current in current_T:
-        v = v + current
-        spikes.append((v >= threshold).to(v))
-        v = torch.where(v >= threshold, 0, v)
-    return torch.stack(spikes)
 
 
 def test_thresholds_of_two_layers_by_hand() -> None:
@@ -66,7 +56,7 @@ def test_the_weighted_form_fires_as_the_unit_spikes_of_the_paper(coding) -> None
         for site, layer in zip(snn.sites, layers, strict=True):
             current = spikes @ layer.weight.T + layer.bias / scale
             thresholds.append(current.max().item())
-            spikes = hard_spikes(current, thresholds[-1])
+            spikes = families.hard_spikes(current, thresholds[-1])
             scale *= thresholds[-1]
             assert snn.neuron(site).threshold.item() == pytest.approx(scale)
             # The largest current is where threshold and potential meet, to the last bit: leave that one out.

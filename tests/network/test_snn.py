@@ -23,11 +23,6 @@ def test_its_parts(snn: SNN) -> None:
     assert "method=max-norm, initial=half" in repr(snn)
 
 
-def test_its_limit_is_the_model(snn: SNN) -> None:
-    x = inputs()
-    torch.testing.assert_close(snn.limit(x), build("Plain")(x), rtol=1e-4, atol=1e-5)
-
-
 def test_it_is_not_called_like_an_ann(snn: SNN) -> None:
     with pytest.raises(TypeError, match=r"rheobase\.simulate.*snn\.limit"):
         snn(inputs())

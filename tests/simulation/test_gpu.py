@@ -12,7 +12,6 @@ from torch import Tensor
 
 from rheobase import HALF, Margin, convert, evaluate, prepare, simulate
 from rheobase.analysis.evaluation import accuracy
-from rheobase.methods.shared import settling
 from rheobase.network.snn import SNN
 from rheobase.simulation import Run, Simulator
 from rheobase.simulation.device import DEVICES
@@ -236,20 +235,6 @@ def test_one_image_is_run_many_steps_at_a_time(profile: str) -> None:
 
 class StopError(Exception):
     """Somebody pulled the plug."""
-
-
-@pytest.mark.parametrize("pipeline", ["light", "potential"])
-def test_calibrating_layer_by_layer_is_calibrating_at_once(
-    pipeline: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch.manual_seed(0)
-    model, x = models.build("resnet20", 10).eval().to(GPU), images(64).to(GPU)
-    at_once = convert(model, "calibration", x, steps=4, pipeline=pipeline)
-    monkeypatch.setattr(settling, "memory_for_all_steps", lambda device: 2**20)
-    in_turn = convert(model, "calibration", x, steps=4, pipeline=pipeline)
-    one, other = (simulate(snn, x, 4, at=[4]).logits for snn in (at_once, in_turn))
-    plain = simulate(convert(model, "calibration", x, steps=4, pipeline="none"), x, 4, at=[4]).logits
-    assert (one - other).abs().mean() < 0.25 * (one - plain).abs().mean()
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")

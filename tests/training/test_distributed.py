@@ -1,9 +1,7 @@
 """Two processes over gloo do what one does, and neither waits forever for a dead one."""
 
-import contextlib
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -161,15 +159,6 @@ def test_a_cell_is_trained_together_and_recorded_once(folder: Path) -> None:
     assert given[0] == given[1] == json.dumps(record.accuracy)
 
 
-def test_the_command_line_works_together(folder: Path) -> None:
-    assert statuses(folder, "type_together") == [0, 0]
-    (record,) = records.load_all(folder / "typed")
-    assert (record.table, record.images, record.profile) == ("table 1", 64, "fast")
-    said = [(folder / f"typed{rank}").read_text() for rank in range(2)]
-    assert "1 record" in said[0]
-    assert "record" not in said[1]
-
-
 def test_different_checkpoints_are_refused(folder: Path) -> None:
     assert statuses(folder, "disagree") == [1, 1]
     for rank in range(2):
@@ -243,24 +232,6 @@ def reproduce_together(rank: int, folder: Path) -> None:
     (folder / f"record{rank}").write_text(json.dumps(record.accuracy))
 
 
-def type_together(rank: int, folder: Path) -> None:
-    from rheobase.papers import registry
-
-    registry.get = lambda name: toy()
-    options = {
-        "results": folder / "typed",
-        "runs": folder / "runs",
-        "epochs": 2,
-        "limit": 64,
-        "profile": "fast",
-    }
-    words = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    sys.argv = ["rheobase", "reproduce", "toy", "small-digits", *words]
-    with (folder / f"typed{rank}").open("w") as sys.stdout, contextlib.suppress(SystemExit):
-        runpy.run_module("rheobase.cli", run_name="__main__")
-    sys.stdout = sys.__stdout__
-
-
 def do_together(job: Callable[[int, Path], None], folder: Path, count: int = 2) -> None:
     """Fork the processes after the imports, which take longer than all they do, and note how each ends."""
     children = []
@@ -283,5 +254,5 @@ def do_together(job: Callable[[int, Path], None], folder: Path, count: int = 2) 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     alone()
-    for job in (learn, learn_statistics, run_in_spikes, die, disagree, reproduce_together, type_together):
+    for job in (learn, learn_statistics, run_in_spikes, die, disagree, reproduce_together):
         do_together(job, Path(sys.argv[1]))
