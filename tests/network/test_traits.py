@@ -26,6 +26,7 @@ from rheobase.network.operations import (
     Slice,
 )
 from rheobase.network.settings import FormatError, Place, one_of
+from rheobase.network.sigma_delta import SigmaDelta
 from rheobase.network.traits import TRAITS, traits_of
 
 IMAGE, ROW, VOLUME = (4, 6, 6), (4, 6), (4, 6, 6, 6)
@@ -60,6 +61,7 @@ EXAMPLES: list[tuple[nn.Module, tuple[int, ...]]] = [
     (neurons.IntegrateFire(torch.tensor(2.0), initial=HALF, strict=True), IMAGE),
     (neurons.FewSpikes(torch.ones(4), neurons.Coefficients.binary(4), "silu"), IMAGE),
     (neurons.Switch(torch.tensor(2.0), 8), IMAGE),
+    (SigmaDelta(torch.tensor(0.5), 8, sizes=3, parameter=torch.tensor(2.0)), IMAGE),
 ]
 names = pytest.mark.parametrize(("operation", "shape"), EXAMPLES, ids=lambda v: type(v).__name__)
 
