@@ -3,6 +3,7 @@
 from rheobase.analysis.advice import advise
 from rheobase.analysis.benchmark import Timing, bench
 from rheobase.analysis.comparison import STOPPED, Comparison, Row, compare
+from rheobase.analysis.costs import Latency, Silence, latency_of
 from rheobase.analysis.diagnosis import Diagnosis, diagnose
 from rheobase.analysis.diagnosis.histograms import Histogram, histogram_activations
 from rheobase.analysis.diagnosis.parts import PARTS, SiteDiagnosis
@@ -26,8 +27,10 @@ __all__ = [
     "Diagnosis",
     "Evaluation",
     "Histogram",
+    "Latency",
     "Metric",
     "Row",
+    "Silence",
     "SiteDiagnosis",
     "StepResult",
     "Timing",
@@ -45,6 +48,7 @@ __all__ = [
     "evaluate",
     "fit_exit",
     "histogram_activations",
+    "latency_of",
     "score",
     "snn_joules",
     "spread",

@@ -298,7 +298,8 @@ TRAITS: dict[type, Traits] = {
         },
         _neuron(SigmaDelta),
         "site",
-        no_nir="it sends changes with a sign and a size, and NIR's spikes have neither: use another method",
+        no_nir="it sends changes with a sign and a size, and NIR's spikes have neither: convert by a method "
+        "whose spikes are 0 and 1, such as robust-norm",
     ),
     Switch: Traits(
         _NEURON | {"window": _COUNT},

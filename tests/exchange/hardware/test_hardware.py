@@ -98,3 +98,23 @@ def test_too_few_input_bits() -> None:
 def test_unknown_targets() -> None:
     with pytest.raises(ValueError, match="generic-int8, loihi, speck"):
         check_hardware(converted(*layer(2, 2)), "abacus", None)
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_the_sum_code_needs_more_than_spikes_of_0_and_1(
+    name: str, trained: nn.Module, digits: datasets.Dataset
+) -> None:
+    snn = convert(trained, "sigma-delta", digits.train.take(256), levels=16, sizes=4)
+    result = check_hardware(snn, name, digits.test.take(60), steps=10)
+    if name == "generic-int8":
+        assert result.fits
+        assert result.after is not None
+        assert result.after[-1] >= result.before[-1] - 5
+        plain = check_hardware(snn, name, digits.test.take(60), steps=10, quantise=False)
+        assert (plain.fits, plain.after) == (True, None)
+        return
+    (violation,) = result.violations
+    assert "0 or 1" in violation.limit
+    assert "8 lines" in violation.found
+    assert "Loihi 2" in violation.remedy
+    assert (result.fits, result.after, result.snn) == (False, None, None)

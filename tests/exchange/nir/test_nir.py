@@ -12,10 +12,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from torch import nn
 
-from families import inputs, networks
+from families import build, inputs, networks
 from nir_examples import WRITABLE, assert_same, example, rounded
 from rheobase import HALF, Constant, convert
-from rheobase.exchange.nir import files, from_nir, to_nir
+from rheobase.exchange.nir import NirError, files, from_nir, to_nir
 from rheobase.exchange.nir.golden import read_golden, run
 from rheobase.network import Corrected, Poisson, Potential, TemporalSwitch
 
@@ -144,3 +144,12 @@ def test_a_file_of_version_0_1() -> None:
     assert snn.sites == ["1", "5"]
     assert all(torch.equal(spikes[site], golden.spikes[f"n{site}"]) for site in snn.sites)
     assert spikes["1"].any()
+
+
+def test_the_sum_code_is_refused_with_its_reason(tmp_path: Path) -> None:
+    snn = convert(build("Plain"), "sigma-delta", inputs(64), levels=8, sizes=3)
+    with pytest.raises(NirError, match="sign and a size") as refused:
+        to_nir(snn, tmp_path / "net.nir", golden=inputs(4))
+    assert len(refused.value.places) == len(snn.sites)
+    assert all("robust-norm" in place.remedy for place in refused.value.places.values())
+    assert not list(tmp_path.iterdir())

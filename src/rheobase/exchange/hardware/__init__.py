@@ -4,6 +4,7 @@ Weights become integers with one power of two per layer, and the network is eval
 run; requirements of a target that cannot be checked here are listed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,7 @@ from rheobase.exchange.nir.grid import Grid, to_grid
 from rheobase.exchange.nir.pooling import fold_pools
 from rheobase.io import Data, batches, find_name
 from rheobase.network import SNN, Scale, expect_snn, find_result
+from rheobase.simulation import simulate
 
 __all__ = ["TARGETS", "HardwareCheck", "SimulatedRun", "Violation", "check_hardware"]
 
@@ -101,6 +103,8 @@ def check_hardware(
     before = evaluate(
         snn, [(x.to(snn.device, snn.dtype), y) for x, y in samples], steps, progress=False
     ).accuracy
+    if snn.code == "sum":
+        return _check_sums(snn, chosen, samples, steps, before, quantise)
     try:
         shown = torch.cat([x for x, _ in samples]) if inputs is None else inputs.float().cpu()
         draft, grid = _prepare(snn, chosen, shown, steps, input_bits if quantise else None)
@@ -127,6 +131,25 @@ def check_hardware(
     return HardwareCheck(
         target, chosen.source, tuple(violations), chosen.unchecked, before, after, quantised, grid, simulated
     )
+
+
+def _check_sums(
+    snn: SNN,
+    target: Target,
+    samples: Sequence[tuple[Tensor, Tensor | None]],
+    steps: int,
+    before: list[float | None],
+    quantise: bool,
+) -> HardwareCheck:
+    """Check a network of the sum code: whether its spikes exist there, and its accuracy in eight bits."""
+    violations = tuple(target.sums(snn))
+    after, unchecked = None, list(target.unchecked)
+    if quantise and not violations:
+        given = [(x.to(snn.device, snn.dtype), y) for x, y in samples]
+        notes = simulate(snn, given[0][0][:1], 1, profile="int8").notes
+        after = evaluate(snn, given, steps, profile="int8", progress=False).accuracy
+        unchecked += ["the sizes of membranes in the sum code", *notes]
+    return HardwareCheck(target.name, target.source, violations, tuple(unchecked), before, after)
 
 
 def _prepare(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from rheobase.analysis import latency_of
 from rheobase.exchange.hardware.cores import CoreLayer, bits_for
 from rheobase.exchange.hardware.lava import LavaUnavailableError, compare_spikes
 from rheobase.exchange.hardware.measuring import Numbers
@@ -68,12 +69,26 @@ class Target(ABC):
         source: Where its limits are published.
         unchecked: Requirements that cannot be checked here.
         simulator: The target's own simulator, if networks can be run in it.
+        binary: Why it cannot run networks of the sum code, whose spikes have a sign and a size: the limit, as
+            a sentence; empty if it can.
     """
 
     name: str
     source: str
     unchecked: tuple[str, ...]
     simulator: str = ""
+    binary: str = ""
+
+    def sums(self, snn: SNN) -> Iterator[Violation]:
+        """Violations of a network of the sum code."""
+        if self.binary:
+            lines = latency_of(snn, 1).lines
+            found = f"its spikes have a sign and a size: {lines} lines, or axons, per neuron"
+            remedy = (
+                "use a chip with graded spikes and programmable neurons, such as Loihi 2 or SpiNNaker 2, or "
+                "a method with spikes of 0 and 1, such as robust-norm"
+            )
+            yield Violation("every site", self.binary, found, remedy)
 
     def has(self, pool: nn.AvgPool2d) -> bool:
         """Whether the target has such a pool; others are written as convolutions."""
@@ -138,6 +153,7 @@ class Loihi(Target):
         "time: spikes travel one step per connection, so layer l runs l steps late",
     )
     simulator = "lava-nc's fixed-point model"
+    binary = "spikes are 0 or 1, and neurons keep no count of what they sent"
     _CORES, _NEURONS, _AXONS = 128, 1024, 4096
 
     def structure(self, layers: list[CoreLayer]) -> Iterator[Violation]:
@@ -204,6 +220,7 @@ class Speck(Target):
         "saturation: the behaviour of a membrane at the end of its 16 bits",
         "the chip's own tools: they scale the largest weight of a layer to 127",
     )
+    binary = "spikes are 0 or 1, and neurons only integrate and fire"
     _KERNELS = tuple(n * 1024 for n in (16, 16, 16, 32, 32, 64, 64, 16, 16))
     _NEURONS = tuple(n * 1024 for n in (64, 64, 64, 32, 32, 16, 16, 16, 16))
 
