@@ -120,7 +120,7 @@ def test_levels_of_more_scores_than_single_precision_can_number() -> None:
 
 def test_bad_requests() -> None:
     snn = network("Plain")
-    with pytest.raises(ValueError, match=r"40 inputs.*0\.2 points.*1538"):
+    with pytest.raises(ValueError, match=r"40 inputs.*0\.2 points.*1538.*7\.39 points"):
         fit_exit(snn, inputs(40), Margin, steps=T)
     assert isinstance(fit_exit(snn, inputs(40), Margin, steps=T, loss=0), Margin)
     for loss in (-1, float("nan")):

@@ -42,25 +42,29 @@ def test_what_was_used_is_remembered_and_shown(cli: Cli, trained: nn.Module, dig
     torch.save(trained.state_dict(), "w.pth")
     used = ("--mean", "0.25", "--std", "0.4")
     said = cli("convert", "small", "--weights", "w.pth", *used)
-    assert "mean 0.25 and std 0.4" in said
+    assert "mean 0.25 (given) and std 0.4 (given)" in said
     data = rheobase.load("snn.safetensors").provenance.data
     assert (data["name"], data["mean"], data["std"]) == ("digits", (0.25,), (0.4,))
     assert data["classes"] == digits.classes
     said = cli("evaluate", "snn.safetensors", "--steps", "2", "--ann", "small", "--weights", "w.pth")
-    assert "mean 0.25 and std 0.4" in said
+    assert "mean 0.25 (remembered) and std 0.4 (remembered)" in said
     test = replace(digits.test, mean=(0.25,), std=(0.4,))
     assert f"before conversion: {accuracy(trained, test):.2f} %" in said
-    assert "mean 0.3 and std 0.4" in cli("evaluate", "snn.safetensors", "--steps", "2", "--mean", "0.3")
+    assert "mean 0.3 (given) and std 0.4 (remembered)" in cli(
+        "evaluate", "snn.safetensors", "--steps", "2", "--mean", "0.3"
+    )
     exported = cli("export", "snn.safetensors", "net.nir", "--samples", "2", "--steps", "2")
-    assert "mean 0.25 and std 0.4" in exported
-    assert "mean 0.25 and std 0.4" in cli("evaluate", "net.nir", "--steps", "2", "--limit", "9")
+    assert "mean 0.25 (remembered) and std 0.4 (remembered)" in exported
+    assert "mean 0.25 (remembered) and std 0.4 (remembered)" in cli(
+        "evaluate", "net.nir", "--steps", "2", "--limit", "9"
+    )
 
 
 def test_trained_weights_remember_their_images(cli: Cli, folder: Path) -> None:
     train = ("train", "small", "--data", str(folder), "--recipe", "digits", "--epochs", "1", "--size", "12")
     cli(*train, "--mean", "0.5", "--out", "w.safetensors", "--device", "auto")
     assert "1×12×12, 2 classes" in (said := cli("convert", "small", "--weights", "w.safetensors"))
-    assert "mean 0.5 and" in said
+    assert "mean 0.5 (remembered) and" in said
     assert rheobase.load("snn.safetensors").provenance.data["size"] == 12
     folder.rename(folder.with_name("moved"))
     assert "--data" in cli("evaluate", "snn.safetensors", code=1)
@@ -76,7 +80,8 @@ def test_one_value_for_all_channels() -> None:
 
 def test_a_network_that_remembers_nothing(cli: Cli, trained: nn.Module, digits: Dataset) -> None:
     snn = converted(trained, digits)
-    assert "data: digits" in cli("evaluate", "snn.safetensors", "--steps", "2", "--limit", "9")
+    said = cli("evaluate", "snn.safetensors", "--steps", "2", "--limit", "9")
+    assert "mean 0.2874 (of digits)" in said
     snn.input_shape = (3, 32, 32)
     snn.module.get_submodule("0").weight = nn.Parameter(torch.zeros(16, 3, 3, 3))
     snn.module.get_submodule("12").weight = nn.Parameter(torch.zeros(10, 2048))
@@ -98,13 +103,13 @@ def test_other_numbers_of_classes_are_said(
     said = cli("evaluate", "snn.safetensors", *given, "--steps", "2")
     assert "10 outputs, and pictures has 2 classes" in said
     assert "0, 1, 2, 3 and 6 more, and pictures has a, b" in said
-    Path("mine.py").write_text(
+    Path("seeded.py").write_text(
         "import torch\nfrom rheobase.training import models\n"
         "def build():\n    torch.manual_seed(0)\n    return models.build('small')\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(Path.cwd())
-        assert "10 outputs, and pictures has 2 classes" in cli("convert", "mine:build", *given)
+        assert "10 outputs, and pictures has 2 classes" in cli("convert", "seeded:build", *given)
 
 
 def test_random_weights_must_be_asked_for(cli: Cli, tmp_path: Path) -> None:

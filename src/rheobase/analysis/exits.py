@@ -74,10 +74,11 @@ def _choose(runs: "_Runs", rule: type[Exit], loss: float) -> Exit:
     tested = runs.pick(~ordering_B)
     samples = tested.right.shape[1]
     if not _shows(0, samples, loss):
+        least = math.ceil(1e4 * (1 - _RISK ** (1 / samples))) / 100
         needed = math.ceil(4 / 3 * math.log(_RISK) / math.log1p(-loss / 100)) + 4
         raise ValueError(
             f"{len(ordering_B)} inputs cannot show a loss as small as {loss:g} points: pass at least "
-            f"{needed}, or allow a larger loss"
+            f"{needed}, or allow {least:.2f} points (loss=, or --lose)"
         )
     chosen = rule(torch.inf)
     for candidate in _order(_weigh_levels(runs.pick(ordering_B), rule)):

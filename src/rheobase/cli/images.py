@@ -71,7 +71,10 @@ class Images:
             raise FileNotFoundError(reason) from error
         train, test = (self._normalised(split, known) for split in (dataset.train, dataset.test))
         dataset = replace(dataset, train=train, test=test)
-        mean, std = (", ".join(f"{v:.4g}" for v in values) for values in (train.mean, train.std))
+        mean, std = (
+            f"{', '.join(f'{v:.4g}' for v in getattr(train, name))} ({self._origin(name, known, dataset)})"
+            for name in ("mean", "std")
+        )
         typer.echo(
             f"data: {dataset.name}, {_size(dataset)}, {len(dataset.classes)} classes; inputs are "
             f"(pixel/255 − mean) / std with mean {mean} and std {std}",
@@ -111,6 +114,11 @@ class Images:
         image = dataset.test.normalise(dataset.test.images[:1]).to(snn.device, snn.dtype)
         compare_classes("the network", snn.limit(image).shape, dataset)
         return dataset
+
+    def _origin(self, name: str, known: Mapping[str, Any], dataset: "Dataset") -> str:
+        if getattr(self, name) is not None:
+            return "given"
+        return "remembered" if name in known else f"of {dataset.name}"
 
     def _normalised(self, split: "Split", known: Mapping[str, Any]) -> "Split":
         channels = split.images.shape[1]

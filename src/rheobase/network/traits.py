@@ -269,7 +269,8 @@ TRAITS: dict[type, Traits] = {
             spikes="restart",
             monotone=_always,
             no_nir="it is a maximum over sums of spikes, which NIR cannot keep: train "
-            "rheobase.prepare(model), where average pools take its place, and convert that",
+            "rheobase.prepare(model), where average pools take its place (`rheobase train` does), and "
+            "convert that",
         )
     ),
     GatedMaxPool: _maximum,
