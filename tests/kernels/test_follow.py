@@ -3,6 +3,7 @@
 # ruff: noqa: E402
 
 import os
+from itertools import product
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ if not HAS_GPU:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from rheobase.kernels import follow
+from rheobase.kernels.follow import llvm
 
 DEVICE = "cuda" if HAS_GPU else "cpu"
 BACKENDS = ["reference", "triton", *([] if HAS_GPU else ["cpu"])]
@@ -77,6 +79,26 @@ def test_equals_a_plain_loop(T, B, shape, last, still, sizes, levels, wide, seed
         if not still:
             assert follow(wanted, count_too, sizes=sizes, out=wanted, backend=backend)[1] is None
             assert torch.equal(wanted, out)
+
+
+@pytest.mark.parametrize("sizes", [None, 1, 4])
+@pytest.mark.parametrize("dtypes", list(product([torch.uint8, torch.float32], repeat=3)))
+@pytest.mark.parametrize("fan_out", [False, True])
+def test_a_compiled_program_equals_the_definition(sizes, dtypes, fan_out, monkeypatch):
+    pytest.importorskip("llvmlite")
+    seed = torch.Generator().manual_seed(0)
+    shape = (3, 2, 5008)  # more than one block, and not a multiple of it
+    target, start = (torch.randint(0, 128, size, generator=seed) for size in (shape, shape[1:]))
+    synapses = torch.randint(0, 700, shape[2:], generator=seed) if fan_out else None
+    runs = []
+    monkeypatch.setattr(llvm, "run", lambda *given, run=llvm.run: runs.append(run(*given)))
+    results = []
+    for backend in ("cpu", "reference"):
+        wanted, count, out = (x.to(kind) for x, kind in zip((target, start, target * 0), dtypes, strict=True))
+        counted = follow(wanted, count, sizes=sizes, out=out, fan_out=synapses, backend=backend)
+        results.append([x for x in (*counted, count, out) if x is not None])
+    assert len(runs) == 1
+    assert all(torch.equal(got, want) for got, want in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

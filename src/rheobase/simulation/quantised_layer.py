@@ -17,6 +17,7 @@ from rheobase.simulation.batch_invariant import memory_format
 from rheobase.simulation.changes import Rows
 from rheobase.simulation.fused_layer import FusedLayer, Synapse, as_one_step
 from rheobase.simulation.profiles import Profile
+from rheobase.simulation.signals import rows
 
 
 class QuantisedLayer(FusedLayer):
@@ -52,7 +53,7 @@ class QuantisedLayer(FusedLayer):
         count: Tensor,
         out_TB: Tensor,
         fan_out: Tensor | None = None,
-        rows: Rows | None = None,
+        part: Rows | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Write the counts of T steps, update the last one, and count events as `kernels.follow` does.
 
@@ -62,17 +63,17 @@ class QuantisedLayer(FusedLayer):
             count: (B, N, ...): the counts before, and then after these steps.
             out_TB: (T, B, N, ...): the counts after each step.
             fan_out: (N, ...): the synapses behind each neuron.
-            rows: The rows of the inputs, with steps and samples as one dimension, that need be computed.
+            part: The rows of the inputs, with steps and samples as one dimension, that need be computed.
         """
-        if rows is None:
+        if part is None:
             self._quantise(counts_TB, added, out_TB)
         else:
-            some, place = rows
+            some, place = part
             shape, form = (len(some), *count.shape[1:]), memory_format(count)
             targets = torch.empty(shape, dtype=out_TB.dtype, device=out_TB.device, memory_format=form)
             more = None if added is None else _pick(added, some, count)
             self._quantise(_pick(counts_TB, some, count), more, targets[None])
-            out_TB.flatten(0, 1).copy_(targets[place])
+            out_TB.flatten(0, 1).copy_(rows(targets, place))
         return follow(out_TB, count, sizes=self.neuron.sizes, out=out_TB, fan_out=fan_out)
 
     def _quantise(self, counts_TB: Tensor, added: Tensor | None, out_TB: Tensor) -> None:
@@ -93,4 +94,5 @@ class QuantisedLayer(FusedLayer):
 
 def _pick(x: Tensor, some: Tensor, count: Tensor) -> Tensor:
     """Some rows of an input, moving or still, as one step."""
-    return (x.flatten(0, 1)[some] if x.dim() > count.dim() else x[some % len(count)])[None]
+    moving = x.dim() > count.dim()
+    return (rows(x.flatten(0, 1), some) if moving else rows(x, some % len(count)))[None]

@@ -3,6 +3,7 @@
 Shape letters: T steps of a chunk, B batch.
 """
 
+import torch
 from torch import Tensor, fx
 
 from rheobase.simulation.batch_invariant import memory_format
@@ -15,9 +16,12 @@ def unfold(x: Tensor, T: int) -> Tensor:
     return x.view(T, -1, *x.shape[1:])
 
 
-def rows(x: Tensor, stay: Tensor) -> Tensor:
-    """Some samples of a signal, in the signal's memory format."""
-    return x[stay].contiguous(memory_format=memory_format(x))
+def rows(x: Tensor, some: Tensor) -> Tensor:
+    """Some rows of a signal, in the signal's memory format."""
+    if memory_format(x) is torch.contiguous_format:
+        return x.index_select(0, some)
+    # Of contiguous rows, which are copied as they are.
+    return x.movedim(1, -1).index_select(0, some).movedim(-1, 1)
 
 
 def repeat(x: Tensor, T: int) -> Tensor:

@@ -88,7 +88,7 @@ def quantise(problem: Quantisation, piece: int = PIECE) -> None:
         # Single precision divides integers below 2^24 without rounding up to an integer.
         z = z_tbYXN if p.integer else z_tbYXN.double()
         count = z.div_(threshold.to(z.dtype)).floor_().clamp_(min=0).clamp_(max=high)
-        part.out.movedim(2, -1).copy_(count)
+        _signed(part.out).movedim(2, -1).copy_(count)
 
 
 def _bound(p: Problem) -> int:
@@ -178,7 +178,7 @@ def _add_residual(current_tbYXN: Tensor, p: Convolution) -> None:
 
 
 def _signed(spikes: Tensor) -> Tensor:
-    """View bytes as signed: the same up to 127, and torch converts them several times faster."""
+    """View bytes as signed: the same up to 127, and torch converts from and to them several times faster."""
     return spikes.view(torch.int8) if spikes.dtype == torch.uint8 else spikes
 
 

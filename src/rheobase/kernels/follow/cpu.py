@@ -6,6 +6,7 @@ Letters: T steps, B batch, N values of a sample.
 import torch
 from torch import Tensor
 
+from rheobase.kernels.follow import llvm
 from rheobase.kernels.follow.layout import flatten_targets, in_order
 
 # Counts at a time, in single precision.
@@ -21,10 +22,15 @@ def run(
     T, B = target.shape[:2]
     events = torch.zeros(T, B, dtype=torch.int64)
     reached = None if fan_out is None else torch.zeros_like(events)
-    synapses = None if fan_out is None else in_order(count, fan_out).flatten().double()
     ordered = in_order(count, count)
     counts_BN, target_TBN = ordered.flatten(1), flatten_targets(count, target)
     results = None if out is None else in_order(count, out)
+    dense = ordered.is_contiguous() and (results is None or results.is_contiguous())
+    if dense and llvm.supports(target_TBN, counts_BN, results, fan_out):
+        flat = None if fan_out is None else in_order(count, fan_out).flatten()
+        llvm.run(target_TBN, counts_BN, sizes, results, flat, events, reached)
+        return events, reached
+    synapses = None if fan_out is None else in_order(count, fan_out).flatten().double()
     samples = max(1, _PIECE // max(1, counts_BN.shape[1]))
     for begin in range(0, B, samples):
         some = slice(begin, begin + samples)
