@@ -131,6 +131,7 @@ def test_examples_work_as_printed(
     assert "best.safetensors" in said["advise small"]
     assert "all checks passed" in said["verify snn.safetensors"]
     assert "lava-nc" in said["check-hardware snn.safetensors"]
+    assert "fits" in said["check-hardware snn.safetensors"]
     assert "eight bits" in said["export snn.safetensors"]
     written = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert written >= {

@@ -29,7 +29,7 @@ def test_a_page_has_contents_a_large_figure_and_its_details_folded(tmp_path):
     short, long = (Table(f"{n} lines", ("a",), (Line("x", ()),) * n) for n in (12, 13))
     sections = [
         Section("First", ("Words.",), (panel, panel, panel), (short, long)),
-        Section("More", tables=(long,), folded=True),
+        Section("More", ("Beside.",), (panel,), (long,), folded=True),
     ]
     page = write_page(
         tmp_path / "a.html", "run.html.j2", title="t", lead="l", facts={"accuracy": "9 %"}, sections=sections,
@@ -40,9 +40,9 @@ def test_a_page_has_contents_a_large_figure_and_its_details_folded(tmp_path):
     assert list(links) == ["First", "More", "Settings"]
     assert {f"#{element.get('id')}" for element in tree.iter()} >= set(links.values())
     assert (tree.find(".//header//dd").text, tree.find(".//header//dt").text) == ("9 %", "accuracy")
-    hero = tree.find(".//div[@class='hero']")
-    assert len(hero.findall("figure")) == 1
-    assert hero.find("div/p").text == "Words."
+    heroes = tree.findall(".//div[@class='hero']")
+    assert [len(hero.findall("figure")) for hero in heroes] == [1, 1]
+    assert [hero.find("div/p").text for hero in heroes] == ["Words.", "Beside."]
     assert len(tree.findall(".//div[@class='panels']/figure")) == 2
     folded = [each.find("summary") for each in tree.iter("details")]
     assert [each.text or each.find("h2").text for each in folded] == ["13 lines: 13 lines", "More"]

@@ -31,7 +31,7 @@ class Picture:
 class Section:
     """A part of a page: a picture, sentences, points, figures and tables, in this order.
 
-    The first figure of a page's first section is large, with the sentences beside it.
+    The first figure of a page and a section's only one are large, with the sentences beside them.
     """
 
     title: str
