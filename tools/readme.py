@@ -48,31 +48,40 @@ def _score(groups: Sequence[Group], label: str = "") -> str:
     return f"{score.wins} of {total} table cells are above the paper's value, {score.losses} below."
 
 
-def _demo() -> list[RunRecord]:
-    return [RunRecord.read(RECORDS / f"demo-{start}.json") for start in ("zero", "half")]
+def _demo() -> dict[str, RunRecord]:
+    """The networks of the demonstration by the names it gives them."""
+    files = {"start zero": "zero", "start half": "half", "sigma-delta": "sigma-delta"}
+    return {name: RunRecord.read(RECORDS / f"demo-{file}.json") for name, file in files.items()}
 
 
 def demo() -> str:
-    """The demonstration: accuracy from two starts, and what it costs."""
+    """The demonstration: accuracy from two starts and by sigma-delta, and what it costs."""
     records, steps = _demo(), (1, 2, 4, 8, 16, 32)
     lines = []
-    for r in records:
+    for name, r in records.items():
         end = r.evaluation.at(steps[-1])
         accuracies = (number(r.evaluation.at(t).accuracy, 1) for t in steps)
-        lines.append((f"start {r.initial}", *accuracies, f"{end.sop:,.0f}"))
-    header = ("Accuracy, %", *(f"T={t}" for t in steps), "SOP at T=32")
-    operations = round((records[0].ann_joules or 0.0) / ENERGY.mac)
+        timing = r.evaluation.timing
+        assert timing is not None
+        lines.append((name, *accuracies, f"{end.sop:,.0f}", str(timing.lines)))
+    header = ("Accuracy, %", *(f"T={t}" for t in steps), "SOP at T=32", "Lines")
+    first, exact = records["start zero"], records["sigma-delta"].evaluation
+    assert exact.timing is not None
+    operations = round((first.ann_joules or 0.0) / ENERGY.mac)
     return (
-        f"{table(header, lines)}\n\nThe ANN has {number(records[0].ann_accuracy)} % accuracy on the test "
+        f"{table(header, lines)}\n\nThe ANN has {number(first.ann_accuracy)} % accuracy on the test "
         f"images and needs {operations:,} operations per image. A synaptic operation (SOP) is the addition "
-        "that a spike causes at a synapse."
+        "that a spike causes at a synapse. Lines are the wires of a neuron: 1 for spikes of 0 and 1, 2 for "
+        f"each size of a signed spike. `sigma-delta` is silent after {exact.timing.total} steps at most; then "
+        "it has computed the quantised ANN."
     )
 
 
 def draw_demo() -> str:
     """The README's figure, an SVG file."""
-    records = _demo()[::-1]
-    return accuracy_figure({f"start {r.initial}": r.evaluation for r in records}, records[0].ann_accuracy)
+    records = _demo()
+    evaluations = {n: records[n].evaluation for n in ("start half", "start zero", "sigma-delta")}
+    return accuracy_figure(evaluations, records["start zero"].ann_accuracy)
 
 
 def list_methods() -> str:
