@@ -137,6 +137,15 @@ def test_a_repeated_rounding_is_dropped() -> None:
     assert count_moved(snn.limit(x), model(x)) == 0
 
 
+def test_a_second_rounding_with_the_same_quantum_narrows_the_first() -> None:
+    layers = [Quantised(Smooth("linear"), torch.tensor(0.1), low, 9) for low in (-9, 0)]
+    model, x = nn.Sequential(nn.Linear(4, 6), *layers, nn.Linear(6, 3)).eval(), 2 * torch.randn(50, 4)
+    snn = convert(model, "sigma-delta")
+    assert snn.sites == ["2"]
+    assert not snn.neuron("2").signed
+    assert count_moved(snn.limit(x), model(x)) == 0
+
+
 def fake(scale: object, zero: object = 0, low: int = 0, high: int = 15) -> nn.Module:
     class Fake(nn.Module):
         def __init__(self) -> None:

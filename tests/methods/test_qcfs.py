@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from conftest import fit, images
 from rheobase import HALF, convert, evaluate, prepare, simulate, verify
 from rheobase.network import Clip, IntegrateFire, QuantisedClip, SigmaDelta
-from rheobase.training import datasets, models
+from rheobase.training import Recipe, datasets, models, train
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +63,16 @@ def test_the_sum_code_is_the_trained_network(quantised: nn.Module, digits: datas
     assert len(x) > 300
 
 
-def test_training_keeps_the_accuracy(quantised: nn.Module, digits: datasets.Dataset) -> None:
-    assert evaluate(convert(quantised, "qcfs"), digits.test, 16).accuracy[-1] > 0.9
-    assert evaluate(convert(quantised, "sigma-delta"), digits.test, 16).accuracy[-1] > 0.9
+def test_it_trains_and_converts(digits: datasets.Dataset) -> None:
+    torch.manual_seed(0)
+    recipe = Recipe(epochs=6, batch_size=64, learning_rate=0.1, precision="bfloat16")
+    result = train(prepare(models.build("small"), "qcfs", start=4.0), digits.train, recipe, progress=False)
+    clips = result.history[-1].clips.values()
+    assert len(clips) == 3
+    assert all(clip > 0 and clip != 4 for clip in clips)  # they are trained
+    for method in ("qcfs", "sigma-delta"):
+        snn = convert(result.model, method)
+        assert evaluate(snn, digits.test, 16, progress=False).at(16).accuracy > 95
 
 
 @pytest.mark.parametrize("name", ["qcfs", "opi", "tcl", "robust-norm", "max-norm", "sigma-delta"])

@@ -110,6 +110,23 @@ def test_pairs_are_roundings(case: str, tmp_path: Path) -> None:
     torch.testing.assert_close(snn.limit(x), network(x), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("bounds", [(0, 7), (-4, 3)])
+def test_integers_are_clipped_to_fewer_bits(bounds: tuple[int, int], tmp_path: Path) -> None:
+    """As brevitas writes them: QuantizeLinear, Clip, DequantizeLinear."""
+    kind = np.int8 if bounds[0] else np.uint8
+    nodes, constants = pair(), W | {"s": np.float32(0.2), "z": kind(0)}
+    nodes[0] = helper.make_node("Identity" if bounds[0] else "Relu", ["x"], ["a"])
+    nodes[2] = helper.make_node("Clip", ["q", "low", "high"], ["c"], name="the/Clip")
+    nodes.insert(3, helper.make_node("DequantizeLinear", ["c", "s", "z"], ["b"]))
+    constants |= {"low": kind(bounds[0]), "high": kind(bounds[1])}
+    path = write(tmp_path / "clip.onnx", nodes, constants)
+    x, network = torch.randn(20, 4, 6, 6), from_onnx(path)
+    torch.testing.assert_close(network(x), runtime(path, x), atol=1e-5, rtol=0)
+    snn = convert(network, "sigma-delta")
+    assert snn.sites == ["the_Clip"]
+    torch.testing.assert_close(snn.limit(x), network(x), atol=1e-5, rtol=0)
+
+
 def test_four_bits_and_quantised_weights(tmp_path: Path) -> None:
     integers = np.random.default_rng(0).integers(-8, 8, (2, 4, 3, 3))
     nodes = pair()

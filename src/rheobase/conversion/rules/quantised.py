@@ -63,13 +63,17 @@ def _round(call: Call, x: fx.Node, rounding: Quantised, signed: bool) -> fx.Node
     """A site for a rounding, together with the activation before it."""
     if _is_rounded(call, x, rounding):
         return call.drop(x, "removed: rounded before")
-    inner, source, low = rounding.inner, x, rounding.low
+    inner, source, low, high = rounding.inner, x, rounding.low, rounding.high
     before = _operation(call, x)
     plain = isinstance(inner, Smooth) and inner.name == "linear"
     if plain and (isinstance(before, Rectifier) or (signed and type(before) is Smooth)):
         inner, source = before, x.all_input_nodes[0]
         _forget(call)
-    elif plain and low == 0:
+    elif plain and isinstance(before, Quantised) and torch.equal(before.quantum, rounding.quantum):
+        inner, source = before.inner, x.all_input_nodes[0]
+        low, high = max(low, before.low), min(high, before.high)
+        _forget(call)
+    if low == 0 and isinstance(inner, Smooth) and inner.name == "linear":
         inner = Rectifier()
     if isinstance(inner, Rectifier) or inner.name in UNSIGNED:
         low = 0
@@ -78,12 +82,12 @@ def _round(call: Call, x: fx.Node, rounding: Quantised, signed: bool) -> fx.Node
             f"{call.row.call} rounds a signal that can be negative",
             "convert by sigma-delta, or put a ReLU before it",
         )
-    elif inner.name != "linear" and low != -rounding.high:
+    elif inner.name != "linear" and low != -high:
         raise Refusal(
-            f"its counts {low} … {rounding.high} behind {inner.name} are not symmetric",
-            f"use a zero point of 0 and quant_min = {-rounding.high}",
+            f"its counts {low} … {high} behind {inner.name} are not symmetric",
+            f"use a zero point of 0 and quant_min = {-high}",
         )
-    site = Quantised(inner, rounding.quantum, low, rounding.high)
+    site = Quantised(inner, rounding.quantum, low, high)
     return call.site(source, site, site.bound, False)
 
 

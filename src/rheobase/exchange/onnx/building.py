@@ -52,7 +52,8 @@ def _build_node(builder: Builder, node: onnx.NodeProto, name: str) -> tuple[Valu
             return ()
         inputs.append(builder.values[i] if i else None)
     call = Call(builder, node, name, inputs)
-    if node.op_type != "DequantizeLinear" and any(signal.grid is not None for signal in call.signals):
+    integers = any(signal.grid is not None for signal in call.signals)
+    if integers and node.op_type not in ("DequantizeLinear", "Clip"):
         raise Refusal("it reads integers", "put DequantizeLinear right after QuantizeLinear (QDQ format)")
     foldable = known and node.op_type in FOLDS and (node.op_type == "Shape" or not call.signals)
     if not foldable and not call.signals:

@@ -118,6 +118,7 @@ def _listed(value: Any) -> list[int]:
 FOLDS: dict[str, Fold] = {
     "Add": _elementwise(torch.add),
     "Cast": _cast,
+    "Clip": lambda call: call.weight(0, "value").clamp(call.constant(1, "bound"), call.constant(2, "bound")),
     "Concat": _concat,
     "Constant": _constant,
     "ConstantOfShape": _filled,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rheobase.conversion import Refusal
 from rheobase.exchange.onnx.calls import Call, Signal
-from rheobase.exchange.onnx.quantisation import dequantise, quantise
+from rheobase.exchange.onnx.quantisation import dequantise, narrow, quantise
 from rheobase.exchange.onnx.shaping import SHAPING, torch_order
 from rheobase.network import Add, Mean, Pad
 
@@ -122,6 +122,8 @@ def _fill(layer: nn.Module, weight: Tensor, bias: Tensor | None) -> nn.Module:
 
 
 def _clip(call: Call) -> Signal:
+    if call.x.grid is not None:
+        return narrow(call)
     bounds = call.numbers("min", 1), call.numbers("max", 2)
     # Scalars by the standard; some exporters write lists with one number.
     low, high = (bound[0] if isinstance(bound, list) and len(bound) == 1 else bound for bound in bounds)

@@ -34,11 +34,23 @@ def quantise(call: Call) -> Signal:
     if len(zeros) > 1:
         raise Refusal("its zero points differ between channels", "use one zero point, best 0")
     shift = int(zeros.pop())
+    rounding = _rounding(scale, low - shift, high - shift)
+    return dataclasses.replace(call.emit(rounding), grid=(scale, zero))
+
+
+def _rounding(scale: Tensor, low: int, high: int) -> Quantised:
     try:
-        rounding = Quantised(Smooth("linear"), scale, low - shift, high - shift)
+        return Quantised(Smooth("linear"), scale, low, high)
     except ValueError as error:
         raise Refusal(str(error), "calibrate the quantised network again") from None
-    return dataclasses.replace(call.emit(rounding), grid=(scale, zero))
+
+
+def narrow(call: Call) -> Signal:
+    """Clip integers, as files with fewer than 8 bits do between the two operators."""
+    assert call.x.grid is not None
+    scale, zero = call.x.grid
+    low, high = (int(call.weight(i, "bound")) - int(zero.flatten()[0]) for i in (1, 2))
+    return dataclasses.replace(call.emit(_rounding(scale, low, high)), grid=call.x.grid)
 
 
 def dequantise(call: Call) -> Signal:
