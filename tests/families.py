@@ -1,10 +1,12 @@
 """Small stand-ins for the families of networks that people convert."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -12,7 +14,7 @@ from torch.nn import functional as F
 
 from rheobase import HALF, SNN, ZERO, convert, simulate
 from rheobase.methods import Conversion, Method
-from rheobase.simulation import Probe
+from rheobase.simulation import Probe, device, plan_calls
 
 
 class Plain(nn.Sequential):
@@ -392,3 +394,10 @@ def hard_spikes(current_T: Tensor, threshold: float = 1.0) -> Tensor:
         spikes.append((v >= threshold).to(v))
         v = torch.where(v >= threshold, 0, v)
     return torch.stack(spikes)
+
+
+def limit_memory(patch: pytest.MonkeyPatch, snn: SNN, x: Tensor, samples: int, steps: int) -> None:
+    """Let a CPU hold no more than so many samples with so many steps at a time."""
+    plan = plan_calls(snn, x)
+    room = samples * (plan.fixed_bytes + steps * plan.moving_bytes)
+    patch.setitem(device.DEVICES, "cpu", dataclasses.replace(device.DEVICES["cpu"], memory=room))

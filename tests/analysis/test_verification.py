@@ -2,14 +2,13 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from families import FAMILIES, build, inputs
+from families import FAMILIES, build, inputs, limit_memory
 from rheobase import HALF, ZERO, Constant, Gaussian, Uniform, convert, methods, prepare, simulate
 from rheobase.analysis.verification import Verification, VerificationError, verify
 from rheobase.methods import Method
@@ -26,8 +25,6 @@ from rheobase.network import (
     neurons,
     save,
 )
-from rheobase.simulation import device
-from rheobase.simulation.plan import plan_calls
 from rheobase.training import datasets
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -203,12 +200,7 @@ def test_a_broken_skip_fails(per_channel: bool) -> None:
 def test_a_batch_that_is_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = build("IdentitySkip"), inputs(6)
     snn = convert(model, "max-norm", x, initial=Uniform())
-    plan = plan_calls(snn, x)
-    monkeypatch.setitem(
-        device.DEVICES,
-        "cpu",
-        replace(device.DEVICES["cpu"], memory=2 * (plan.fixed_bytes + 8 * plan.moving_bytes)),
-    )
+    limit_memory(monkeypatch, snn, x, samples=2, steps=8)
     assert simulate(snn, x, 8).chunk[0] < 6
     assert verify(model, snn, x, steps=8, long=256).passed
 

@@ -13,19 +13,23 @@ from rheobase.simulation.plan import plan_calls
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("initial", [HALF, Uniform()], ids=str)
-def test_chunks_and_batches_change_nothing(name: str, initial) -> None:
+@pytest.mark.parametrize("profile", ["exact", "int8"])
+def test_chunks_and_batches_change_nothing(name: str, initial, profile: str) -> None:
     """Single precision, weights as they come: bit for bit the same."""
     x = inputs(5)
     snn = convert(build(name), "max-norm", inputs(16, seed=5), initial=initial)
-    whole = simulate(snn, x, 9)
+    whole = simulate(snn, x, 9, profile=profile)
     for chunk in (1, 2, 4, 9):
-        part = Simulator(snn, x, 9, chunk=chunk).run(x)
+        part = Simulator(snn, x, 9, chunk=chunk, profile=profile).run(x)
         assert torch.equal(part.logits, whole.logits)
         assert all(torch.equal(part.spikes[s], whole.spikes[s]) for s in snn.sites)
-    singles = [Simulator(snn, x[i : i + 1], 9, chunk=1 + i).run(x[i : i + 1], i) for i in range(5)]
+    alone = [x[i : i + 1] for i in range(5)]
+    singles = [
+        Simulator(snn, one, 9, chunk=1 + i, profile=profile).run(one, i) for i, one in enumerate(alone)
+    ]
     assert torch.equal(torch.cat([s.logits for s in singles], 1), whole.logits)
     plan = plan_calls(snn, x)
-    tight = simulate(snn, x, 9, memory=2 * (plan.fixed_bytes + plan.moving_bytes))
+    tight = simulate(snn, x, 9, memory=2 * (plan.fixed_bytes + plan.moving_bytes), profile=profile)
     assert tight.chunk != whole.chunk
     assert torch.equal(tight.logits, whole.logits)
 

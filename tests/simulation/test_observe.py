@@ -1,22 +1,18 @@
 """Currents and spikes of all sites."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
 
-from families import build, inputs
+from families import build, inputs, limit_memory
 from rheobase import HALF, Simulator, convert
-from rheobase.simulation import device, plan_calls, still_currents, watch_sites
+from rheobase.simulation import still_currents, watch_sites
 
 
 def test_every_site_is_shown_whatever_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     snn, x, steps = convert(build("Plain"), "max-norm", inputs(16), initial=HALF), inputs(5), 6
     counts = {site: torch.zeros(5) for site in snn.sites}
-    plan = plan_calls(snn, x)
-    room = 2 * (plan.fixed_bytes + steps * plan.moving_bytes)
-    monkeypatch.setitem(device.DEVICES, "cpu", replace(device.DEVICES["cpu"], memory=room))
+    limit_memory(monkeypatch, snn, x, samples=2, steps=steps)
 
     def see(name: str, signal_TB: Tensor, before: int, rows: slice) -> None:
         if name in counts:

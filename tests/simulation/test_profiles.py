@@ -6,20 +6,7 @@ from torch import nn
 
 from families import FAMILIES, converted, inputs
 from rheobase import HALF, convert, simulate
-from rheobase.simulation import Simulator
 from rheobase.simulation.profiles import Integer
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_integers_do_not_depend_on_chunks_and_batches(name: str) -> None:
-    snn, x = converted(name), inputs(5)
-    whole = simulate(snn, x, 9, profile="int8")
-    for chunk in (1, 4):
-        part = Simulator(snn, x, 9, chunk=chunk, profile="int8").run(x)
-        assert torch.equal(part.logits, whole.logits)
-        assert all(torch.equal(part.spikes[s], whole.spikes[s]) for s in snn.sites)
-    singles = [Simulator(snn, x[i : i + 1], 9, profile="int8").run(x[i : i + 1], i) for i in range(5)]
-    assert torch.equal(torch.cat([s.logits for s in singles], 1), whole.logits)
 
 
 def test_integers_keep_weights_to_half_a_level() -> None:

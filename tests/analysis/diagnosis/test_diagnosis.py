@@ -1,20 +1,17 @@
 """Diagnosis: what it measures, what it refuses, and what Ctrl-C leaves."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import nn
 
-from families import build, inputs
+from families import build, inputs, limit_memory
 from rheobase import HALF, Uniform, convert, evaluate, simulate
 from rheobase.analysis.diagnosis import diagnose, remedies
 from rheobase.network.codings import Poisson
 from rheobase.reports import run_record
 from rheobase.reports.run_record import RunRecord
-from rheobase.simulation import device
-from rheobase.simulation.plan import plan_calls
 from rheobase.training import datasets
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -25,12 +22,7 @@ def test_a_batch_that_is_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     snn = convert(model, "max-norm", x, initial=Uniform(0.0, 1.0), coding=Poisson(scale=5.0))
     whole = diagnose(model, snn, x, 5, remedies=False)
     assert simulate(snn, x, 5).chunk[0] == 7
-    plan = plan_calls(snn, x)
-    monkeypatch.setitem(
-        device.DEVICES,
-        "cpu",
-        replace(device.DEVICES["cpu"], memory=3 * (plan.fixed_bytes + 5 * plan.moving_bytes)),
-    )
+    limit_memory(monkeypatch, snn, x, samples=3, steps=5)
     assert simulate(snn, x, 5).chunk[0] < 7
     assert diagnose(model, snn, x, 5, remedies=False).sites == whole.sites
 

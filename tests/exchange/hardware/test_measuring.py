@@ -1,16 +1,14 @@
 """The largest membranes are those of a plain simulation, also in parts of a batch."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
 
+from families import limit_memory
 from hardware_examples import converted
 from rheobase import simulate
 from rheobase.exchange.hardware.measuring import largest_membranes
 from rheobase.exchange.nir.golden import run
-from rheobase.simulation import device, plan_calls
 
 
 @pytest.mark.parametrize("samples", [4, 2, 1])
@@ -20,9 +18,7 @@ def test_membranes_are_measured(samples: int, monkeypatch: pytest.MonkeyPatch) -
         neuron.threshold.fill_(1.0)
     x = torch.rand(4, 2, 16, 16) * 3
     spikes = run(snn, x, 10)
-    plan = plan_calls(snn, x)
-    room = samples * (plan.fixed_bytes + 8 * plan.moving_bytes)  # of ten steps
-    monkeypatch.setitem(device.DEVICES, "cpu", replace(device.DEVICES["cpu"], memory=room))
+    limit_memory(monkeypatch, snn, x, samples, steps=8)  # of ten
     assert simulate(snn, x, 10).chunk[0] == samples
     first, second = snn.sites
     expected = {}

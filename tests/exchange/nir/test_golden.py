@@ -1,19 +1,17 @@
 """Golden spikes are those of the written network, in a file that belongs to it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import nir
 import pytest
 import torch
 
-from families import inputs
+from families import inputs, limit_memory
 from nir_examples import example
 from rheobase import simulate
 from rheobase.exchange.nir import to_nir
 from rheobase.exchange.nir.draft import NirError
 from rheobase.exchange.nir.golden import golden_path, read_golden, run
-from rheobase.simulation import device, plan_calls
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 
@@ -48,12 +46,7 @@ def test_golden_spikes_of_another_graph(tmp_path: Path) -> None:
 def test_a_batch_that_does_not_fit_at_once_is_recorded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     snn, x = example(), inputs(8)
     whole = run(snn, x, 9)
-    plan = plan_calls(snn, x)
-    monkeypatch.setitem(
-        device.DEVICES,
-        "cpu",
-        replace(device.DEVICES["cpu"], memory=3 * (plan.fixed_bytes + 5 * plan.moving_bytes)),
-    )
+    limit_memory(monkeypatch, snn, x, samples=3, steps=5)
     assert simulate(snn, x, 9).chunk[0] < 8
     parts = run(snn, x, 9)
     assert all(torch.equal(parts[site], spikes) for site, spikes in whole.items())
