@@ -72,8 +72,8 @@ def demo() -> str:
         f"{table(header, lines)}\n\nThe ANN has {number(first.ann_accuracy)} % accuracy on the test "
         f"images and needs {operations:,} operations per image. A synaptic operation (SOP) is the addition "
         "that a spike causes at a synapse. Lines are the wires of a neuron: 1 for spikes of 0 and 1, 2 for "
-        f"each size of a signed spike. `sigma-delta` is silent after {exact.timing.total} steps at most; then "
-        "it has computed the quantised ANN."
+        f"each size of a signed spike. `sigma-delta` is silent after {exact.timing.total} steps at most; "
+        "then it has computed the quantised ANN."
     )
 
 

@@ -20,13 +20,17 @@ def test_methods_with_their_own_training_and_their_own_steps(
     monkeypatch.setattr(models, "load_or_train", lambda *_: clipped)
     monkeypatch.setattr(models, "method_for", lambda *_: "opi")
     said = cli(
-        "compare", "small", "--methods", "opi,max-norm,few-spikes", "--steps", "4,16", "--samples", "64",
-        "--out", "c.html",
+        "compare", "small", "--methods", "opi,max-norm,few-spikes,sigma-delta", "--steps", "4,16",
+        "--samples", "64", "--out", "c.html",
     )  # fmt: skip
     rows = json.loads((tmp_path / "c.json").read_text())["rows"]
     assert [(r["method"], r["initial"]) for r in rows][:2] == [("opi", "zero"), ("opi", "half")]
     assert all(set(r["accuracy"]) == ({"16"} if r["method"] == "few-spikes" else {"4", "16"}) for r in rows)
     assert "few-spikes: answers once, after 10 steps" in said
+    silence = next(r["silence"] for r in rows if (r["method"], r["initial"]) == ("sigma-delta", "half"))
+    assert f"sigma-delta, start half: silent after {silence['median']} steps" in said
+    latencies = {r["method"]: r["timing"]["steps"] * r["timing"]["windows"] for r in rows}
+    assert latencies == {"opi": 16, "max-norm": 16, "few-spikes": 30, "sigma-delta": silence["largest"]}
     assert "over the whole run" in said  # few-spikes ran for 10 steps, not 16
     assert "<svg" in (tmp_path / "c.html").read_text()
 

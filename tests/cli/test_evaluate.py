@@ -18,6 +18,7 @@ from torch import nn
 import rheobase
 from rheobase.cli import console
 from rheobase.cli.commands import evaluate
+from rheobase.reports import RunRecord
 from rheobase.training import datasets
 from rheobase.training.datasets.split import Dataset, Split
 
@@ -116,3 +117,20 @@ def test_it_works_without_a_terminal_and_its_letters(network: str, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "é.json").exists()
     assert (b"J\n" in done.stdout) == (not closed)
+
+
+def test_latency_and_silence_are_printed(
+    cli: Cli, trained: nn.Module, digits: Dataset, tmp_path: Path
+) -> None:
+    snn = rheobase.convert(trained, "sigma-delta", digits.train.take(50), levels=8, sizes=3)
+    rheobase.save(snn, tmp_path / "sums.safetensors")
+    said = cli("evaluate", "sums.safetensors", "--steps", "12", "--record", "r.json", "--page", "p.html")
+    result = RunRecord.read(tmp_path / "r.json").evaluation
+    assert result.silence is not None
+    assert str(result.silence)[1:] in said
+    assert result.timing is not None
+    assert f"latency {result.timing.total} steps" in said
+    assert "6 lines per neuron" in said
+    assert str(result.silence) in (tmp_path / "p.html").read_text()
+    early = cli("evaluate", "sums.safetensors", "--steps", "12", "--exit", "margin", "--lose", "1")
+    assert "Early exit, margin" in early

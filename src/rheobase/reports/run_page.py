@@ -77,6 +77,7 @@ def settings_of(record: RunRecord) -> dict[str, str]:
         "settings": ", ".join(f"{name}={value}" for name, value in record.settings.items()) or DASH,
         "early exit": _brief(record.exit) or DASH,
         "energy": f"convention “{found.convention}”",
+        "latency and wires": "; ".join(found.costs) or DASH,
         "arithmetic": f"{found.profile}, {found.backend} kernel",
         "evaluation took": f"{found.seconds:.1f} s",
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
