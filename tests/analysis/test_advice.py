@@ -1,11 +1,7 @@
 """Advice: a budget is kept or said to be out of reach, and nothing is measured on what was fitted."""
 
 import copy
-import io
 import json
-import re
-import sys
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,6 @@ from rheobase.analysis import advice as advising
 from rheobase.analysis.advice import advise
 from rheobase.analysis.energy import CMOS_45NM
 from rheobase.analysis.trials import Advice, Budget
-from rheobase.io import progress
 from rheobase.training import datasets
 
 CHEAP = ["max-norm", "opi", "opt", "robust-norm", "tcl"]
@@ -199,36 +194,6 @@ def test_an_interrupted_search_gives_the_best_until_then(
     interrupt(monkeypatch, at=1)
     with pytest.raises(KeyboardInterrupt):
         ask(trained, data, Budget(steps=2))
-
-
-@pytest.fixture
-def wide(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A console of its own, as one keeps the width that it was made with."""
-    for name, value in {"COLUMNS": "120", "LINES": "8", "TERM": "xterm"}.items():
-        monkeypatch.setenv(name, value)
-    progress._console.cache_clear()
-    yield
-    progress._console.cache_clear()
-
-
-@pytest.mark.usefixtures("few", "wide")
-def test_the_table_grows_on_a_terminal(
-    trained: nn.Module, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    advice = advise(trained, digits.train.take(60), Budget(accuracy_loss=50))
-    written = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
-    assert "advising" in written
-    left = written[written.rindex("tried ") :]  # the last table is the one that stays
-    assert all(t.name in left for t in advice.trials)
-    assert left.count("met") == sum(t.met for t in advice.trials)
-    assert "µJ" in left
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:

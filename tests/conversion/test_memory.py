@@ -178,18 +178,6 @@ def test_writes_that_may_change_a_signal_in_part_are_refused(write: Write, hidde
         assert "differs by" not in str(error.value)
 
 
-def test_views_that_nobody_reads_later_may_be_written_over() -> None:
-    def write(h: Tensor) -> Tensor:
-        left, right = h[:, :2], h[:, 2:]
-        left.mul_(2)
-        flat = torch.cat([left, right], 1).view(h.size(0), -1).relu_()
-        return flat.reshape(h.shape[0], 4, -1)
-
-    torch.manual_seed(0)
-    model, x = Applied(write).eval(), torch.randn(5, 4, 12)
-    assert torch.allclose(capture(model, x).module(x), model(x), atol=1e-5)
-
-
 VERBS: dict[str, Callable[[nn.Module, rheobase.SNN, Tensor, Tensor], object]] = {
     "inspect": lambda model, snn, x, y: rheobase.inspect(model, x),
     "convert": lambda model, snn, x, y: rheobase.convert(model, "hwang", x, progress=False),

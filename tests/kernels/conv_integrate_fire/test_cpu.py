@@ -261,18 +261,6 @@ def test_packed_weights_are_kept_for_views():
     assert len(made) == 2
 
 
-@pytest.mark.parametrize("silent", [torch.finfo(torch.float32).max, float("inf")])
-@pytest.mark.parametrize("reset", ["subtract", "zero"])
-def test_silent_neurons_stay_finite(silent, reset):
-    membrane = torch.zeros(1, 2)
-    spikes, threshold = torch.ones(3, 1, 1, dtype=torch.uint8), torch.tensor([silent, 1.0])
-    fired = linear_integrate_fire(
-        spikes, torch.ones(2, 1), None, membrane, threshold, reset=reset, backend="cpu"
-    )
-    assert fired.flatten(1).sum(0).tolist() == [0, 3]
-    assert membrane.flatten().tolist() == [3, 0]
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [("find_spec", "llvmlite is not installed"), ("platform", "Linux on an x86-64")],

@@ -162,7 +162,7 @@ def test_linear_equals_a_plain_loop(backend):
     assert torch.equal(membrane.cpu(), potential)
 
 
-@pytest.mark.parametrize("backend", ["reference", "triton"])
+@pytest.mark.parametrize("backend", ["reference", "triton"] if HAS_GPU else ["reference", "triton", "cpu"])
 @pytest.mark.parametrize("silent", [torch.finfo(torch.float32).max, float("inf")])
 def test_silent_neurons_stay_finite(backend, silent):
     problem = {
