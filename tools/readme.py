@@ -110,16 +110,16 @@ def paper_table() -> str:
     for cell in PAPER.cells:
         own = tables.own_groups(PAPER, cell, groups)
         if own:
-            lines.append((cell.title, "paper", *tables.printed_values(cell.own, columns)))
+            lines.append((f"{cell.title}, paper", *tables.printed_values(cell.own, columns)))
         for g in own:
-            lines.append(("", tables.name_line(g), *tables.measured_values(g, columns)))
-            lines.append(("", "difference", *tables.differences(g, cell.own, columns)))
+            lines.append((tables.name_line(g), *tables.measured_values(g, columns)))
+            lines.append(("difference", *tables.differences(g, cell.own, columns)))
         shown += own
     scores = [f"Trained as in the paper: {_score(groups)}"]
     for label in sorted({g.first.label for g in shown} - {""}):
         scores.append(f"{label.capitalize()}: {_score(groups, label)}")
     text = escape_markdown(" ".join(scores)) + "\n\n" + escape_markdown(_sources(shown))
-    return f"{table(('Network', 'Accuracy, %', 'ANN', *columns.values()), lines)}\n\n{text}"
+    return f"{table(('Accuracy, %', 'ANN', *columns.values()), lines)}\n\n{text}"
 
 
 def _sources(shown: Sequence[Group]) -> str:
