@@ -126,6 +126,11 @@ def _check_start(path: Path) -> None:
             f"{path} is an HDF5 file, like NIR files: read it with rheobase.from_nir; the command line "
             "recognises NIR files by the ending .nir"
         )
+    if start[8:] != b"{" and start.startswith((b"PK\x03\x04", b"\x80")):
+        raise FormatError(
+            f"{path} is a pickle, as torch.save writes it: if it holds the weights of a model, convert it "
+            f"by `rheobase convert MODEL --weights {path}`"
+        )
     length = int.from_bytes(start[:8], "little")
     if start[8:] == b"{" and length > min(size - 8, _MOST_HEADER):
         raise FormatError(
