@@ -68,13 +68,16 @@ class SigmaDelta(Neuron):
         f = FUNCTIONS[self.function]
         parameters = [] if self.parameter is None else [along_channels(self.parameter, z.dim())]
         threshold = along_channels(self.threshold, z.dim())
-        if self.function in PIECEWISE_LINEAR:
+        if self.function == "relu" and not parameters:
+            value = z  # as counts are clipped at zero anyway
+        elif self.function in PIECEWISE_LINEAR:
             value = f(z, *parameters)
         else:
             # In double: a library's vector and scalar code differ in the last bit of single precision, and
             # the batch decides which of them computes a value.
             value = f(z.double(), *(p.double() for p in parameters))
-        count = (value / threshold).add_(self.initial.fraction).floor_()
+        start = torch.full_like(threshold, self.initial.fraction, dtype=value.dtype)
+        count = torch.addcdiv(start, value, threshold.to(value.dtype)).floor_()
         return count.clamp_(-self.levels if self.signed else 0, self.levels).to(z.dtype)
 
     def forward(self, z: Tensor) -> Tensor:

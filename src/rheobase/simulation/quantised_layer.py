@@ -41,6 +41,9 @@ class QuantisedLayer(FusedLayer):
         plain = neuron.function == "relu" and not neuron.signed
         return plain and isinstance(neuron.initial, Constant) and neuron.threshold.dim() <= 1
 
+    def count_scratch(self, shape: tuple[int, ...]) -> int:
+        return super().count_scratch(shape) + torch.Size(shape).numel()
+
     def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
         form = torch.channels_last if len(shape) == 4 else torch.contiguous_format
         empty = torch.empty(shape, dtype=self.profile.counts, device=self.bias.device, memory_format=form)
@@ -65,16 +68,19 @@ class QuantisedLayer(FusedLayer):
             fan_out: (N, ...): the synapses behind each neuron.
             part: The rows of the inputs, with steps and samples as one dimension, that need be computed.
         """
+        target_TB = out_TB
+        if out_TB.dtype != torch.uint8 and self.neuron.sizes is not None:
+            target_TB = torch.empty_like(out_TB, dtype=torch.uint8)  # to read and write less
         if part is None:
-            self._quantise(counts_TB, added, out_TB)
+            self._quantise(counts_TB, added, target_TB)
         else:
             some, place = part
             shape, form = (len(some), *count.shape[1:]), memory_format(count)
-            targets = torch.empty(shape, dtype=out_TB.dtype, device=out_TB.device, memory_format=form)
+            targets = torch.empty(shape, dtype=torch.uint8, device=count.device, memory_format=form)
             more = None if added is None else _pick(added, some, count)
             self._quantise(_pick(counts_TB, some, count), more, targets[None])
-            out_TB.flatten(0, 1).copy_(rows(targets, place))
-        return follow(out_TB, count, sizes=self.neuron.sizes, out=out_TB, fan_out=fan_out)
+            target_TB.flatten(0, 1).copy_(rows(targets, place))
+        return follow(target_TB, count, sizes=self.neuron.sizes, out=out_TB, fan_out=fan_out)
 
     def _quantise(self, counts_TB: Tensor, added: Tensor | None, out_TB: Tensor) -> None:
         """Write the targets of T steps."""
