@@ -32,8 +32,7 @@ class QuantisedLayer(FusedLayer):
         assert isinstance(neuron.initial, Constant)
         super().__init__(synapse, neuron, unit, profile, start=neuron.initial.fraction, **options)
         unbounded = self.weight.new_full((1, len(self.bias)), torch.inf, dtype=neuron.threshold.dtype)
-        high = torch.where(neuron.dead, 0, neuron.target(unbounded)[0])
-        self.high = high.to(self.bias.dtype)
+        self.high = neuron.target(unbounded)[0].to(self.bias.dtype)
 
     @staticmethod
     def supports(neuron: SigmaDelta) -> bool:
