@@ -23,6 +23,18 @@ def test_only_the_papers_own_training_counts():
     assert CELL.title in next(s for s in only.sections if s.title.startswith("Not measured")).points
 
 
+def test_the_first_figure_has_the_difference_from_the_paper_for_networks_trained_as_it_does():
+    resnet20, vgg16 = (PAPER.cell(f"{model}-cifar100") for model in ("resnet20", "vgg16"))
+    measured = {8: resnet20.own.accuracy[8] - 1.5, 32: resnet20.own.accuracy[32] + 2.0}
+    own = make_record(accuracy=measured)
+    other = make_record(model="vgg16", accuracy={8: vgg16.own.accuracy[8] + 0.5})
+    chosen = make_trained("chosen", accuracy={8: 99.0})
+    panel = section_of(PAPER, "Accuracy compared with the paper", [own, other, chosen]).panels[0]
+    assert f"{resnet20.title}: -1.5 at 8, 2.0 at 32." in panel.alt
+    assert f"{vgg16.title}: 0.5 at 8." in panel.alt
+    assert panel.alt.count(resnet20.title) == 1
+
+
 def test_a_shortened_run_counts_nowhere_but_in_its_own_section():
     cut = make_record(shortened=("trained for 3 epochs instead of 300",))
     found = account(PAPER, [cut])

@@ -72,11 +72,23 @@ def _accuracy(e: Evidence) -> Section | None:
     found = [(cell, own) for cell in e.paper.cells if (own := tables.own_groups(e.paper, cell, e.full))]
     if not found:
         return None
-    panels = [_draw_accuracy(cell, own) for cell, own in found]
+    panels = [*_draw_differences(found), *(_draw_accuracy(cell, own) for cell, own in found)]
     blocks = [tables.cell_table(e.paper, cell, own) for cell, own in found]
     texts = ["Accuracy in percent of the test images. Differences in points, measured minus printed."]
     texts += tables.other_scores(e.paper, e.full)
     return Section("Accuracy compared with the paper", tuple(texts), tuple(panels), tuple(blocks))
+
+
+def _draw_differences(found: Sequence[tuple[Cell, Sequence[Group]]]) -> list[Panel]:
+    """How far each network trained as in the paper is above the printed accuracies."""
+    curves = []
+    for cell, own in found:
+        printed = {t: a for t, a in cell.own.accuracy.items() if a is not None}
+        for curve in (g.curve for g in own if not g.first.label):
+            points = {float(t): curve[t] - a for t, a in printed.items() if t in curve}
+            curves += [Curve(cell.title, points, len(curves))] if points else []
+    title, axis = "Measured minus printed accuracy", Axis(y="points")
+    return [draw_curves("differences", title, curves, axis=axis)] if len(curves) > 1 else []
 
 
 def _draw_accuracy(cell: Cell, own: Sequence[Group]) -> Panel:
