@@ -6,6 +6,7 @@ import pytest
 
 from page_records import HOSTILE, check_page, make_comparison, make_run, parse, titles
 from rheobase.analysis.comparison import Row
+from rheobase.analysis.costs import Latency
 from rheobase.reports.comparison_page import (
     comparison_page,
     comparison_table,
@@ -84,6 +85,7 @@ def test_of_many_conversions_the_frugal_ones_are_in_colour(tmp_path):
 
 
 def test_methods_without_a_number_are_named_below_the_table(tmp_path):
+    waits = Latency(steps=16, pre=0, schedule="windows", depth=3, windows=3, lines=2, bits=1)
     rows = [
         *(
             Row("a", start, {8: 10.0 + i, 16: 20.0 + i}, 16, 1e3, 1e5, 1e-7)
@@ -97,7 +99,7 @@ def test_methods_without_a_number_are_named_below_the_table(tmp_path):
             Row("c", start, {8: 10.0 + i, 16: 20.0 + i}, 16, 1e3, 1e5, 1e-7)
             for i, start in enumerate(("zero", "half"))
         ),
-        Row("c", "searched(8)", {16: 30.0}, 16, 1e3, 1e5, 2e-7, note="is special"),
+        Row("c", "searched(8)", {16: 30.0}, 16, 1e3, 1e5, 2e-7, "is special", waits),
         Row("d", "zero", note="was not given"),
         Row("e", "zero", note="was not given"),
     ]
@@ -107,9 +109,9 @@ def test_methods_without_a_number_are_named_below_the_table(tmp_path):
     assert table.notes[:2] == ("c: is special.", "d, e: was not given.")
     short = gains_table(found)
     assert {line.label: line.values for line in short.lines} == {
-        "a, c": ("10.0 → 11.0", "20.0 → 21.0", "0.100"),
-        "b": ("11.0 → 10.0", "21.0 → 20.0", "0.100"),
-        "c searched(8)": ("–", "30.0", "0.200"),
+        "a, c": ("10.0 → 11.0", "20.0 → 21.0", "0.100", "–", "–"),
+        "b": ("11.0 → 10.0", "21.0 → 20.0", "0.100", "–", "–"),
+        "c searched(8)": ("–", "30.0", "0.200", "48", "2"),
     }
 
 

@@ -22,6 +22,10 @@ from rheobase.reports.run_record import RunRecord
 from rheobase.reports.tables import DASH, Line, Table, microjoules, number
 
 _BOTH = ("zero", "half")
+_REACH = (
+    "Latency: steps to the answer of the longest run, with the windows of all layers; in the sum code until "
+    "every image is silent. Lines: wires of a neuron."
+)
 _COLOURED = 6
 _NEAR = 1.0  # points
 _CHOICE = (
@@ -104,10 +108,12 @@ def comparison_table(comparison: Comparison) -> Table:
         if row.steps:
             accuracy = (number(row.accuracy.get(t), 1) for t in comparison.steps)
             costs = (f"{row.spikes:,.0f}", f"{row.sop:,.0f}", microjoules(row.joules))
-            lines.append(Line(row.method, (row.initial, *accuracy, *costs)))
-    header = ("Method", "Start", *(f"T={t}" for t in comparison.steps), "Spikes", "SOP", "Energy, µJ")
+            lines.append(Line(row.method, (row.initial, *accuracy, *costs, *row.reach)))
+    columns = (*(f"T={t}" for t in comparison.steps), "Spikes", "SOP", "Energy, µJ", "Latency", "Lines")
     note = "Spikes, synaptic operations (SOP) and energy: per image, over the whole run."
-    return Table("Accuracy, %", header, tuple(lines), (*_remarks(comparison), note))
+    return Table(
+        "Accuracy, %", ("Method", "Start", *columns), tuple(lines), (*_remarks(comparison), note, _REACH)
+    )
 
 
 def gains_table(comparison: Comparison) -> Table:
@@ -119,15 +125,16 @@ def gains_table(comparison: Comparison) -> Table:
     for name, rows in _by_method(comparison).items():
         cells = (" → ".join(number(row.accuracy.get(t), 1) for row in rows) for t in comparison.steps)
         texts = (DASH if set(cell.split(" → ")) == {DASH} else cell for cell in cells)
-        alike.setdefault((*texts, microjoules(rows[-1].joules)), []).append(name)
+        alike.setdefault((*texts, microjoules(rows[-1].joules), *rows[-1].reach), []).append(name)
     lines = tuple(Line(", ".join(names), values) for values, names in alike.items())
-    header = ("Start zero → half", *(f"T={t}" for t in comparison.steps), "Energy, µJ")
+    steps = (f"T={t}" for t in comparison.steps)
+    header = ("Start zero → half", *steps, "Energy, µJ", "Latency", "Lines")
     note = (
         f"Accuracy in percent of {comparison.samples:,} test images; the ANN has "
         f"{number(comparison.ann_accuracy, 1)}. Energy: per image over the whole run, from the half start if "
         "there are two."
     )
-    return Table("Accuracy, %", header, lines, (note, *_remarks(comparison)))
+    return Table("Accuracy, %", header, lines, (note, _REACH, *_remarks(comparison)))
 
 
 def _by_method(comparison: Comparison) -> dict[str, list[Row]]:
