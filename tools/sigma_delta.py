@@ -19,7 +19,8 @@ from rheobase.analysis.certificate import at_once
 from rheobase.analysis.costs import Latency, Silence, latency_of
 from rheobase.cli import models
 from rheobase.io import find_commit, package_versions, read_document, write_document
-from rheobase.simulation import Simulator, full_precision
+from rheobase.network import full_precision
+from rheobase.simulation import Simulator
 from rheobase.training import datasets
 from tools.markdown import table
 

@@ -18,8 +18,17 @@ from rheobase.conversion.lowering import Lowering, Row
 from rheobase.conversion.rules import rules_with
 from rheobase.conversion.tracing import CaptureError, trace
 from rheobase.conversion.unwrap import copy_model, has_hooks
-from rheobase.network import SNN, Activation, Network, Scale, Site, find_like, fold_scales, run_values
-from rheobase.simulation import full_precision
+from rheobase.network import (
+    SNN,
+    Activation,
+    Network,
+    Scale,
+    Site,
+    find_like,
+    fold_scales,
+    full_precision,
+    run_values,
+)
 
 
 def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[str] = ()) -> Network:

@@ -29,10 +29,11 @@ from rheobase.network import (
     Start,
     find_like,
     fold_amplitudes,
+    full_precision,
     parse_coding,
     parse_start,
 )
-from rheobase.simulation import full_precision, run_graph
+from rheobase.simulation import run_graph
 
 DEFAULT_METHOD = "robust-norm"
 """It needs no training of its own."""

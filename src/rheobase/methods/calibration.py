@@ -15,8 +15,8 @@ from rheobase.methods.shared.mmse import tune_thresholds
 from rheobase.methods.shared.settling import Fire, Settle, settle_at_once
 from rheobase.methods.shared.shifting import find_weights, shift_by_half, shift_current
 from rheobase.methods.shared.side_by_side import ExactSum, activations, mean_activations, shortfall, unit_of
-from rheobase.network import Corrected, Neuron, Site, along_channels, mean_over_steps
-from rheobase.simulation import Simulator, full_precision
+from rheobase.network import Corrected, Neuron, Site, along_channels, full_precision, mean_over_steps
+from rheobase.simulation import Simulator
 
 Pipeline = Literal["none", "light", "potential", "advanced"]
 

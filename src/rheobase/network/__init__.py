@@ -52,6 +52,7 @@ from rheobase.network.operations import (
     along_channels,
     count_multiplications,
 )
+from rheobase.network.precision import full_precision
 from rheobase.network.settings import TENSOR
 from rheobase.network.sigma_delta import SigmaDelta
 from rheobase.network.snn import SNN, Provenance, expect_snn
@@ -142,6 +143,7 @@ __all__ = [
     "fold_amplitudes",
     "fold_scales",
     "free_name",
+    "full_precision",
     "insert_call",
     "load",
     "mean_over_steps",

@@ -10,6 +10,7 @@ from torch import Tensor, fx, nn
 from rheobase.network.codings import Coding
 from rheobase.network.graph_edit import find_node
 from rheobase.network.neurons import Neuron
+from rheobase.network.precision import full_precision
 from rheobase.network.summary import Counted, SiteSummary, Summary
 
 
@@ -78,8 +79,13 @@ class SNN(nn.Module):
         self.provenance = provenance
 
     def limit(self, x: Tensor) -> Tensor:
-        """The output that a simulation approaches with more steps: every neuron sends its rate."""
-        result: Tensor = self.module(x)
+        """The output that a simulation approaches with more steps, in the network's full precision.
+
+        In the rate code every neuron sends its rate. In the sum code it is the quantised ANN, which a run
+        equals as soon as it is silent.
+        """
+        with full_precision(x.device):
+            result: Tensor = self.module(x)
         return result
 
     def forward(self, *_: object, **__: object) -> NoReturn:

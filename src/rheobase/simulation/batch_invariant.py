@@ -6,8 +6,7 @@ batch size. To avoid that, on a CPU convolutions go to one library whatever the 
 computed in blocks of one height. On a GPU all connections are computed in such blocks.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -122,21 +121,3 @@ def _convolve(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
         conv.groups,
     )
     return flat.squeeze(2)
-
-
-@contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """Disable autocast and TF32 for convolutions and matrix products."""
-    if device.type != "cuda":
-        casts = torch.amp.is_autocast_available(device.type)
-        with torch.autocast(device.type, enabled=False) if casts else nullcontext():
-            yield
-        return
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = False
-    try:
-        with torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before

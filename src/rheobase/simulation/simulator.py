@@ -14,8 +14,7 @@ from torch import Tensor
 
 from rheobase.io import expect_integer
 from rheobase.kernels import explain_no_triton
-from rheobase.network import SNN, Constant, IntegrateFire, SigmaDelta, expect_snn
-from rheobase.simulation.batch_invariant import full_precision
+from rheobase.network import SNN, Constant, IntegrateFire, SigmaDelta, expect_snn, full_precision
 from rheobase.simulation.counters import Counters
 from rheobase.simulation.cuda_graphs import RecordingError, Recordings
 from rheobase.simulation.device import cap_memory, device_traits

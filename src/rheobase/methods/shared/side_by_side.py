@@ -13,8 +13,16 @@ import torch
 from torch import Tensor
 
 from rheobase.methods.contract import Conversion
-from rheobase.network import SNN, Network, Neuron, along_channels, fold_amplitudes, mean_over_steps
-from rheobase.simulation import Simulator, full_precision, run_graph
+from rheobase.network import (
+    SNN,
+    Network,
+    Neuron,
+    along_channels,
+    fold_amplitudes,
+    full_precision,
+    mean_over_steps,
+)
+from rheobase.simulation import Simulator, run_graph
 
 # Fractions of a sum's unit: fine enough for any mean, and 2^35 units can be added before 63 bits overflow.
 _FRACTION = 2.0**28
