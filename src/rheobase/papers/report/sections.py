@@ -81,7 +81,7 @@ def _accuracy(e: Evidence) -> Section | None:
 
 def _draw_differences(found: Sequence[tuple[Cell, Sequence[Group]]]) -> list[Panel]:
     """How far each network trained as in the paper is above the printed accuracies."""
-    curves = []
+    curves: list[Curve] = []
     for cell, own in found:
         printed = {t: a for t, a in cell.own.accuracy.items() if a is not None}
         for curve in (g.curve for g in own if not g.first.label):
