@@ -9,7 +9,9 @@ from torch.ao.quantization import (
     MovingAveragePerChannelMinMaxObserver,
     disable_fake_quant,
     disable_observer,
+    get_default_qat_qconfig_mapping,
 )
+from torch.ao.quantization.quantize_fx import prepare_qat_fx
 
 from rheobase import convert, inspect, load, prepare, save, simulate, verify
 from rheobase.conversion import CaptureError
@@ -76,6 +78,30 @@ def test_a_fake_quantised_network_is_exact_without_data(per_channel: bool, tmp_p
     assert verify(model, snn, x[:4]).passed
     save(snn, tmp_path / "snn.safetensors")
     assert torch.equal(load(tmp_path / "snn.safetensors").limit(x), snn.limit(x))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's quantisation announces its end
+def test_a_network_of_torchs_quantised_training() -> None:
+    layers = [
+        nn.Conv2d(3, 8, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, groups=2),
+        nn.ReLU(),
+    ]
+    plain = nn.Sequential(*layers, nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(128, 16))
+    plain = plain.append(nn.ReLU()).append(nn.Linear(16, 4)).train()
+    torch.manual_seed(0)
+    x = torch.randn(100, 3, 8, 8)
+    model = prepare_qat_fx(plain, get_default_qat_qconfig_mapping("fbgemm"), (x,))
+    for _ in range(5):
+        model(x)
+    model.apply(disable_observer).eval()
+    with torch.no_grad():
+        expected = model(x)
+    snn = convert(model, "sigma-delta", example=x[:16])
+    assert len(snn.sites) == 7  # the input, three ReLUs, the second norm, what is flattened, the output
+    assert count_moved(snn.limit(x), expected) <= 1
 
 
 @pytest.mark.parametrize(

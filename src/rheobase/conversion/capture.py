@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.conversion.lowering import Lowering, Row
-from rheobase.conversion.rules import rules_with
+from rheobase.conversion.rules import read_fake_quantize, rules_with
 from rheobase.conversion.tracing import CaptureError, trace
 from rheobase.conversion.unwrap import copy_model, has_hooks
 from rheobase.network import (
@@ -194,14 +194,23 @@ def _rounding(model: nn.Module, example: Tensor, expected: Tensor) -> float:
     return float((exact - expected).abs().max())
 
 
+def _in_double(model: nn.Module) -> nn.Module:
+    """A copy in double precision, in which torch's fake quantisation does not run."""
+    doubled = copy.deepcopy(model).double()
+    for name, part in list(doubled.named_modules(remove_duplicate=False)):
+        if getattr(part, "fake_quant_enabled", False):
+            doubled.set_submodule(name, read_fake_quantize(part).double())
+    return doubled
+
+
 def _check_equal(model: nn.Module, captured: nn.Module, left_out: nn.Module | None, example: Tensor) -> None:
     if any(isinstance(m, Activation) and m.grid is not None for m in captured.modules()):
         # In single precision the order of a sum too often decides to which value of a grid it is rounded.
         with contextlib.suppress(Exception):  # the model ran before: it takes its own precision only
-            doubled = [copy.deepcopy(m).double() for m in (model, captured)]
+            doubled = _in_double(model)
             with torch.no_grad():
-                doubled[0](example[:2].double())
-            model, captured, example = *doubled, example.double()
+                doubled(example[:2].double())
+            model, captured, example = doubled, copy.deepcopy(captured).double(), example.double()
     # With the 11 bits of TF32 the same network in another form would look like a different network.
     with torch.no_grad(), full_precision(example.device):
         expected, got = model(example.clone()), captured(example)

@@ -2,12 +2,13 @@
 
 A layer under weight norm, spectral norm, pruning or another parametrisation computes its weight again at
 every call; here it becomes the plain layer with its current weight. A class that inherits everything from
-one of torch's layers counts as that layer.
+one of torch's layers counts as that layer. A layer of torch's quantised training becomes plain layers.
 """
 
 import copy
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.prune import BasePruningMethod
@@ -36,8 +37,35 @@ def copy_model(model: nn.Module) -> nn.Module:
     copied = copy.deepcopy(model, memo).eval()
     for parent in list(copied.modules()):
         for name, child in parent.named_children():
-            parent.add_module(name, _inside(child))
+            parent.add_module(name, _plain_weights(_inside(child)))
     return copied
+
+
+def _plain_weights(layer: nn.Module) -> nn.Module:
+    """A layer of torch's quantised training as plain ones, with the weights that it rounds at each call."""
+    kind = type(layer)
+    if not kind.__module__.startswith("torch.ao.nn.") or not hasattr(layer, "weight_fake_quant"):
+        return layer
+    origin: Any = layer
+    norm, bias, factor = getattr(origin, "bn", None), origin.bias, torch.ones(())
+    with torch.no_grad():
+        if norm is not None:
+            factor = norm.weight / (norm.running_var + norm.eps).sqrt()
+            bias = ((0 if bias is None else bias) - norm.running_mean) * factor + norm.bias
+        weight = origin.weight_fake_quant(
+            origin.weight * factor.reshape(-1, *[1] * (origin.weight.dim() - 1))
+        )
+    plain: Any
+    if isinstance(layer, nn.Linear):
+        plain = nn.Linear(layer.in_features, layer.out_features, bias is not None, device="meta")
+    else:
+        build: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[weight.dim() - 3]
+        names = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups")
+        settings = {name: getattr(origin, name) for name in (*names, "padding_mode")}
+        plain = build(**settings, bias=bias is not None, device="meta")
+    plain.weight = nn.Parameter(weight)
+    plain.bias = None if bias is None else nn.Parameter(bias.detach())
+    return nn.Sequential(plain, nn.ReLU()) if "ReLU" in kind.__name__ else plain
 
 
 def _inside(model: nn.Module) -> nn.Module:

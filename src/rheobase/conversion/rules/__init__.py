@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from rheobase.conversion.lowering import Rule
 from rheobase.conversion.rules import arithmetic, layers, removed, shapes
+from rheobase.conversion.rules.quantised import read_fake_quantize
 from rheobase.conversion.rules.registry import RULES
 from rheobase.conversion.rules.sites import HANDLED
 
-__all__ = ["HANDLED", "RULES", "rules_with"]
+__all__ = ["HANDLED", "RULES", "read_fake_quantize", "rules_with"]
 
 
 def rules_with(handles: Sequence[str]) -> dict[str, Rule]:

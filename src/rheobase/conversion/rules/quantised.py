@@ -16,19 +16,7 @@ def quantisation_rules(signed: bool) -> dict[str, Rule]:
     def lower(
         call: Call, x: Any, scale: Any, zero_point: Any, axis: int, quant_min: int, quant_max: int
     ) -> fx.Node:
-        zeros = set(torch.as_tensor(zero_point).flatten().tolist())
-        if len(zeros) != 1:
-            raise Refusal("its zero points differ between channels", "use one zero point, best 0")
-        quantum = torch.as_tensor(scale, dtype=torch.float32).detach()
-        quantum = quantum.reshape(()) if quantum.numel() == 1 else quantum
-        if quantum.dim() and axis != 1:
-            raise Refusal(f"its scales are along dimension {axis}", "use one scale, or one per channel")
-        zero = int(zeros.pop())
-        try:
-            rounding = Quantised(Smooth("linear"), quantum, quant_min - zero, quant_max - zero)
-        except ValueError as error:
-            raise Refusal(str(error), "calibrate the quantised network again") from None
-        return _round(call, x, rounding, signed)
+        return _round(call, x, _read(scale, zero_point, axis, quant_min, quant_max), signed)
 
     def per_tensor(call: Call, x: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Any:
         return lower(call, x, scale, zero_point, 1, quant_min, quant_max)
@@ -44,8 +32,7 @@ def quantisation_rules(signed: bool) -> dict[str, Rule]:
         if isinstance(x, Tensor):  # weights
             call.row.becomes = "constant"
             return module(x)
-        axis = module.ch_axis if module.is_per_channel else 1
-        return lower(call, x, module.scale, module.zero_point, axis, module.quant_min, module.quant_max)
+        return _round(call, x, read_fake_quantize(module), signed)
 
     def own(call: Call, x: fx.Node, module: Quantised) -> fx.Node:
         return _round(call, x, module, signed)
@@ -57,6 +44,27 @@ def quantisation_rules(signed: bool) -> dict[str, Rule]:
         "Quantised": own,
         **dict.fromkeys(names, fake_quantize),
     }
+
+
+def read_fake_quantize(module: Any) -> Quantised:
+    """What a fake quantisation computes, as an activation of any precision."""
+    axis = module.ch_axis if module.is_per_channel else 1
+    return _read(module.scale, module.zero_point, axis, module.quant_min, module.quant_max)
+
+
+def _read(scale: Any, zero_point: Any, axis: int, quant_min: int, quant_max: int) -> Quantised:
+    zeros = set(torch.as_tensor(zero_point).flatten().tolist())
+    if len(zeros) != 1:
+        raise Refusal("its zero points differ between channels", "use one zero point, best 0")
+    quantum = torch.as_tensor(scale, dtype=torch.float32).detach()
+    quantum = quantum.reshape(()) if quantum.numel() == 1 else quantum
+    if quantum.dim() and axis != 1:
+        raise Refusal(f"its scales are along dimension {axis}", "use one scale, or one per channel")
+    zero = int(zeros.pop())
+    try:
+        return Quantised(Smooth("linear"), quantum, quant_min - zero, quant_max - zero)
+    except ValueError as error:
+        raise Refusal(str(error), "calibrate the quantised network again") from None
 
 
 def _round(call: Call, x: fx.Node, rounding: Quantised, signed: bool) -> fx.Node:
