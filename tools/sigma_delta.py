@@ -5,11 +5,12 @@ writes one record; `measure` does the same for any network and data.
 """
 
 import argparse
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from rheobase.training import datasets
 from tools.markdown import table
 
 RECORDS = Path(__file__).with_name("records")
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "records"
 SHOWN = (2, 4, 6, 8, 10, 12)
 Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
@@ -192,7 +194,94 @@ def measured() -> str:
     )
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"sigma-delta": measured}
+def trained() -> str:
+    """The table of networks trained with quantised clips."""
+    found = _benchmark("trained")
+    shown = (2, 3, 4, 6, 10, 14)
+    head = ["Network", "sizes", "profile", "ANN", *(f"T={t}" for t in shown)]
+    head += ["silent: median", "99.9 %", "all", "events per neuron"]
+    rows = []
+    for r in sorted(found["rows"], key=lambda r: (r["dataset"], r["network"], -r["sizes"], r["profile"])):
+        curve = [f"{r['accuracy'][min(t, len(r['accuracy'])) - 1]:.2f}" for t in shown]
+        silence = [f"{r['silence'][key]:.0f}" for key in ("median", "p99.9", "max")]
+        name = f"{label(r['network'])} on {label(r['dataset'])}, {r['epochs']} epochs"
+        cells = [name, str(r["sizes"]), r["profile"], f"{r['ann']:.2f}", *curve, *silence]
+        rows.append([*cells, f"{r['events_per_neuron']:.2f}"])
+    return (
+        f"{table(head, rows)}\n\nAll {rows and found['rows'][0]['images']:,} test images, {_machine(found)}."
+    )
+
+
+def imagenet() -> str:
+    """The table of EfficientNet-Lite0 on 1,000 ImageNet images."""
+    found = _benchmark("efficientnet-lite0")
+    shown = (4, 6, 8, 9, 10, 12)
+    head = [
+        "L",
+        "sizes",
+        *(f"T={t}" for t in shown),
+        "at the end",
+        "silent: median",
+        "all",
+        "events per neuron",
+    ]
+    rows = []
+    for r in found["rows"]:
+        if r["profile"] != "exact":
+            continue
+        silent = [
+            f"{t:.0f}" if t < len(r["right"]) else f"> {len(r['right'])}" for t in r["last_event"].values()
+        ]
+        curve = [str(r["right"][t - 1]) for t in (*shown, len(r["right"]))]
+        rows.append(
+            [str(r["levels"]), str(r["sizes"]), *curve, silent[0], silent[2], f"{r['events_per_neuron']:.2f}"]
+        )
+    seconds = max(r["convert_seconds"] for r in found["rows"])
+    return (
+        f"{table(head, rows)}\n\nCorrect answers among {found['images']:,} validation images, one of each "
+        f"class; the ANN has {found['ann_right']}. {found['calibration']} other images for calibration, "
+        f"without labels. A conversion took at most {seconds:.1f} s. {_machine(found)}."
+    )
+
+
+def speed() -> str:
+    """The table of speeds beside the compiled ANN."""
+    found = _benchmark("speed")
+    rows = []
+    for network in dict.fromkeys(r["network"] for r in found["rows"]):
+        by = {r["profile"]: r for r in found["rows"] if r["network"] == network}
+        times = [f"{by[p]['ms']:.1f} ({by[p]['ms_with_operations']:.1f})" for p in ("exact", "fast", "int8")]
+        rows.append([label(network), *times, f"{by['ANN']['ms']:.1f}"])
+    head = ["Milliseconds", "exact", "fast", "int8", f"ANN, {found['steps']} times"]
+    notes = [f"{label(r['network'])}, {r['profile']}: {n}" for r in found["rows"] for n in r.get("notes", ())]
+    return (
+        f"{table(head, rows)}\n\nA prepared `Simulator`, batch {found['batch']}, T = {found['steps']}, "
+        f"L = {found['levels']}, {found['sizes']} sizes, random weights, events counted (in parentheses: "
+        f"synaptic operations too); the ANN in bfloat16, compiled. {_machine(found)}. {'. '.join(notes)}."
+    )
+
+
+def label(name: str) -> str:
+    """The name of a network or dataset as it is printed."""
+    names = {"vgg16": "VGG-16", "resnet18": "ResNet-18", "resnet20": "ResNet-20"}
+    return names.get(name, name.replace("cifar", "CIFAR-"))
+
+
+def _benchmark(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((BENCHMARKS / f"sigma-delta-{name}-h200.json").read_text("utf-8"))
+    return found
+
+
+def _machine(found: dict[str, Any]) -> str:
+    return f"{found['device']}, torch {found['torch']}"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "sigma-delta": measured,
+    "sigma-delta-trained": trained,
+    "sigma-delta-imagenet": imagenet,
+    "sigma-delta-speed": speed,
+}
 
 
 def main() -> None:

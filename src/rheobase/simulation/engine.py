@@ -175,7 +175,8 @@ class ChunkedRun:
 
     def _settle(self, before: int) -> None:
         """Note when samples last fired in a chunk of the sum code, and count its events if nobody left."""
-        fired = [self.events[step.name][0] for step in self.plan.steps if step.fires]
+        fires = {step.name for step in self.plan.steps if step.fires}
+        fired = [found[0] for name, found in self.events.items() if name in fires]
         if fired:
             self.active.see_events(torch.stack(fired).any(0), before)
         if self.job.exit_rule is None:
@@ -186,7 +187,7 @@ class ChunkedRun:
         """Note which rows of a signal have changed, where the device can skip the others."""
         if not self.traits.skips:
             return
-        if step.fires:
+        if step.name in self.events and step.fires:
             self.changes.note_events(step.node, self.events[step.name][0])
         else:
             self.changes.note_call(step.node, [i for i in step.inputs if i in moving])
