@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rheobase import HALF, Margin, convert, evaluate, prepare, simulate
 from rheobase.analysis.evaluation import accuracy
+from rheobase.methods.sigma_delta import SumCode
 from rheobase.network.snn import SNN
 from rheobase.simulation import Run, Simulator
 from rheobase.simulation.device import DEVICES
@@ -56,6 +57,11 @@ def network(name: str, *, grid: bool = False) -> SNN:
     return copy.deepcopy(_network(name, grid))
 
 
+def sum_code(name: str) -> SNN:
+    torch.manual_seed(0)
+    return convert(models.build(name, 10).eval(), SumCode(levels=16, sizes=4), images(32, seed=0))
+
+
 def assert_same(got: Run, want: Run) -> None:
     """Bit for bit."""
     assert torch.equal(got.logits.cpu(), want.logits.cpu())
@@ -81,6 +87,34 @@ def test_large_batches_give_the_spikes_of_the_cpu(name: str, profile: str) -> No
         assert here.spikes[site].sum() > 0
         assert torch.equal(there.spikes[site].cpu(), times * here.spikes[site]), site
     torch.testing.assert_close(there.logits.cpu(), here.logits.repeat(1, times, 1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_large_batches_of_the_sum_code_give_the_events_of_the_cpu(name: str) -> None:
+    """In `int8`; the first layer, which is in single precision, is on a grid."""
+    snn, x, times = sum_code(name), images(8), 64
+    stem, neuron = snn.module.get_submodule(snn.source(snn.sites[0])), snn.neuron(snn.sites[0])
+    for values, unit in ((stem.weight.data, 256), (stem.bias.data, 256), (neuron.threshold, 4096)):
+        values.mul_(unit).round_().div_(unit)
+    here = simulate(snn, x, 12, profile="int8")
+    many = x.repeat(times, 1, 1, 1).to(GPU)
+    simulator = Simulator(snn.to(GPU), many, 12, profile="int8")
+    for there in [simulator.run(many) for _ in range(3)]:
+        assert (there.profile, there.notes) == ("int8", ())
+        assert all(there.kernels[site] == "triton fused" for site in snn.sites[1:])
+        assert there.last_event.cpu().tolist() == times * here.last_event.tolist()
+        for site in snn.sites:
+            assert here.spikes[site].sum() > 0
+            assert torch.equal(there.spikes[site].cpu(), times * here.spikes[site]), site
+    assert simulator.graph
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_sum_code_ends_at_the_quantised_network(profile: str) -> None:
+    snn, x = sum_code("resnet20").to(GPU), images(64).to(GPU)
+    run, limit = simulate(snn, x, 48, at=[48], profile=profile), snn.limit(x)
+    assert run.last_event.max() < 48
+    assert (run.logits[0] - limit).abs().max() <= 0.15 * limit.abs().max()
 
 
 @pytest.mark.parametrize("name", ["resnet20", "vgg16"])
