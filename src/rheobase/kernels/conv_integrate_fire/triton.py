@@ -10,7 +10,7 @@ rows and columns. Tensors are channels-last.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 import torch
@@ -272,6 +272,9 @@ def run(problem: Convolution, tile: Tile | None) -> None:
     weight, gain = pack(p.weight)
     processors = _count_processors(images.device)
     ranked = rank_tiles(weight.dtype, C, N, B * Y * X, processors, p.residual is not None)
+    if isinstance(p, Quantisation):
+        # One loop over steps and products would need more registers than two programs can share.
+        ranked = [replace(t, one_loop=False) for t in ranked]
     arrays = _Arrays(images, weight, gain, state, extra, written)
     for cut in [tile] if tile else [t for t in ranked if (images.device, t) not in _too_large]:
         try:
