@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from families import FAMILIES, build, inputs
-from rheobase import Margin, convert, evaluate, fit_exit, simulate
+from rheobase import Margin, Patience, convert, evaluate, fit_exit, simulate
 from rheobase.analysis.energy import CMOS_45NM
 from rheobase.training import datasets
 
@@ -33,6 +33,20 @@ def test_every_family_evaluates(name: str) -> None:
     assert result.steps == len(result.accuracy) == len(result.sop) == 5
     assert all(a <= b for a, b in zip(result.sop, result.sop[1:], strict=False))
     assert 0 <= result.at(5).rate <= 1
+
+
+def test_a_rate_is_of_the_steps_that_an_image_stays() -> None:
+    snn, x, rule = convert(build("Plain"), "max-norm", inputs(16)), inputs(6), Patience(2)
+    run = simulate(snn, x, 8, exit_rule=rule)
+    result = evaluate(snn, (x, torch.arange(6) % 5), 8, exit_rule=rule, progress=False)
+    fired, stayed = sum(run.spikes.values()).sum().item() / 6, run.left.double().mean().item()
+    assert stayed < 8
+    after = result.at(8)
+    assert (after.spikes, after.latency) == pytest.approx((fired, stayed))
+    assert after.rate == pytest.approx(fired / (6 * 64 + 8 * 4 + 12) / stayed)
+    for step in (0, 9):
+        with pytest.raises(ValueError, match=f"1 to 8.* {step}"):
+            result.at(step)
 
 
 def test_batches_change_no_result(clipped: nn.Module, digits: datasets.Dataset) -> None:

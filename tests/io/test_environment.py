@@ -31,3 +31,9 @@ def test_the_commit_of_somebody_elses_repository_is_not_ours(tmp_path, monkeypat
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     monkeypatch.setattr(environment, "__file__", str(copy))
     assert find_commit() == "unknown"
+
+
+def test_without_git_the_commit_is_unknown(monkeypatch):
+    monkeypatch.delenv("RHEOBASE_COMMIT", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert find_commit() == "unknown"

@@ -95,6 +95,11 @@ class TestTemporalSwitch:
         assert torch.equal(current[6:12], current[:6])
         assert torch.equal(current[12:], current[:3])
 
+    def test_scaled_inputs_are_shown_at_their_scale(self) -> None:
+        x = inputs(2, 4)
+        scaled = TemporalSwitch(9, scale=4.0).encode(4 * x, 0, 9, 0)
+        assert torch.equal(scaled, 4 * TemporalSwitch(9).encode(x, 0, 9, 0))
+
     def test_wrong_windows_and_inputs_are_refused(self) -> None:
         with pytest.raises(TypeError, match="window"):
             TemporalSwitch()  # type: ignore[call-arg]

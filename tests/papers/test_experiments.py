@@ -110,3 +110,18 @@ def test_energy_counts_the_trained_network_and_both_kinds_of_synaptic_operation(
     assert 0 < extra["sop"]["pooled"] < extra["sop"]["spikes"]
     assert extra["ann_joules"] == pytest.approx(operations.flop * 12.5e-12)
     assert extra["snn_joules"]["pooled"] == pytest.approx(extra["sop"]["pooled"] * 77e-15)
+
+
+def test_a_method_that_refuses_the_network_is_left_out_aloud(study, monkeypatch):
+    monkeypatch.setattr(experiments.methods, "names", lambda: ["max-norm", "tcl"])
+    measure = experiments._measure
+
+    def refusing(study, table, method, *rest, **options):
+        if method.name == "max-norm":
+            raise ValueError("not this network")
+        return measure(study, table, method, *rest, **options)
+
+    monkeypatch.setattr(experiments, "_measure", refusing)
+    with pytest.warns(UserWarning, match="max-norm is left out on this network: not this network"):
+        found = list(experiments.measure_methods(study))
+    assert [(record.method, record.initial) for record in found] == [("tcl", "zero"), ("tcl", "half")]

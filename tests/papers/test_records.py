@@ -61,6 +61,7 @@ def test_the_same_record_gives_the_same_bytes_whatever_the_order_it_was_built_in
     assert first.name == second.name
     assert first.read_bytes() == second.read_bytes()
     assert '"accuracy": {"8": 60.49, "16": 70.72}' in first.read_text()
+    assert replace(record, seconds=1 / 3).seconds == 0.33333333
 
 
 def test_a_file_is_named_after_what_was_measured_and_replaced_by_a_second_run(tmp_path, record):

@@ -145,6 +145,13 @@ def kill_until_done(path: Path) -> int:
     raise SystemExit("never done")
 
 
+def test_starting_anew(tmp_path: Path) -> None:
+    first = quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
+    other = quietly(network(1), textures(), QUICK, checkpoint=tmp_path / "last", resume=False)
+    assert not equal(first.model, other.model)
+    assert equal(other.model, quietly(network(2), textures(), QUICK, checkpoint=tmp_path / "last").model)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     print(kill_until_done(Path(sys.argv[1])))

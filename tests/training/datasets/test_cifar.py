@@ -10,6 +10,7 @@ import urllib.request
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -294,3 +295,13 @@ def test_an_archive_without_a_file_is_refused_whole(fake10: Path) -> None:
     with pytest.raises(ValueError, match="has no file cifar-10-batches-py/test_batch"):
         load("cifar10", fake10)
     assert [path.name for path in fake10.iterdir()] == ["cifar-10-python.tar.gz"]
+
+
+def test_without_a_network_download_says_what_to_do(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(url: str, timeout: float) -> None:
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr(urllib.request, "urlopen", fail)
+    with pytest.raises(ConnectionError, match=r"https://.*cifar-10-python\.tar\.gz"):
+        load("cifar10", published, download=True)
+    assert list(published.iterdir()) == []

@@ -228,3 +228,19 @@ def test_a_default_device_changes_nothing(zoo: Path) -> None:
     for half in ("train", "test"):
         assert torch.equal(getattr(within, half).images, getattr(whole, half).images)
         assert torch.equal(getattr(within, half).labels, getattr(whole, half).labels)
+
+
+def test_a_channel_of_one_level_is_only_shifted(tmp_path: Path) -> None:
+    for name in ("train/a/1.png", "test/a/2.png"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        Image.new("RGB", (2, 2), (0, 7, 255)).save(tmp_path / name)
+    train = load(tmp_path).train
+    assert train.std == (1.0, 1.0, 1.0)
+    assert train.normalise(train.images).abs().max() < 1e-6
+
+
+def test_a_lazy_folder_makes_grey_pictures_rgb(zoo: Path) -> None:
+    draw(zoo / "val" / "cat" / "d.png", mode="L")
+    pixels, _ = Folder(zoo, size=8, train=False)[0]
+    assert pixels.shape == (3, 8, 8)
+    assert torch.equal(pixels[0], pixels[2])

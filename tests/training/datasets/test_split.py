@@ -17,6 +17,18 @@ def make_split(n: int = 10, channels: int = 3, seed: int = 0) -> Split:
     return Split(images, torch.arange(n) % 3, (0.5,) * channels, (0.25,) * channels)
 
 
+def test_normalise_takes_out_mean_and_deviation_whatever_the_default_type_of_numbers() -> None:
+    images = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1).expand(2, 3, 1, 1)
+    split = Split(images, torch.zeros(2, dtype=torch.int64), (0.5, 0.2, 0.0), (0.5, 1.0, 2.0))
+    normal = split.normalise(images)
+    torch.testing.assert_close(normal[1].flatten(), torch.tensor([-1.0, 0.0, 0.5]))
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(split.normalise(images), normal)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_normalise_refuses_floats_and_other_channels() -> None:
     split = make_split()
     with pytest.raises(TypeError, match=r"uint8 pixels, got torch\.float32"):
