@@ -1,5 +1,6 @@
 """The networks that commands name."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from torch import nn
 
 from rheobase.cli import models
 from rheobase.io import save_weights
+from rheobase.training import RECIPES
 from rheobase.training.datasets.split import Dataset
 
 
@@ -35,3 +37,11 @@ def test_weights_bring_the_activations_they_were_trained_with(
 def test_the_same_images_each_time(digits: Dataset) -> None:
     assert models.take(digits.test, None) is models.take(digits.test, 10_000) is digits.test
     assert torch.equal(models.take(digits.test, 5).images, models.take(digits.test, 5).images)
+
+
+def test_a_network_that_is_trained_first_is_the_same_every_time(
+    digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RECIPES, "digits", replace(RECIPES["digits"], epochs=1, warmup_epochs=0))
+    first, again = (models.load_or_train("small", None, digits).state_dict() for _ in range(2))
+    assert all(torch.equal(first[name], again[name]) for name in first)

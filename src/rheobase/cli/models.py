@@ -96,14 +96,15 @@ def load_or_train(model: str, weights: Path | None, dataset: "Dataset") -> "nn.M
 
     if weights is not None or not _is_untrained(model):
         return load(model, weights, dataset)
+    recipe = RECIPES.get(dataset.name)
+    torch.manual_seed(0 if recipe is None else recipe.seed)  # the initial weights, too
     network = build_for(model, dataset)
-    if (recipe := RECIPES.get(dataset.name)) is None:
+    if recipe is None:
         raise ValueError(
             f"{model} is not trained, and there is no quick recipe for {dataset.name}: pass --weights; "
             f"`rheobase train {model}` writes them"
         )
     typer.echo(f"no --weights: training {model} on {dataset.name} for {recipe.epochs} epochs", err=True)
-    torch.manual_seed(recipe.seed)
     return train(network, dataset.train, recipe).model
 
 
