@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from conftest import fit, images
 from rheobase import HALF, convert, evaluate, prepare, simulate, verify
+from rheobase.conversion.capture import _capture_in_double
 from rheobase.network import Clip, IntegrateFire, QuantisedClip, SigmaDelta
 from rheobase.training import Recipe, datasets, models, train
 
@@ -95,3 +96,17 @@ def test_a_network_without_quantised_clips_is_refused() -> None:
 def test_wrong_levels_are_refused(levels: object) -> None:
     with pytest.raises((ValueError, TypeError), match=f"qcfs.*levels.*{levels}"):
         prepare(models.build("small"), "qcfs", levels=levels)
+
+
+def test_it_is_compared_with_its_model_without_rounded_weights() -> None:
+    """A batch norm folded in single precision would move a few activations to another level."""
+    torch.manual_seed(0)
+    blocks = [m for _ in range(4) for m in (nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())]
+    model = nn.Sequential(*blocks, nn.Linear(8, 3))
+    for _ in range(20):
+        model(torch.randn(64, 8))
+    model = prepare(model.eval(), "qcfs", start=2.0)
+    found = _capture_in_double(model.eval(), torch.randn(1000, 8), ())
+    assert found is not None
+    doubled, captured, _, x = found
+    torch.testing.assert_close(captured(x), doubled(x), rtol=0, atol=1e-12)
