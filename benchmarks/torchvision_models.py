@@ -47,6 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 STEPS = (64, 256, 1024)
 SPIKE_STEPS = (10, 20)
+SILENT = 64
 RELU = {"relu", "relu_", "relu6", "hardtanh", "hardtanh_", "clamp", "clamp_"}
 OTHER = {
     "silu", "gelu", "sigmoid", "hardswish", "hardsigmoid", "tanh", "elu", "leaky_relu", "mish", "softplus",
@@ -123,6 +124,8 @@ def examine(models: Any, name: str) -> dict[str, Any]:
     row["max-norm"] = attempt(model, "max-norm", x, STEPS)
     for steps in SPIKE_STEPS:
         row[f"few-spikes {steps}"] = attempt(model, "few-spikes", x, (steps,), steps=steps)
+    row["sigma-delta"] = attempt(model, "sigma-delta", x, (SILENT,))
+    row["sigma-delta, fine"] = attempt(model, "sigma-delta", x, (4,), levels=2**20, sizes="any")
     return row
 
 
@@ -152,6 +155,8 @@ def attempt(model: nn.Module, method: str, x: Tensor, at: tuple[int, ...], **set
         "sites": len(snn.sites),
         "spiking": sum(bool(counts.any()) for counts in run.spikes.values()),
         "twin_error": _relative(limit, expected),
+        "ann_error": _relative(run.logits[-1], expected),
+        "last_event": None if run.last_event is None else int(run.last_event.max()),
         "errors": {str(t): _relative(logits, limit) for t, logits in zip(at, run.logits, strict=True)},
         "neuron_errors": neuron_errors(snn, x[:1]),
         "convert_seconds": round(converted - start, 1),

@@ -24,12 +24,14 @@ def models() -> str:
     head = ["Model", "input", "activation calls", "sites", "spiking", "neurons", "limit"]
     head += [f"T = {t}" for t in steps] + ["convert, s", "run, s"]
     head += [f"few-spikes, K = {k}" for k in SPIKE_STEPS]
-    taken, smooth = (
+    head += ["sigma-delta: silent after", "to its limit", "L = 2^20, to the ANN"]
+    taken, smooth, exact = (
         sum(bool(row.get(name, {}).get("converts")) for row in rows)
-        for name in ("max-norm", f"few-spikes {SPIKE_STEPS[0]}")
+        for name in ("max-norm", f"few-spikes {SPIKE_STEPS[0]}", "sigma-delta")
     )
     text = (
-        f"`max-norm` converts {taken} of {len(rows)} models as they are, `few-spikes` {smooth}. Versions: "
+        f"`max-norm` converts {taken} of {len(rows)} models as they are, `few-spikes` {smooth}, "
+        f"`sigma-delta` {exact}. Versions: "
         f"torchvision {_record()['torchvision']}, torch {_record()['torch']}; {_record()['threads']} threads."
     )
     return f"{text}\n\n{table(head, [_cells(row, steps) for row in rows])}"
@@ -48,7 +50,11 @@ def _cells(row: dict[str, Any], steps: list[str]) -> list[str]:
     for k in SPIKE_STEPS:
         other = row.get(f"few-spikes {k}", {})
         cells.append(f"{other['errors'][str(k)]:.2%}" if other.get("converts") else "refused")
-    return cells
+    exact, fine = row.get("sigma-delta", {}), row.get("sigma-delta, fine", {})
+    if not exact.get("converts"):
+        return [*cells, "refused", "", ""]
+    (last,) = exact["errors"].values()
+    return [*cells, str(exact["last_event"]), f"{last:.0e}", f"{fine['ann_error']:.0e}"]
 
 
 def functions() -> str:

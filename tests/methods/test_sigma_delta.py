@@ -74,6 +74,36 @@ def test_products_pools_and_sums_are_exact_at_silence() -> None:
     torch.testing.assert_close(rheobase.simulate(fine, x, 8).logits[-1], model(x), rtol=1e-3, atol=1e-4)
 
 
+class Normalised(nn.Module):
+    """A block of a ConvNeXt: depthwise convolution, layer norm, linear layers, GELU, scale and sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.depthwise = nn.Conv2d(3, 8, 2, 2), nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.norm, self.expand, self.shrink = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+        self.scale, self.head = nn.Parameter(torch.rand(8, 1, 1)), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        inner = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        inner = self.shrink(nn.functional.gelu(self.expand(inner))).permute(0, 3, 1, 2)
+        out = x + self.scale * inner
+        return self.head(nn.functional.layer_norm(out.mean((2, 3)), (8,)))
+
+
+def test_layer_norms_are_exact_at_silence() -> None:
+    torch.manual_seed(0)
+    model, x = Normalised().eval(), batch(6, 3, 8, 8)
+    snn = rheobase.convert(model, "sigma-delta", x, levels=16, sizes=2)
+    run = rheobase.simulate(snn, x, 200, at=[200])
+    assert run.left.max() < 200
+    torch.testing.assert_close(run.logits[0], snn.limit(x))
+    fine = rheobase.convert(model, "sigma-delta", x, levels=2**18, sizes="any")
+    torch.testing.assert_close(rheobase.simulate(fine, x, 8).logits[-1], model(x), rtol=1e-3, atol=1e-4)
+    with pytest.raises(CaptureError, match="sigma-delta"):
+        rheobase.convert(model, "robust-norm", x)
+
+
 def test_trained_clips_need_no_data() -> None:
     model, x = rheobase.prepare(network(nn.ReLU()), "opi"), batch(5, 3, 8, 8)
     snn = rheobase.convert(model.eval(), "sigma-delta", example=x, levels=16, sizes=4)

@@ -48,7 +48,18 @@ class SumCode(Method):
 
     name = "sigma-delta"
     code = "sum"
-    handles = ("linear", "silu", "sigmoid", "tanh", "gelu", "hard-sigmoid", "hard-swish", "leaky-relu", "elu")
+    handles = (
+        "linear",
+        "silu",
+        "sigmoid",
+        "tanh",
+        "gelu",
+        "hard-sigmoid",
+        "hard-swish",
+        "leaky-relu",
+        "elu",
+        "layer-norm",
+    )
 
     levels: int = 32
     """L: the largest count of a neuron; signed sites count from −L to L. Quantised sites have their own."""

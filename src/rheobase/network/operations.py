@@ -237,6 +237,35 @@ class Product(Accumulating):
         return product / steps.view(-1, *[1] * (product.dim() - 1))
 
 
+class LayerNorm(Accumulating):
+    """Layer normalisation over the last dimensions: the summed output is t times that of the mean input."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.shape, self.eps = tuple(shape), eps
+        for name, values in (("weight", weight), ("bias", bias)):
+            self.register_buffer(name, None if values is None else values.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
+
+    def accumulate(self, sums: tuple[Tensor, ...], steps: Tensor) -> Tensor:
+        taken = steps.view(-1, *[1] * (sums[0].dim() - 1))
+        return self.forward(sums[0] / taken) * taken
+
+    def extra_repr(self) -> str:
+        return f"shape={self.shape}"
+
+
 def count_multiplications(layer: nn.Module, inputs: int, outputs: int) -> int:
     """The multiplications of a layer between the given numbers of values; padded zeros count as values."""
     weight = layer.weight

@@ -16,6 +16,7 @@ from rheobase.network.operations import (
     Add,
     Concat,
     GatedMaxPool,
+    LayerNorm,
     MaxPool,
     Mean,
     Pad,
@@ -278,6 +279,16 @@ TRAITS: dict[type, Traits] = {
         name="accumulated product",
         inputs=(2, 2),
         no_nir="it multiplies two signals, and NIR can only add them",
+    ),
+    LayerNorm: Traits(
+        {
+            "shape": several(_COUNT),
+            "weight": either(nothing, tensor),
+            "bias": either(nothing, tensor),
+            "eps": number,
+        },
+        name="accumulated normalisation",
+        no_nir="it divides by a deviation, and NIR's operations are linear",
     ),
     IntegrateFire: Traits(
         _NEURON | {"reset": word("subtract", "zero"), "strict": flag}, _neuron(IntegrateFire), "site"
