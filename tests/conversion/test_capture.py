@@ -2,6 +2,7 @@
 
 import copy
 import re
+from pathlib import Path
 from types import MethodType
 
 import pytest
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from families import ACTIVATION_CALLS, FAMILIES, Applied, build, inputs
-from rheobase import convert, inspect, prepare
+from rheobase import convert, evaluate, inspect, load, prepare, save, simulate
 from rheobase.conversion import CaptureError, capture
 
 RELU_FUNCTIONS = {"relu", "relu_", "clamp", "hardtanh", "relu6", "hardtanh_"}
@@ -130,7 +131,6 @@ class BatchMean(Attributes):
             "last",
         ),
         (Branching(), "test_capture.py", "values or shapes"),
-        (TwoOutputs(), "one tensor", "returns the tensor of logits alone"),
         (BatchMean(), "mean", "later dimensions"),
     ],
 )
@@ -231,3 +231,32 @@ def test_a_converted_network_is_not_converted_again() -> None:
     for refuse in (lambda: convert(snn, "max-norm", x), lambda: inspect(snn, x), lambda: prepare(snn)):
         with pytest.raises(TypeError, match=r"SNN.*rheobase\.simulate"):
             refuse()
+
+
+class Heads(TwoOutputs):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        maps, means = super().forward(x)
+        return {"maps": maps, "means": means}
+
+
+@pytest.mark.parametrize(("kind", "names"), [(TwoOutputs, ["0", "1"]), (Heads, ["maps", "means"])])
+def test_several_outputs_are_joined_and_split_again(
+    kind: type[nn.Module], names: list[str], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model, x = kind().eval(), inputs()
+    snn = convert(model, "sigma-delta", x, levels=2**18, sizes="any")
+    save(snn, tmp_path / "snn.safetensors")
+    for network in (snn, load(tmp_path / "snn.safetensors")):
+        found = network.split(simulate(network, x, 4).logits)
+        assert list(found) == names
+        expected = model(x)
+        for value, part in zip(found.values(), expected.values() if kind is Heads else expected, strict=True):
+            assert value.shape == (4, *part.shape)
+            torch.testing.assert_close(value[-1], part, rtol=1e-3, atol=1e-3)
+    with pytest.raises(ValueError, match="one score"):
+        evaluate(snn, (x, torch.zeros(len(x), dtype=torch.int64)), steps=2, progress=False)
+    with pytest.raises(CaptureError, match="example="):
+        convert(model, "opi")
+    with pytest.raises(ValueError, match="one output"):
+        convert(kind().eval().layers, "sigma-delta", x).split(x)

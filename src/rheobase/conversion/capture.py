@@ -140,7 +140,7 @@ def _assemble(lowering: Lowering) -> Network:
         for node, bound, _ in lowering.sites.values()
         if node.name in alive
     ]
-    return Network(module, sites)
+    return Network(module, sites, lowering.outputs)
 
 
 def _check_model(model: nn.Module) -> None:
@@ -186,11 +186,19 @@ def _check_call(model: nn.Module) -> None:
         )
 
 
+def _joined(outputs: Any) -> Any:
+    """The outputs of a model, several of them joined as in its capture."""
+    parts = list(outputs.values()) if isinstance(outputs, dict) else outputs
+    if isinstance(parts, (tuple, list)) and len(parts) > 1 and all(isinstance(p, Tensor) for p in parts):
+        return torch.cat([part.flatten(1) for part in parts], 1)[:, None]
+    return outputs
+
+
 def _rounding(model: nn.Module, example: Tensor, expected: Tensor) -> float:
     """How far rounding alone moves the model's output: its difference from double precision."""
     try:
         with torch.no_grad():
-            exact = copy.deepcopy(model).double()(example.double())
+            exact = _joined(copy.deepcopy(model).double()(example.double()))
     except Exception:  # the model ran before: it takes its own precision only
         return torch.finfo(expected.dtype).eps * expected.abs().max().item()
     return float((exact - expected).abs().max())
@@ -222,7 +230,7 @@ def _capture_in_double(
 def _check_equal(model: nn.Module, captured: nn.Module, left_out: nn.Module | None, example: Tensor) -> None:
     # With the 11 bits of TF32 the same network in another form would look like a different network.
     with torch.no_grad(), full_precision(example.device):
-        expected, got = model(example.clone()), captured(example)
+        expected, got = _joined(model(example.clone())), captured(example)
         got = got if left_out is None else left_out(got)
     if isinstance(expected, Tensor) and expected.shape == got.shape:
         error = (expected - got).abs().max().item()

@@ -92,7 +92,7 @@ def convert(
         [site.name for site in network.sites],
         coding,
         None if example is None else tuple(example.shape[1:]),
-        Provenance(chosen.name, dataclasses.asdict(chosen), str(initial)),
+        Provenance(chosen.name, dataclasses.asdict(chosen), str(initial), outputs=network.outputs),
     )
     like = find_like(network.module)
     for site in network.sites:

@@ -5,6 +5,7 @@ that would fix it. Refusals are collected, so that all of them are reported at o
 """
 
 import itertools
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from rheobase.conversion.memory import Memory, may_write
 from rheobase.conversion.refusals import NeedsExample, Refusal
 from rheobase.conversion.tracing import IN_PLACE
 from rheobase.conversion.unwrap import has_hooks, is_patched, is_torchs, layer_type
-from rheobase.network import Activation, Scale, free_name, traits_of
+from rheobase.network import Activation, Concat, Reshape, Scale, free_name, traits_of
 
 Rule = Callable[..., Any]
 """Takes a call and its arguments, returns the node or value that the call becomes."""
@@ -52,6 +53,7 @@ class Lowering:
         self.max_pools: dict[fx.Node, nn.Module] = {}
         self.dropouts: dict[fx.Node, nn.Module] = {}
         self.left_out: nn.Module | None = None
+        self.outputs: dict[str, list[int]] = {}
         self._needed: set[fx.Node] = set()
         self.memory = Memory()
         called = [_plain(str(n.target)).split(".") for n in traced.graph.nodes if n.op == "call_module"]
@@ -75,7 +77,10 @@ class Lowering:
 
     def _output(self, node: fx.Node) -> None:
         value = self._resolve(node.args[0])
-        if not isinstance(value, fx.Node):
+        parts = value if isinstance(value, dict) else dict(enumerate(value)) if _is_list(value) else {}
+        if len(parts) > 1 and all(isinstance(part, fx.Node) for part in parts.values()):
+            self._join({str(name): part for name, part in parts.items()})
+        elif not isinstance(value, fx.Node):
             given = type(node.args[0]).__name__.removeprefix("immutable_")  # of torch.fx
             found = "not a tensor" if isinstance(node.args[0], fx.Node) else given
             remedy = (
@@ -85,6 +90,23 @@ class Lowering:
             self.rows.append(Row("output", f"return {found}", reason, remedy, refused=True))
         else:
             self.graph.output(value)
+
+    def _join(self, parts: dict[str, fx.Node]) -> None:
+        """Return several outputs as one, (B, 1, values): no shape of class scores, which they are not."""
+        if not self.shapes_known:
+            refusal = NeedsExample("the shapes of several outputs are not known")
+            row = Row("output", f"return {len(parts)} tensors", refusal.reason, refusal.remedy, refused=True)
+            self.rows.append(row)
+            return
+        flat = []
+        for name, part in parts.items():
+            self.outputs[name] = list(part.meta["shape"][1:])
+            shape = (1, math.prod(self.outputs[name]))
+            flat.append(self.add(f"output_{name}", Reshape(shape), [part]))
+            flat[-1].meta["shape"] = (part.meta["shape"][0], *shape)
+        joined = self.add("outputs", Concat(2), flat)
+        joined.meta["shape"] = (flat[0].meta["shape"][0], 1, sum(x.meta["shape"][2] for x in flat))
+        self.graph.output(joined)
 
     def _call(self, node: fx.Node) -> None:
         module = self.traced.get_submodule(str(node.target)) if node.op == "call_module" else None
@@ -295,6 +317,10 @@ def _parts(node: fx.Node) -> list[Any]:
     """The shapes of the results of a call that returned several values with tensors among them."""
     given = [tuple(v.shape) if isinstance(v, Tensor) else None for v in _leaves(node.meta.get("value"))]
     return node.meta.get("tensors") or (given if any(shape is not None for shape in given) else [])
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (tuple, list))
 
 
 def _leaves(values: Any) -> list[Any]:

@@ -1,6 +1,6 @@
 """A captured network: a graph of operations with named sites."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import fx, nn
 
@@ -16,10 +16,17 @@ class Site:
 
 @dataclass
 class Network:
-    """A captured network: an fx graph in which every call is one operation, and its sites in order."""
+    """A captured network: an fx graph in which every call is one operation, and its sites in order.
+
+    Attributes:
+        module: The graph.
+        sites: The sites.
+        outputs: The shape of each output for one sample, by name, if the model has several; they are joined.
+    """
 
     module: fx.GraphModule
     sites: list[Site]
+    outputs: dict[str, list[int]] = field(default_factory=dict)
 
     def operation(self, node: fx.Node) -> nn.Module:
         """The module a node calls."""

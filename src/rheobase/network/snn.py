@@ -1,5 +1,6 @@
 """The converted network."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
@@ -27,6 +28,7 @@ class Provenance:
         shifts: The constant current that the method added to each site: one number, or one per channel.
         data: The images that the command line converted it with: `name`, `root`, `size`, `mean`, `std` and
             `classes`, as far as they were given.
+        outputs: The shape of each output for one sample, by name, if the model has several.
     """
 
     method: str
@@ -36,6 +38,7 @@ class Provenance:
     starts: dict[str, str] = field(default_factory=dict)
     shifts: dict[str, list[float]] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[str, list[int]] = field(default_factory=dict)
 
     def record_shift(self, site: str, values: Tensor) -> None:
         """Record a constant that was added to the current of a site, on top of earlier ones."""
@@ -87,6 +90,21 @@ class SNN(nn.Module):
         with full_precision(x.device):
             result: Tensor = self.module(x)
         return result
+
+    def split(self, outputs: Tensor) -> dict[str, Tensor]:
+        """The outputs of a model that has several, by name or position, given those of a run, (..., 1, n).
+
+        Raises:
+            ValueError: The model has one output.
+        """
+        shapes = self.provenance.outputs
+        if not shapes:
+            raise ValueError("the network has one output: use it as it is")
+        parts = torch.split(outputs, [math.prod(shape) for shape in shapes.values()], -1)
+        return {
+            name: part.reshape(*part.shape[:-2], *shape)
+            for (name, shape), part in zip(shapes.items(), parts, strict=True)
+        }
 
     def forward(self, *_: object, **__: object) -> NoReturn:
         """Refuse: an SNN runs for a number of steps, so `rheobase.simulate(snn, x, steps)` runs it."""

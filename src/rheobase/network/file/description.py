@@ -251,7 +251,7 @@ def _check_sites(sites: Any, module: fx.GraphModule) -> list[str]:
 
 
 def _provenance(found: Any) -> Provenance:
-    notes = {"found", "starts", "shifts", "data"}
+    notes = {"found", "starts", "shifts", "data", "outputs"}
     known = isinstance(found, dict) and found.keys() - notes == {"method", "settings", "initial"}
     if not known or not all(isinstance(found.get(key, {}), dict) for key in ("settings", *notes)):
         raise FormatError("the provenance must have a method, settings and an initial potential")
@@ -262,6 +262,8 @@ def _provenance(found: Any) -> Provenance:
     for values in found.get("shifts", {}).values():
         if not isinstance(values, list) or not values or not all(type(v) in (int, float) for v in values):
             raise FormatError("the provenance's shifts must be lists of numbers")
+    for name, shape in found.get("outputs", {}).items():
+        several(integer(1))(shape, Place(f"provenance.outputs.{name}", {}))
     data = found.get("data", {})
     if unknown := data.keys() - _DATA.keys():
         raise FormatError(f"the provenance's data has {str(sorted(unknown))[:80]}, expected {sorted(_DATA)}")
@@ -271,7 +273,7 @@ def _provenance(found: Any) -> Provenance:
 
 def _notes(provenance: Provenance) -> dict[str, dict[str, Any]]:
     """The optional parts of a provenance."""
-    return {key: getattr(provenance, key) for key in ("found", "starts", "shifts", "data")}
+    return {key: getattr(provenance, key) for key in ("found", "starts", "shifts", "data", "outputs")}
 
 
 def _check_shapes(snn: SNN, input_shape: tuple[int, ...]) -> None:
