@@ -120,6 +120,21 @@ def test_windows_that_see_nothing_but_padding(dtype):
     assert not membrane.any()
 
 
+def test_unequal_strides_over_one_channel():
+    torch.manual_seed(0)
+    spikes = torch.randint(0, 2, (1, 2, 1, 4, 1), dtype=torch.uint8)
+    weight = torch.randint(-127, 128, (16, 1, 3, 3), dtype=torch.int8)
+    found = []
+    for backend in ("cpu", "reference"):
+        membrane = torch.zeros(2, 16, 4, 1, dtype=torch.int32)
+        conv_integrate_fire(
+            spikes, weight, None, membrane, torch.tensor(2**20, dtype=torch.int32),
+            stride=(1, 2), padding=1, backend=backend,
+        )  # fmt: skip
+        found.append(membrane)
+    assert torch.equal(*found)
+
+
 @settings(max_examples=20, deadline=None)
 @given(problem=problems(weights=(torch.int8,)))
 def test_equals_reference_without_integer_convolutions(problem):
