@@ -218,3 +218,15 @@ def test_quanta_that_make_no_sense(quanta: dict[str, object], facts: str) -> Non
     model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
     with pytest.raises((TypeError, ValueError), match=facts):
         rheobase.convert(model, "sigma-delta", batch(4, 6), quanta=quanta)
+
+
+@pytest.mark.parametrize("levels", [8, 64])
+def test_the_limit_is_computed_as_a_run_is(levels: int) -> None:
+    torch.manual_seed(0)
+    blocks = [m for _ in range(6) for m in (nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())]
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), *blocks, nn.Flatten(), nn.Linear(288, 5)), batch(40, 3, 8, 8)
+    snn = rheobase.convert(model, "sigma-delta", x, levels=levels, sizes=3)
+    assert torch.equal(rheobase.simulate(snn, x, 100, at=[100]).logits[0], snn.limit(x))
+    assert torch.equal(snn.limit(x)[:3], snn.limit(x[:3]))
+    y = x[:2].clone().requires_grad_()
+    assert torch.autograd.grad(snn.limit(y).sum(), y)[0].shape == y.shape

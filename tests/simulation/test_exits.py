@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
 from rheobase import HALF, Uniform, convert, evaluate, simulate
+from rheobase.network.batch_invariant import weigh
 from rheobase.network.codings import Poisson
 from rheobase.network.snn import SNN
 from rheobase.simulation import Simulator
-from rheobase.simulation.batch_invariant import weigh
 from rheobase.simulation.exits import Confidence, Exit, Margin, Patience
 from rheobase.simulation.plan import plan_calls
 

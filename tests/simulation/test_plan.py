@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from families import build, inputs
 from rheobase import convert, simulate
+from rheobase.network.batch_invariant import weigh
 from rheobase.simulation import Probe, Simulator
-from rheobase.simulation.batch_invariant import weigh
 from rheobase.simulation.plan import plan_calls
 
 

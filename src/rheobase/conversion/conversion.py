@@ -32,8 +32,8 @@ from rheobase.network import (
     full_precision,
     parse_coding,
     parse_start,
+    run_graph,
 )
-from rheobase.simulation import run_graph
 
 DEFAULT_METHOD = "robust-norm"
 """It needs no training of its own."""

@@ -18,6 +18,7 @@ from rheobase.network.activations import (
     Smooth,
 )
 from rheobase.network.ann import classes_of, evaluating, find_like, require_classes
+from rheobase.network.batch_invariant import memory_format, run_graph, weigh
 from rheobase.network.captured import Network, Site
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
 from rheobase.network.file import load, save
@@ -149,12 +150,15 @@ __all__ = [
     "insert_call",
     "load",
     "mean_over_steps",
+    "memory_format",
     "operation_of",
     "parse_coding",
     "parse_start",
     "replace_node",
     "require_classes",
+    "run_graph",
     "run_values",
     "save",
     "traits_of",
+    "weigh",
 ]

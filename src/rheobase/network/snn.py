@@ -8,6 +8,7 @@ from typing import Any, Literal, NoReturn
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.network.batch_invariant import run_graph
 from rheobase.network.codings import Coding
 from rheobase.network.graph_edit import find_node
 from rheobase.network.neurons import Neuron
@@ -88,8 +89,11 @@ class SNN(nn.Module):
         equals as soon as it is silent.
         """
         with full_precision(x.device):
-            result: Tensor = self.module(x)
-        return result
+            if x.requires_grad and torch.is_grad_enabled():
+                return self.module(x)  # type: ignore[no-any-return]
+            # By the routines of a run and in its memory format, so that no tie is decided otherwise.
+            x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+            return run_graph(self.module, x)
 
     def split(self, outputs: Tensor) -> dict[str, Tensor]:
         """The outputs of a model that has several, by name or position, given those of a run, (..., 1, n).

@@ -5,7 +5,6 @@ chunks under a memory cap. Profiles choose the arithmetic, exits let samples lea
 """
 
 from rheobase.simulation.backward import Surrogate, Triangle, unroll
-from rheobase.simulation.batch_invariant import run_graph
 from rheobase.simulation.device import memory_for_all_steps
 from rheobase.simulation.exits import Confidence, Exit, Margin, Patience
 from rheobase.simulation.observe import still_currents, watch_sites
@@ -31,7 +30,6 @@ __all__ = [
     "find_profile",
     "memory_for_all_steps",
     "plan_calls",
-    "run_graph",
     "simulate",
     "still_currents",
     "unroll",

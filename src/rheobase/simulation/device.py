@@ -20,7 +20,6 @@ class DeviceTraits:
         counts: What `exact` and `fast` keep spikes and pooled counts in.
         chunk: Steps per chunk that keep the device busy with a large batch; None if chunks may be longer.
         busy: Samples times steps that keep the device busy: small batches get longer chunks.
-        rows: Height of the blocks in which connections outside of fused layers are computed.
         few_neurons: A fused layer with at most this many neurons leaves the device idle if it is computed
             step by step: its currents are computed first.
         kernels_count: Whether fused kernels count spikes themselves at no cost.
@@ -34,7 +33,6 @@ class DeviceTraits:
     counts: torch.dtype
     chunk: int | None = None
     busy: int = 0
-    rows: int = 128
     few_neurons: int = 0
     kernels_count: bool = True
     channels_last: bool = False
@@ -43,7 +41,7 @@ class DeviceTraits:
 
 
 DEVICES = {
-    "cpu": DeviceTraits(memory=96 * 2**20, half=torch.bfloat16, counts=torch.uint8, rows=32, skips=True),
+    "cpu": DeviceTraits(memory=96 * 2**20, half=torch.bfloat16, counts=torch.uint8, skips=True),
     "cuda": DeviceTraits(
         memory=4 * 2**30,
         half=torch.float16,

@@ -17,9 +17,17 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.kernels import collect_routines, follow
-from rheobase.network import SYNAPTIC, Accumulating, Add, IntegrateFire, Neuron, SigmaDelta
+from rheobase.network import (
+    SYNAPTIC,
+    Accumulating,
+    Add,
+    IntegrateFire,
+    Neuron,
+    SigmaDelta,
+    memory_format,
+    weigh,
+)
 from rheobase.simulation.active_samples import ActiveSamples
-from rheobase.simulation.batch_invariant import memory_format, weigh
 from rheobase.simulation.changes import Changes
 from rheobase.simulation.counters import Counters, Totals
 from rheobase.simulation.device import device_traits

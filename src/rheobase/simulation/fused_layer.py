@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rheobase.kernels import sum_pool
-from rheobase.network import Neuron
-from rheobase.simulation.batch_invariant import memory_format
+from rheobase.network import Neuron, memory_format
 from rheobase.simulation.profiles import Profile
 
 Synapse = nn.Conv2d | nn.Linear

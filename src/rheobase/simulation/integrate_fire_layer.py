@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire, report_routine
-from rheobase.network import Constant, IntegrateFire
-from rheobase.simulation.batch_invariant import memory_format
+from rheobase.network import Constant, IntegrateFire, memory_format
 from rheobase.simulation.device import device_traits
 from rheobase.simulation.fused_layer import FusedLayer, Synapse, as_one_step
 from rheobase.simulation.profiles import Profile

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rheobase.kernels import conv_quantise, follow
-from rheobase.network import Constant, SigmaDelta
-from rheobase.simulation.batch_invariant import memory_format
+from rheobase.network import Constant, SigmaDelta, memory_format
 from rheobase.simulation.changes import Rows
 from rheobase.simulation.fused_layer import FusedLayer, Synapse, as_one_step
 from rheobase.simulation.profiles import Profile

@@ -6,7 +6,7 @@ Shape letters: T steps of a chunk, B batch.
 import torch
 from torch import Tensor, fx
 
-from rheobase.simulation.batch_invariant import memory_format
+from rheobase.network import memory_format
 
 Signals = dict[fx.Node, Tensor]
 

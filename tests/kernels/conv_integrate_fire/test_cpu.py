@@ -14,7 +14,7 @@ from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integra
 from rheobase.kernels.conv_integrate_fire import amx, cpu, reference
 from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Problem
-from rheobase.simulation.batch_invariant import weigh
+from rheobase.network.batch_invariant import weigh
 
 needs_matrix_unit = pytest.mark.skipif(
     amx.explain_no_matrix_unit() is not None, reason=f"no matrix unit: {amx.explain_no_matrix_unit()}"

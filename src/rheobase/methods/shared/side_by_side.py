@@ -21,8 +21,9 @@ from rheobase.network import (
     fold_amplitudes,
     full_precision,
     mean_over_steps,
+    run_graph,
 )
-from rheobase.simulation import Simulator, run_graph
+from rheobase.simulation import Simulator
 
 # Fractions of a sum's unit: fine enough for any mean, and 2^35 units can be added before 63 bits overflow.
 _FRACTION = 2.0**28

@@ -13,14 +13,17 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from rheobase.network import SYNAPTIC
-from rheobase.simulation.device import device_traits
+from rheobase.network.operations import SYNAPTIC
 
 # From this many rows on, PyTorch's choice of a convolution routine does not depend on their number.
 _FEW = 16
+# The height of the blocks, on a CPU and elsewhere.
+_CPU_ROWS, _ROWS = 32, 128
 
 
-def run_graph(module: fx.GraphModule, x: Tensor, see: Callable[[str, Tensor], None]) -> Tensor:
+def run_graph(
+    module: fx.GraphModule, x: Tensor, see: Callable[[str, Tensor], None] = lambda name, value: None
+) -> Tensor:
     """Run a captured network on inputs, and call `see` with the name and result of every call."""
     result: Tensor = _Runner(module, see).run(x)
     return result
@@ -46,11 +49,10 @@ def memory_format(x: Tensor) -> torch.memory_format:
 
 def weigh(operation: nn.Module, x: Tensor) -> Tensor:
     """Apply a convolution, transposed convolution or linear layer to (rows, ...)."""
-    rows = device_traits(x.device).rows
     if x.device.type != "cpu":
-        return _in_blocks(operation, x, rows)
+        return _in_blocks(operation, x, _ROWS)
     if isinstance(operation, nn.Linear):
-        y = _in_blocks(*_pad_to_four(operation, x.reshape(-1, x.shape[-1])), rows)
+        y = _in_blocks(*_pad_to_four(operation, x.reshape(-1, x.shape[-1])), _CPU_ROWS)
         return y.reshape(*x.shape[:-1], -1)
     if isinstance(operation, (nn.Conv1d, nn.Conv2d)) and _direct(operation, x):
         return _convolve(operation, x)

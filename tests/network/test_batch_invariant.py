@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
 from rheobase import HALF, Uniform, convert, simulate
+from rheobase.network.batch_invariant import _in_blocks, memory_format
 from rheobase.simulation import Simulator
-from rheobase.simulation.batch_invariant import _in_blocks, memory_format
 from rheobase.simulation.plan import plan_calls
 
 
