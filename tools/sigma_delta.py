@@ -189,8 +189,8 @@ def measured() -> str:
         rows.append([*cells, f"{round((100 - r.equal[-1]) * r.samples / 100):,} of {r.samples:,}"])
     sources = sorted({f"{r.device}, torch {r.versions['torch']}, profile {r.profile}" for r in records})
     return (
-        f"{table(head, rows)}\n\nAccuracy in percent. Other answers: final answers that differ from those of the "
-        f"quantised ANN, computed with sums in another order. Measured on: {'; '.join(sources)}."
+        f"{table(head, rows)}\n\nAccuracy in percent. Other answers: final answers that differ from those of "
+        f"the quantised ANN, computed with sums in another order. Measured on: {'; '.join(sources)}."
     )
 
 
