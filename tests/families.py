@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,10 +31,8 @@ class SharedReLU(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 6, 3, padding=1)
-        self.conv1 = nn.Conv2d(6, 6, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(6)
-        self.conv2 = nn.Conv2d(6, 8, 3, padding=1, stride=2, bias=False)
-        self.bn2 = nn.BatchNorm2d(8)
+        self.conv1, self.bn1 = nn.Conv2d(6, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6)
+        self.conv2, self.bn2 = nn.Conv2d(6, 8, 3, padding=1, stride=2, bias=False), nn.BatchNorm2d(8)
         self.short = nn.Sequential(nn.Conv2d(6, 8, 1, stride=2, bias=False), nn.BatchNorm2d(8))
         self.relu = nn.ReLU(inplace=True)
         self.fc = nn.Linear(8, 5)
@@ -359,7 +356,7 @@ def unfinished(model: nn.Module, method: Method, x: Tensor) -> Conversion:
     class Spy(type(method)):  # type: ignore[misc]
         def finish(self, conversion: Conversion) -> None:
             super().finish(conversion)
-            seen.append(replace(conversion, snn=copy.deepcopy(conversion.snn)))
+            seen.append(dataclasses.replace(conversion, snn=copy.deepcopy(conversion.snn)))
 
     convert(model, Spy(**vars(method)), x, initial=ZERO)
     return seen[0]
