@@ -177,20 +177,20 @@ def measured() -> str:
     records = load_records()
     if not records:
         return "Nothing has been measured yet."
-    head = ["Network", "L", "sizes", "lines", "ANN", "quantised", *(f"T={t}" for t in SHOWN)]
+    head = ["Network", "L", "sizes", "lines", "profile", "ANN", "quantised", *(f"T={t}" for t in SHOWN)]
     head += ["silent: median", "99.9 %", "all", "events per neuron", "other answers"]
     rows = []
     for r in records:
         curve = [f"{r.accuracy[min(t, len(r.accuracy)) - 1]:.2f}" for t in SHOWN]
         silence = (r.silence.median, r.silence.most, r.silence.largest)
         silent = [f"> {r.silence.bound}" if t is None else str(t) for t in silence]
-        cells = [r.network, str(r.levels), str(r.sizes or "any"), str(r.timing.lines)]
+        cells = [r.network, str(r.levels), str(r.sizes or "any"), str(r.timing.lines), r.profile]
         cells += [f"{r.ann:.2f}", f"{r.quantised:.2f}", *curve, *silent, f"{r.events_per_neuron:.2f}"]
-        rows.append([*cells, f"{round((100 - r.equal[-1]) * r.samples / 100):,} of {r.samples:,}"])
-    sources = sorted({f"{r.device}, torch {r.versions['torch']}, profile {r.profile}" for r in records})
+        rows.append([*cells, f"{r.unequal:,} of {r.samples:,}"])
+    sources = sorted({f"{r.device}, torch {r.versions['torch']}" for r in records})
     return (
         f"{table(head, rows)}\n\nAccuracy in percent. Other answers: final answers that differ from those of "
-        f"the quantised ANN, computed with sums in another order. Measured on: {'; '.join(sources)}."
+        f"the quantised ANN in the same arithmetic. Measured on: {'; '.join(sources)}."
     )
 
 
