@@ -258,5 +258,7 @@ def test_several_outputs_are_joined_and_split_again(
         evaluate(snn, (x, torch.zeros(len(x), dtype=torch.int64)), steps=2, progress=False)
     with pytest.raises(CaptureError, match="example="):
         convert(model, "opi")
+    with pytest.raises(ValueError, match=r"\(2, 3\)"):
+        snn.split(torch.zeros(2, 3))
     with pytest.raises(ValueError, match="one output"):
         convert(kind().eval().layers, "sigma-delta", x).split(x)

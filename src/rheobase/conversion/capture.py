@@ -190,7 +190,7 @@ def _joined(outputs: Any) -> Any:
     """The outputs of a model, several of them joined as in its capture."""
     parts = list(outputs.values()) if isinstance(outputs, dict) else outputs
     if isinstance(parts, (tuple, list)) and len(parts) > 1 and all(isinstance(p, Tensor) for p in parts):
-        return torch.cat([part.flatten(1) for part in parts], 1)[:, None]
+        return torch.cat([part.reshape(len(part), -1) for part in parts], 1)[:, None]
     return outputs
 
 

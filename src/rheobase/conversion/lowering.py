@@ -84,9 +84,9 @@ class Lowering:
             given = type(node.args[0]).__name__.removeprefix("immutable_")  # of torch.fx
             found = "not a tensor" if isinstance(node.args[0], fx.Node) else given
             remedy = (
-                "wrap the model so that it returns the tensor of logits alone, or all joined by torch.cat"
+                "wrap the model so that it returns the tensor of logits alone, or several in a dictionary"
             )
-            reason = "the model's output must be one tensor"
+            reason = "the model's output must be a tensor, or several in a tuple, list or dictionary"
             self.rows.append(Row("output", f"return {found}", reason, remedy, refused=True))
         else:
             self.graph.output(value)

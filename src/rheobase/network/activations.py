@@ -39,6 +39,9 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 PIECEWISE_LINEAR = frozenset({"relu", "linear", "leaky-relu"})
 """Those that one exact operation computes."""
 
+PARAMETERS = {"relu": (0, 1), "linear": (0, 1), "leaky-relu": (1, 1), "elu": (1, 1)}
+"""The least and the largest number of parameters; none for the others."""
+
 UNSIGNED = frozenset({"relu", "sigmoid", "hard-sigmoid"})
 """Those that are never negative."""
 

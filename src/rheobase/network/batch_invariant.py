@@ -32,6 +32,7 @@ def run_graph(
 class _Runner(fx.Interpreter):
     def __init__(self, module: fx.GraphModule, see: Callable[[str, Tensor], None]) -> None:
         super().__init__(module)
+        self.extra_traceback = False  # an error is about the inputs, not about this interpreter
         self.see = see
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

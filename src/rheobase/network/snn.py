@@ -99,11 +99,16 @@ class SNN(nn.Module):
         """The outputs of a model that has several, by name or position, given those of a run, (..., 1, n).
 
         Raises:
-            ValueError: The model has one output.
+            ValueError: The model has one output, or these are not the outputs of a run.
         """
         shapes = self.provenance.outputs
         if not shapes:
             raise ValueError("the network has one output: use it as it is")
+        total = sum(map(math.prod, shapes.values()))
+        if outputs.dim() < 2 or outputs.shape[-2:] != (1, total):
+            raise ValueError(
+                f"expected outputs of shape (..., 1, {total}), as a run has, got {tuple(outputs.shape)}"
+            )
         parts = torch.split(outputs, [math.prod(shape) for shape in shapes.values()], -1)
         return {
             name: part.reshape(*part.shape[:-2], *shape)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from rheobase.network.activations import FUNCTIONS
+from rheobase.network.activations import FINEST, FUNCTIONS, PARAMETERS
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch
 from rheobase.network.operations import (
     Add,
@@ -41,7 +41,7 @@ from rheobase.network.settings import (
     word,
 )
 from rheobase.network.sigma_delta import SigmaDelta
-from rheobase.network.starts import STARTS
+from rheobase.network.starts import STARTS, Constant
 
 
 def _always(*_: Any) -> bool:
@@ -126,6 +126,17 @@ def _few_spikes(digits: Tensor, **settings: Any) -> Neuron:
     neuron = _neuron(FewSpikes)(coefficients=coefficients, **settings)
     neuron.digits = digits
     return neuron
+
+
+def _sigma_delta(initial: Any, function: str, parameter: Tensor | None, **settings: Any) -> Neuron:
+    if not isinstance(initial, Constant):
+        raise ValueError(
+            f"its start is {type(initial).__name__}, expected a constant, which sets how it rounds"
+        )
+    least, most = PARAMETERS.get(function, (0, 0))
+    if not least <= (parameter is not None) <= most:
+        raise ValueError(f"its function {function} takes {least} to {most} parameters")
+    return _neuron(SigmaDelta)(initial=initial, function=function, parameter=parameter, **settings)
 
 
 _COUNT = integer(1)
@@ -302,13 +313,13 @@ TRAITS: dict[type, Traits] = {
     SigmaDelta: Traits(
         _NEURON
         | {
-            "levels": _COUNT,
+            "levels": integer(1, FINEST),
             "signed": flag,
-            "sizes": either(nothing, _COUNT),
+            "sizes": either(nothing, integer(1, FINEST.bit_length())),
             "function": word(*FUNCTIONS),
             "parameter": either(nothing, tensor),
         },
-        _neuron(SigmaDelta),
+        _sigma_delta,
         "site",
         no_nir="it sends changes with a sign and a size, and NIR's spikes have neither: convert by a method "
         "whose spikes are 0 and 1, such as robust-norm",

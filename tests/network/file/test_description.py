@@ -321,3 +321,45 @@ def write_plainly(path: Path, tensors: dict[str, Tensor], text: str) -> None:
     from safetensors.torch import save as write
 
     path.write_bytes(write(tensors, {"rheobase": text}))
+
+
+def sums(file: Path) -> None:
+    """Write a network of the sum code with two outputs."""
+
+    class Heads(nn.Sequential):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = super().forward(x)
+            return y, y.mean(1)
+
+    torch.manual_seed(0)
+    model = Heads(nn.Linear(4, 6), nn.LeakyReLU(0.1), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3))
+    save(convert(model.eval(), "sigma-delta", torch.randn(8, 4), progress=False), file)
+
+
+def to_rate(document: Document, tensors: Tensors) -> None:
+    described = document["network"]["nodes"][3]["operation"]
+    for name in ("levels", "signed", "sizes", "function", "parameter"):
+        described.pop(name)
+    described.update(kind="IntegrateFire", reset="subtract", strict=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        (operation(1, initial={"kind": "Uniform", "low": 0.0, "high": 1.0, "seed": 0}), "Uniform"),
+        (operation(1, sizes=2**20), "1048576"),
+        (operation(1, levels=2**24), "16777216"),
+        (operation(1, function="silu"), "silu"),
+        (operation(3, function="elu"), "elu"),
+        (values("1.parameter", torch.ones(5)), "5"),
+        (to_rate, "rate and sum"),
+        (lambda document, _: document["network"]["provenance"].update(outputs={"a": [7]}), "7"),
+        (lambda document, _: document["network"]["provenance"].update(outputs={"a": "x"}), "outputs"),
+    ],
+)
+def test_bad_networks_of_the_sum_code_are_refused(tmp_path: Path, change: Change, facts: str) -> None:
+    sums(tmp_path / "sums.safetensors")
+    load(tmp_path / "sums.safetensors")
+    rewrite(tmp_path / "sums.safetensors", change)
+    with pytest.raises(FormatError, match=facts):
+        load(tmp_path / "sums.safetensors")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.network.codings import CODINGS
+from rheobase.network.graph_edit import find_result
 from rheobase.network.neurons import Neuron
 from rheobase.network.operations import RESERVED, Reshape, along_channels
 from rheobase.network.settings import (
@@ -27,6 +28,7 @@ from rheobase.network.settings import (
     several,
     text,
 )
+from rheobase.network.sigma_delta import SigmaDelta
 from rheobase.network.snn import SNN, Provenance
 from rheobase.network.starts import STARTS, Initial
 from rheobase.network.traits import POOLS, TRAITS, traits_of
@@ -247,6 +249,9 @@ def _check_sites(sites: Any, module: fx.GraphModule) -> list[str]:
         raise FormatError("the network has no list of sites or no neurons")
     if sorted(sites) != sorted(expected):
         raise FormatError(f"the sites are {str(sites)[:80]}, but the neurons are {str(expected)[:80]}")
+    codes = {module.get_submodule(site).code for site in sites}
+    if len(codes) > 1:
+        raise FormatError(f"the network mixes neurons of the codes {' and '.join(sorted(map(str, codes)))}")
     return sites
 
 
@@ -294,6 +299,11 @@ def _check_shapes(snn: SNN, input_shape: tuple[int, ...]) -> None:
             raise FormatError(f"node {node.target!r} mixes samples")
         if math.prod(sizes) > MOST_VALUES:
             raise FormatError(f"node {node.target!r} would have {sizes} values per sample")
+    given, outputs = list(signals[find_result(snn.module.graph)].shape[1:]), snn.provenance.outputs
+    if outputs and given != [1, sum(map(math.prod, outputs.values()))]:
+        raise FormatError(
+            f"the output has {given} values per sample, and the provenance names {str(outputs)[:80]}"
+        )
 
 
 def _pass(operation: nn.Module, *inputs: Tensor) -> Tensor:
@@ -302,6 +312,8 @@ def _pass(operation: nn.Module, *inputs: Tensor) -> Tensor:
     if isinstance(operation, Neuron):
         for values in (operation.threshold, operation.amplitude):
             _check_broadcast(values, shape)
+        if isinstance(operation, SigmaDelta) and operation.parameter is not None:
+            _check_broadcast(operation.parameter, shape)
         _check_start(operation.initial, shape)
         return inputs[0]
     if isinstance(operation, Reshape):  # torch cannot infer a size of −1 from an empty batch
