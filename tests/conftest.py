@@ -16,8 +16,17 @@ from rheobase.training import datasets, models
 
 torch.set_num_threads(1)
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+BACKENDS = ["reference", "triton", *(["cpu"] if DEVICE == "cpu" else [])]
+"""The backends of kernels that run here."""
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; some tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """A copy of (..., C, H, W) whose channels are contiguous in memory."""
+    return x.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
 
 
 def fit(model: nn.Module, split: datasets.Split, epochs: int = 6) -> nn.Module:

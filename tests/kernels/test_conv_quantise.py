@@ -3,10 +3,6 @@
 Weights, biases and thresholds are small multiples of 1/64, so that every order of summation is exact.
 """
 
-# ruff: noqa: E402
-
-import os
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,19 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-HAS_GPU = torch.cuda.is_available()
-if not HAS_GPU:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
+from conftest import BACKENDS, DEVICE, channels_last
 from rheobase.kernels import conv_quantise
 from rheobase.kernels.conv_integrate_fire.tiles import Tile
-
-DEVICE = "cuda" if HAS_GPU else "cpu"
-BACKENDS = ["reference", "triton", *([] if HAS_GPU else ["cpu"])]
-
-
-def channels_last(x: Tensor) -> Tensor:
-    return x.movedim(-3, -1).contiguous().movedim(-1, -3)
 
 
 @st.composite

@@ -5,10 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import BACKENDS, DEVICE
 from rheobase.kernels import sum_pool, tally
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BACKENDS = ["reference", "triton", *(["cpu"] if DEVICE == "cpu" else [])]
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,29 +1,15 @@
 """Counts that follow targets: the fast kernels equal the definition, and it what the neuron promises."""
 
-# ruff: noqa: E402
-
-import os
 from itertools import product
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
-HAS_GPU = torch.cuda.is_available()
-if not HAS_GPU:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
+from conftest import BACKENDS, DEVICE, channels_last
 from rheobase.kernels import follow
 from rheobase.kernels.follow import llvm
-
-DEVICE = "cuda" if HAS_GPU else "cpu"
-BACKENDS = ["reference", "triton", *([] if HAS_GPU else ["cpu"])]
-
-
-def channels_last(x: Tensor) -> Tensor:
-    return x.movedim(-3, -1).contiguous().movedim(-1, -3)
 
 
 def largest_power(size: int, sizes: int) -> int:

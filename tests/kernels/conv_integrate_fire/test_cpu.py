@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from conftest import channels_last
 from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire import amx, cpu, reference
 from rheobase.kernels.conv_integrate_fire.packing import keep
@@ -21,11 +22,6 @@ needs_matrix_unit = pytest.mark.skipif(
 )
 WRITTEN = ("membrane", "out", "totals")
 WEIGHTS = (torch.int8, torch.bfloat16, torch.float32)
-
-
-def channels_last(tensor: Tensor) -> Tensor:
-    """Return a copy of (..., C, H, W) whose channels are contiguous in memory."""
-    return tensor.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
 
 
 @st.composite

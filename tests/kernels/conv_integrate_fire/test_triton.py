@@ -4,9 +4,6 @@ Weights, biases, thresholds and potentials are small multiples of 1/64, so that 
 exact.
 """
 
-# ruff: noqa: E402
-
-import os
 from dataclasses import replace
 
 import pytest
@@ -16,23 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-HAS_GPU = torch.cuda.is_available()
-if not HAS_GPU:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
+from conftest import DEVICE, channels_last
 from rheobase.kernels import collect_routines, conv_integrate_fire, linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire import triton as triton_kernel
 from rheobase.kernels.conv_integrate_fire.dense import spread_weight
 from rheobase.kernels.conv_integrate_fire.packing import count_wide, pack
 from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels
 
-DEVICE = "cuda" if HAS_GPU else "cpu"
 HALVES = (torch.bfloat16, torch.float16)
-
-
-def channels_last(tensor: Tensor) -> Tensor:
-    """Return a copy of (..., C, H, W) whose channels are contiguous in memory."""
-    return tensor.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
 
 
 def make_numbers(*size: int, low: int, high: int, integer: bool, seed: torch.Generator) -> Tensor:
@@ -162,7 +150,9 @@ def test_linear_equals_a_plain_loop(backend):
     assert torch.equal(membrane.cpu(), potential)
 
 
-@pytest.mark.parametrize("backend", ["reference", "triton"] if HAS_GPU else ["reference", "triton", "cpu"])
+@pytest.mark.parametrize(
+    "backend", ["reference", "triton"] if DEVICE == "cuda" else ["reference", "triton", "cpu"]
+)
 @pytest.mark.parametrize("silent", [torch.finfo(torch.float32).max, float("inf")])
 def test_silent_neurons_stay_finite(backend, silent):
     problem = {
