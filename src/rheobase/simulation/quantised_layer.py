@@ -32,21 +32,6 @@ class QuantisedLayer(FusedLayer):
         super().__init__(synapse, neuron, unit, profile, start=neuron.initial.fraction, **options)
         unbounded = self.weight.new_full((1, len(self.bias)), torch.inf, dtype=neuron.threshold.dtype)
         self.high = neuron.target(unbounded)[0].to(self.bias.dtype)
-        if not self.threshold.is_floating_point():
-            self.threshold = self.threshold.clamp(min=1)
-
-    @property
-    def resolves(self) -> bool:
-        """As for other layers, but channels whose largest value is less than half a quantum do not count.
-
-        A channel that is hardly ever active has a quantum far below the others'. Rounded up, it gives wrong
-        counts, but their value stays below the rounding error of the channel with the largest quantum.
-        """
-        quantum = self.neuron.threshold.where(~self.neuron.dead, 0)
-        matters = self.neuron.levels * quantum >= quantum.max() / 2
-        return self.threshold.is_floating_point() or bool(
-            (self.threshold >= 2)[matters.expand(len(self.threshold))].all()
-        )
 
     @staticmethod
     def supports(neuron: SigmaDelta) -> bool:
