@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -129,14 +131,46 @@ def test_settings_that_make_no_sense(settings: dict[str, object], facts: str) ->
         rheobase.convert(network(nn.ReLU()), "sigma-delta", batch(4, 3, 8, 8), **settings)
 
 
+@pytest.mark.parametrize(
+    ("weight", "bias", "facts"),
+    [
+        (1.0, [-1e6] * 4, "'2' was 0 "),
+        (0.0, [0.75] * 4, "'2' was 0.75 "),
+        (0.0, [-1.0, 0.25, 0.5, 0.75], "'2'.* 0 to 0.75"),
+    ],
+)
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_a_site_that_is_constant_on_the_calibration_data(
+    weight: float, bias: list[float], facts: str, per_channel: bool
+) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 4), nn.ReLU(), nn.Linear(4, 2))
+    with torch.no_grad():
+        model[1].weight *= weight
+        model[1].bias.copy_(torch.tensor(bias))
+    before = copy.deepcopy(model.state_dict())
+    parts = [batch(1, 3, 8, 8), 2 * batch(1, 3, 8, 8)]
+    with pytest.raises(ValueError, match=facts):
+        rheobase.convert(model, "sigma-delta", parts, per_channel=per_channel)
+    assert all(map(torch.equal, before.values(), model.state_dict().values()))
+    x = torch.cat(parts)
+    snn = rheobase.convert(model, "sigma-delta", x, quanta={"2": 0.25})
+    assert torch.equal(rheobase.simulate(snn, x, 20).logits[-1], snn.limit(x))
+
+
+def test_constant_channels_next_to_others_and_single_inputs_convert() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 4), nn.ReLU(), nn.Linear(4, 2))
+    with torch.no_grad():
+        model[1].weight[1:] = 0
+        model[1].bias.copy_(torch.tensor([9.0, 0.5, 0.75, -1.0]))
+    for x in (batch(5, 3, 8, 8), batch(1, 3, 8, 8)):
+        snn = rheobase.convert(model, "sigma-delta", x, levels=256, sizes=9)
+        torch.testing.assert_close(snn.limit(x), model(x), rtol=0.02, atol=0.02)
+
+
 def test_what_it_cannot_take() -> None:
     model, x = network(nn.ReLU()), batch(4, 3, 8, 8)
     with pytest.raises(ValueError, match="calibration="):
         rheobase.convert(model, "sigma-delta", example=x)
-    silent = nn.Sequential(nn.Flatten(), nn.Linear(192, 4), nn.ReLU(), nn.Linear(4, 2))
-    nn.init.constant_(silent[1].bias, -1e6)
-    with pytest.raises(ValueError, match="'2'"):
-        rheobase.convert(silent, "sigma-delta", x)
     for wrong, fact in (({"initial": "uniform"}, "uniform"), ({"coding": "poisson"}, "Poisson")):
         with pytest.raises(ValueError, match=fact):
             rheobase.convert(model, "sigma-delta", x, **wrong)

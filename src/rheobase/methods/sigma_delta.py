@@ -1,5 +1,6 @@
 """Sigma-delta conversion: the sum code."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -115,7 +116,7 @@ class SumCode(Method):
     def observe(self, site: Site) -> Observer | None:
         if self._own(site) or site.name in dict(self.quanta):
             return None
-        return Histogram(self.per_channel, self._function(site) not in UNSIGNED)
+        return _Range(self.per_channel, self._function(site) not in UNSIGNED)
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
         function, inner, grid = self._function(site), self._inner(site), self._own(site)
@@ -166,12 +167,15 @@ class SumCode(Method):
                     "a few hundred training inputs"
                 )
             return torch.tensor(site.bound / self.levels, dtype=torch.float64)
-        assert isinstance(observer, Histogram)
+        assert isinstance(observer, _Range)
         quantum = observer.find_quantum(self.levels)
-        if not quantum.any():
+        if observer.constant or not quantum.any():
+            low, high = observer.low.min().item(), observer.high.max().item()
+            value = f"was {high:g}" if low == high else f"had one value per channel, {low:g} to {high:g},"
             raise ValueError(
-                f"sigma-delta: site {site.name!r} was 0 on all calibration data, so no quantum can be found: "
-                "pass other inputs, or check the weights before it"
+                f"sigma-delta: site {site.name!r} {value} on all calibration data, so no quantum can be "
+                "found: pass inputs that differ, check the weights before it, or give its quantum as "
+                f"quanta={{{site.name!r}: …}}"
             )
         # Other inputs may activate the channels that were silent here.
         return torch.where(quantum > 0, quantum, quantum[quantum > 0].median())
@@ -183,6 +187,27 @@ class SumCode(Method):
     def _function(self, site: Site) -> str:
         inner = self._inner(site)
         return inner.name if isinstance(inner, Smooth) else "relu"
+
+
+class _Range(Histogram):
+    """A histogram that also knows the smallest and the largest value of each channel."""
+
+    def __init__(self, per_channel: bool = True, signed: bool = False) -> None:
+        super().__init__(per_channel, signed)
+        self.seen, self.low, self.high = 0, torch.tensor(torch.inf), torch.tensor(-torch.inf)
+
+    def update(self, a: Tensor) -> None:
+        super().update(a)
+        others = [d for d in range(a.dim()) if d != 1]
+        self.seen += math.prod(a.shape[d] for d in others)
+        self.low = a.amin(others).minimum(self.low.to(a))
+        self.high = a.amax(others).maximum(self.high.to(a))
+
+    @property
+    def constant(self) -> bool:
+        """Whether no channel changed between inputs or positions by more than the finest quantum can show."""
+        spread, size = self.high - self.low, self.low.abs().maximum(self.high.abs())
+        return self.seen > 1 and bool((spread * FINEST <= size).all())
 
 
 def _read_quantum(name: str, given: Any) -> tuple[str, tuple[float, ...]]:
