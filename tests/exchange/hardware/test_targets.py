@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hardware_examples import Branches, converted, labelled, layer
-from rheobase import SNN
+from rheobase import SNN, convert
 from rheobase.exchange.hardware import check_hardware
 from rheobase.exchange.hardware.cores import layers_of
 from rheobase.exchange.hardware.targets import core_memory
@@ -80,6 +80,20 @@ def test_the_axons_of_a_core() -> None:
     found = check_hardware(snn, "loihi", labelled(snn, 2), steps=2, quantise=False).violations
     assert [(v.layer, v.found) for v in found] == [("2", "its neurons read 4140 others")]
     assert "smaller kernels" in found[0].remedy
+
+
+@pytest.mark.parametrize("code", ["rate", "sum"])
+def test_the_cores_of_loihi_2(code: str) -> None:
+    """The first site takes all 128 cores, the second two more."""
+    x = torch.rand(2, 1, 128, 128)
+    model = nn.Sequential(nn.Conv2d(1, 64, 1), nn.ReLU(), nn.Conv2d(64, 1, 1), nn.ReLU(), nn.Flatten())
+    snn = convert(model, *(("sigma-delta", x) if code == "sum" else ("max-norm", x)))
+    (found,) = check_hardware(snn, "loihi-2", (x, torch.zeros(2).long()), steps=2, quantise=False).violations
+    assert (found.layer, found.limit) == (
+        "3" if code == "sum" else "2",
+        "a chip has 128 cores of 8192 neurons",
+    )
+    assert "130 cores" in found.found
 
 
 def test_the_cores_of_a_chip() -> None:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @takes_images
 def check_hardware(
     network: Network,
-    target: Annotated[str, typer.Option(help="The hardware: loihi, speck or generic-int8.")],
+    target: Annotated[
+        str, typer.Option(help="The hardware: loihi, loihi-2, spinnaker-2, speck or generic-int8.")
+    ],
     quantise: Annotated[
         bool, typer.Option(help="Round the weights to integers, check those, and measure the loss.")
     ] = True,
@@ -58,7 +60,9 @@ def check_hardware(
     show_hardware(result)
     if out is not None:
         if result.snn is None:
-            raise ValueError(f"there is no network in integers to write to {out}: see above")
+            why = "the sum code has its integers in the profile int8; leave out --out"
+            why = why if snn.code == "sum" else "see above"
+            raise ValueError(f"there is no network in integers to write to {out}: {why}")
         rheobase.save(result.snn, out)
         typer.echo(f"written to {out}")
     raise typer.Exit(int(not result.fits))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rheobase.analysis import evaluate
+from rheobase.analysis import Evaluation, evaluate
 from rheobase.exchange.hardware.cores import layers_of
 from rheobase.exchange.hardware.measuring import measure
 from rheobase.exchange.hardware.targets import TARGETS, SimulatedRun, Target, Violation
@@ -85,7 +85,7 @@ def check_hardware(
 
     Args:
         snn: The network. It is not changed.
-        target: One of `TARGETS`: "generic-int8", "loihi" or "speck".
+        target: One of `TARGETS`: "generic-int8", "loihi", "loihi-2", "spinnaker-2" or "speck".
         data: Inputs with labels, on which accuracy and the sizes of numbers are measured.
         steps: Number of steps of a run.
         quantise: Whether to round the weights to integers, and check those.
@@ -100,11 +100,11 @@ def check_hardware(
     samples = [(x.float().cpu(), y) for x, y in batches(data, what="data")]
     if any(y is None for _, y in samples):
         raise ValueError("the data has no labels, and accuracy is measured on it: pass inputs with labels")
-    before = evaluate(
-        snn, [(x.to(snn.device, snn.dtype), y) for x, y in samples], steps, progress=False
-    ).accuracy
+    given = [(x.to(snn.device, snn.dtype), y) for x, y in samples]
+    plain = evaluate(snn, given, steps, progress=False)
     if snn.code == "sum":
-        return _check_sums(snn, chosen, samples, steps, before, quantise)
+        return _check_sums(snn, chosen, given, plain, quantise)
+    before = plain.accuracy
     try:
         shown = torch.cat([x for x, _ in samples]) if inputs is None else inputs.float().cpu()
         draft, grid = _prepare(snn, chosen, shown, steps, input_bits if quantise else None)
@@ -137,19 +137,17 @@ def _check_sums(
     snn: SNN,
     target: Target,
     samples: Sequence[tuple[Tensor, Tensor | None]],
-    steps: int,
-    before: list[float | None],
+    plain: Evaluation,
     quantise: bool,
 ) -> HardwareCheck:
     """Check a network of the sum code: whether its spikes exist there, and its accuracy in eight bits."""
-    violations = tuple(target.sums(snn))
+    violations = tuple(target.sums(snn, plain.neurons))
     after, unchecked = None, list(target.unchecked)
     if quantise and not violations:
-        given = [(x.to(snn.device, snn.dtype), y) for x, y in samples]
-        notes = simulate(snn, given[0][0][:1], 1, profile="int8").notes
-        after = evaluate(snn, given, steps, profile="int8", progress=False).accuracy
+        notes = simulate(snn, samples[0][0][:1], 1, profile="int8").notes
+        after = evaluate(snn, samples, len(plain.accuracy), profile="int8", progress=False).accuracy
         unchecked += ["the sizes of membranes in the sum code", *notes]
-    return HardwareCheck(target.name, target.source, violations, tuple(unchecked), before, after)
+    return HardwareCheck(target.name, target.source, violations, tuple(unchecked), plain.accuracy, after)
 
 
 def _prepare(

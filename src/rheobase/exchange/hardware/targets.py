@@ -5,7 +5,7 @@ Every target names the source of its limits, and lists the requirements that can
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -79,13 +79,13 @@ class Target(ABC):
     simulator: str = ""
     binary: str = ""
 
-    def sums(self, snn: SNN) -> Iterator[Violation]:
-        """Violations of a network of the sum code."""
+    def sums(self, snn: SNN, neurons: Mapping[str, int]) -> Iterator[Violation]:
+        """Violations of a network of the sum code, given the number of neurons of each site."""
         if self.binary:
             lines = latency_of(snn, 1).lines
             found = f"its spikes have a sign and a size: {lines} lines, or axons, per neuron"
             remedy = (
-                "use a chip with graded spikes and programmable neurons, such as Loihi 2 or SpiNNaker 2, or "
+                "use a chip with graded spikes and programmable neurons, such as loihi-2 or spinnaker-2, or "
                 "a method with spikes of 0 and 1, such as robust-norm"
             )
             yield Violation("every site", self.binary, found, remedy)
@@ -116,6 +116,18 @@ def _violations(layer: str, *checks: tuple[bool, str, str, str]) -> Iterator[Vio
             yield Violation(layer, limit, found, remedy)
 
 
+def _count_cores(sizes: Iterable[tuple[str, int]], cores: int, neurons: int) -> Iterator[Violation]:
+    """A violation at the first of these places, with their numbers of neurons, for which no core is left."""
+    used = 0
+    for place, size in sizes:
+        used += math.ceil(size / neurons)
+        if used > cores:
+            limit = f"a chip has {cores} cores of {neurons} neurons"
+            remedy = "use fewer channels or smaller maps, or several chips"
+            yield Violation(place, limit, f"up to here the network needs {used} cores", remedy)
+            return
+
+
 def _weight_bits(layer: CoreLayer) -> tuple[bool, str, str, str]:
     weight = layer.weight or 0
     return bits_for(weight) <= 8, "weights have 8 bits", f"its largest is {weight}", "quantise it again"
@@ -126,7 +138,7 @@ class GenericInt8(Target):
 
     name = "generic-int8"
     source = "two's complement arithmetic"
-    unchecked = ("speed and memory of the processor",)
+    unchecked: tuple[str, ...] = ("speed and memory of the processor",)
 
     def has(self, pool: nn.AvgPool2d) -> bool:
         return is_power_of_two(area(pool))
@@ -164,14 +176,8 @@ class Loihi(Target):
                  f"its neurons read {layer.fan_in} others",
                  "use fewer channels before it, or smaller kernels"),
             )  # fmt: skip
-        used = 0
-        for layer in layers:
-            used += math.ceil(math.prod(layer.outputs) / self._NEURONS)
-            if used > self._CORES:
-                limit = f"a chip has {self._CORES} cores of {self._NEURONS} neurons"
-                remedy = "use fewer channels or smaller maps, or several chips"
-                yield Violation(layer.name, limit, f"up to here the network needs {used} cores", remedy)
-                return
+        sizes = ((layer.name, math.prod(layer.outputs)) for layer in layers)
+        yield from _count_cores(sizes, self._CORES, self._NEURONS)
 
     def numbers(self, layers: list[CoreLayer], needed: Numbers) -> Iterator[Violation]:
         for layer in layers:
@@ -208,6 +214,44 @@ class Loihi(Target):
             return SimulatedRun(self.simulator, *compare_spikes(snn, grid, layers, inputs, steps))
         except LavaUnavailableError as error:
             return SimulatedRun(self.simulator, skipped=str(error))
+
+
+class Loihi2(Target):
+    """Intel's Loihi 2: neurons with a program, spikes that carry an integer of up to 32 bits."""
+
+    name = "loihi-2"
+    source = "Intel Labs' technology brief of Loihi 2, 2021: 128 cores, 1 million neurons; lava-nc 0.10.0"
+    unchecked = (
+        "synaptic memory and axons: they depend on how the compiler places the network",
+        "the neuron: its program; in the sum code it must keep the count of what it sent",
+        "products, maxima and norms between neurons: each needs a program of its own",
+        "how the input enters, and the sizes of integrate-and-fire membranes",
+        "time: spikes travel one step per connection, so layer l runs l steps late",
+    )
+    _CORES, _NEURONS = 128, 8192
+
+    def sums(self, snn: SNN, neurons: Mapping[str, int]) -> Iterator[Violation]:
+        yield from _count_cores(neurons.items(), self._CORES, self._NEURONS)
+
+    def structure(self, layers: list[CoreLayer]) -> Iterator[Violation]:
+        sizes = ((layer.name, math.prod(layer.outputs)) for layer in layers)
+        yield from _count_cores(sizes, self._CORES, self._NEURONS)
+
+    def numbers(self, layers: list[CoreLayer], needed: Numbers) -> Iterator[Violation]:
+        for layer in layers:
+            yield from _violations(layer.name, _weight_bits(layer))
+
+
+class SpiNNaker2(GenericInt8):
+    """SpiNNaker 2: 152 ARM cores that run programs, spikes that are packets with a payload."""
+
+    name = "spinnaker-2"
+    source = "SpiNNaker2 datasheet 0.03, 2021; Gonzalez et al., arXiv:2401.04491, 2024"
+    unchecked = (
+        "memory: 128 KiB for each core, and the DRAM next to the chip",
+        "the program of the cores: in the sum code it must keep the count of what each neuron sent",
+        "time: how many neurons a core updates within one step",
+    )
 
 
 class Speck(Target):
@@ -313,4 +357,6 @@ def core_memory(layer: CoreLayer) -> tuple[int, int]:
     return channels * 2 ** (up[0] + up[1]), features * 2 ** (up[2] + up[3])
 
 
-TARGETS: dict[str, Target] = {target.name: target for target in (GenericInt8(), Loihi(), Speck())}
+TARGETS: dict[str, Target] = {
+    target.name: target for target in (GenericInt8(), Loihi(), Loihi2(), SpiNNaker2(), Speck())
+}
