@@ -188,7 +188,8 @@ def examine(timm: Any, name: str) -> dict[str, Any] | None:
             warnings.simplefilter("ignore")
             snn = rheobase.convert(model, "max-norm", x)
     except (CaptureError, ValueError) as error:
-        return row | {"converts": False, "why": str(error)}
+        installed = f"{Path(timm.__file__).parents[1]}/"
+        return row | {"converts": False, "why": str(error).replace(installed, "")}
     seconds = round(time.perf_counter() - began, 1)
     with torch.no_grad():
         error = _relative(snn.limit(x), expected)

@@ -35,13 +35,17 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def refusals() -> str:
-    """The first reason of each architecture that is refused."""
+    """The first reason of each architecture that is refused or not counted."""
     reasons: dict[str, list[str]] = {}
     for row in _record()["rows"]:
         if "why" in row:
             lines = [line.strip() for line in row["why"].splitlines()]
             first = lines[1] if lines[0].endswith(":") else lines[0]
             reasons.setdefault(first.split("): ")[-1], []).append(row["model"])
+        elif not row["converts"]:
+            reasons.setdefault(
+                "not counted, as their limits differ from the model's output by more than 0.001", []
+            ).append(row["model"])
     return "\n".join(f"- {', '.join(names)}: {reason}" for reason, names in reasons.items())
 
 
