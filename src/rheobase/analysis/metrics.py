@@ -31,12 +31,15 @@ class Metric:
         measure: From outputs (B, ...) and targets to the mean over the batch, or to sums and counts.
         unit: The unit of its values, if any; with "%", what `measure` gives is a fraction.
         classes: Whether outputs must be class scores (B, K) and targets labels.
+        by_step: Whether `measure` takes the outputs of all steps, (S, B, K), and gives for each step the
+            integer number of samples that are right, (S,).
     """
 
     name: str
     measure: Measure
     unit: str = ""
     classes: bool = False
+    by_step: bool = False
 
 
 def find_metric(metric: Metric | Measure | str) -> Metric:
@@ -50,7 +53,7 @@ def find_metric(metric: Metric | Measure | str) -> Metric:
         return metric
     if isinstance(metric, str):
         if found := re.fullmatch(r"top-([1-9]\d*)", metric):
-            return Metric(metric, _top(int(found[1])), "%", classes=True)
+            return Metric(metric, _top(int(found[1])), "%", classes=True, by_step=True)
         return find_name("metric", metric, METRICS, hint="top-K, as top-5, or a function (outputs, targets)")
     if not callable(metric):
         raise TypeError(f"metric must be a name or a function (outputs, targets) -> float, got {metric!r}")
@@ -64,19 +67,27 @@ class Score:
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
         self.totals: Tensor | None = None  # (S, 2, ...): sums and counts
+        self._finite: Tensor | None = None
 
     def add(self, outputs_SB: Tensor, targets: Tensor) -> None:
-        """Add a batch.
+        """Add a batch. Right answers are counted without waiting for a GPU, NaN there is found by `close`.
 
         Raises:
-            ValueError: The outputs are not finite, or outputs and targets do not fit the metric.
+            ValueError: Outputs and targets do not fit the metric, or outputs are not finite.
         """
+        finite = outputs_SB.isfinite().all()
         if self.metric.classes:
-            check_labels(targets, outputs_SB)
-        elif not outputs_SB.isfinite().all():
-            raise ValueError(_NOT_FINITE)
-        targets = targets.to(outputs_SB.device)
-        found = torch.stack([self._measure(outputs, targets) for outputs in outputs_SB]).cpu()
+            classes_of(outputs_SB, by_step=True)
+            _check_range(targets, outputs_SB.shape[-1])
+        if not self.metric.by_step or outputs_SB.device.type == "cpu":
+            _require(finite)
+        if self.metric.by_step:
+            self._finite = finite if self._finite is None else self._finite & finite
+            sums_S = self.metric.measure(outputs_SB, targets.to(outputs_SB.device, non_blocking=True))
+            found = torch.stack((sums_S, torch.full_like(sums_S, len(targets))), 1)
+        else:
+            targets = targets.to(outputs_SB.device)
+            found = torch.stack([self._measure(outputs, targets) for outputs in outputs_SB])
         self.totals = found if self.totals is None else self.totals + found
 
     def _measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -102,22 +113,28 @@ class Score:
         """The metric over all batches of all processes, after each step that was read out.
 
         Raises:
-            ValueError: Nothing was counted, or a value is not finite.
+            ValueError: Nothing was counted, or an output or a value is not finite.
         """
+        if self._finite is not None:
+            _require(self._finite)
         shape = ranks.of_first(self.totals.shape if self.totals is not None else torch.Size())
-        own = torch.zeros(shape, dtype=torch.float64, device="cpu") if self.totals is None else self.totals
+        exact = torch.int64 if self.metric.by_step else torch.float64
+        own = torch.zeros(shape, dtype=exact, device="cpu") if self.totals is None else self.totals
         totals = ranks.sum(own.to(device)).cpu()  # a process without a batch adds nothing
         values = []
         for sums, counts in totals:
             counted = counts > 0
-            value = (100 if self.metric.unit == "%" else 1) * (sums[counted] / counts[counted]).mean().item()
+            shares = sums[counted].double() / counts[counted]
+            value = (100 if self.metric.unit == "%" else 1) * shares.mean().item()
             if not math.isfinite(value):
                 raise ValueError(f"the metric {self.metric.name} is {value}, with counts {counts.tolist()}")
             values.append(value)
         return values
 
 
-_NOT_FINITE = "the network's outputs hold NaN or infinity: check its weights and thresholds"
+def _require(finite: Tensor) -> None:
+    if not finite:
+        raise ValueError("the network's outputs hold NaN or infinity: check its weights and thresholds")
 
 
 def check_labels(y: Tensor, logits_SBK: Tensor) -> None:
@@ -127,8 +144,7 @@ def check_labels(y: Tensor, logits_SBK: Tensor) -> None:
         ValueError: They are found.
     """
     classes_of(logits_SBK, by_step=True)
-    if not logits_SBK.isfinite().all():
-        raise ValueError(_NOT_FINITE)
+    _require(logits_SBK.isfinite().all())
     _check_range(y, logits_SBK.shape[-1])
 
 
@@ -141,16 +157,16 @@ def _check_range(y: Tensor, classes: int) -> None:
         )
 
 
-def _accuracy(outputs_BK: Tensor, labels_B: Tensor) -> tuple[Tensor, int]:
-    return (outputs_BK.argmax(1) == labels_B).sum(), len(labels_B)
+def _accuracy(outputs_SBK: Tensor, labels_B: Tensor) -> Tensor:
+    return (outputs_SBK.argmax(-1) == labels_B).sum(-1)
 
 
 def _top(k: int) -> Measure:
-    def measure(outputs_BK: Tensor, labels_B: Tensor) -> tuple[Tensor, int]:
-        if k > outputs_BK.shape[1]:
-            raise ValueError(f"top-{k} needs at least {k} classes, and the network has {outputs_BK.shape[1]}")
-        best_BK = outputs_BK.topk(k, dim=1).indices
-        return (best_BK == labels_B[:, None]).sum(), len(labels_B)
+    def measure(outputs_SBK: Tensor, labels_B: Tensor) -> Tensor:
+        if k > (classes := outputs_SBK.shape[-1]):
+            raise ValueError(f"top-{k} needs at least {k} classes, and the network has {classes}")
+        best_SBK = outputs_SBK.topk(k, dim=-1).indices
+        return (best_SBK == labels_B[:, None]).sum((-2, -1))
 
     return measure
 
@@ -184,7 +200,7 @@ def _mean_iou(outputs_BK: Tensor, labels_B: Tensor) -> tuple[Tensor, Tensor]:
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", _accuracy, "%", classes=True),
+        Metric("accuracy", _accuracy, "%", classes=True, by_step=True),
         Metric("mse", _mse),
         Metric("mean-iou", _mean_iou, "%"),
     )

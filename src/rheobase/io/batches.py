@@ -25,7 +25,12 @@ _BATCH_SIZE = 128
 
 
 def batches(
-    data: Data, batch_size: int | None = None, what: str = "data", *, classes: bool = True
+    data: Data,
+    batch_size: int | None = None,
+    what: str = "data",
+    *,
+    classes: bool = True,
+    default: int = _BATCH_SIZE,
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield checked batches of (images, labels) from any form of data; labels are None if there are none.
 
@@ -35,27 +40,28 @@ def batches(
     Args:
         data: A ``Split`` or ``Folder``; float images; a tuple of float images and integer labels; or a
             DataLoader, list or other collection of batches, each images or images with labels.
-        batch_size: Number of images per batch, 128 by default. Collections of batches keep their own sizes.
+        batch_size: Number of images per batch. Collections of batches keep their own sizes.
         what: What the data is for, for error messages: "calibration data".
         classes: Whether labels must be classes, one integer for each sample; if not, they may be any tensors
             with samples along the first dimension.
+        default: The number of images per batch if none is given.
     """
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    return _check(_coerce(data, batch_size, what, classes), what, classes)
+    return _check(_coerce(data, batch_size, what, classes, default), what, classes)
 
 
-def count_batches(data: Data, batch_size: int | None = None) -> int | None:
+def count_batches(data: Data, batch_size: int | None = None, default: int = _BATCH_SIZE) -> int | None:
     """The number of batches that `batches` yields, or None if it is not known in advance."""
     if isinstance(data, tuple):
         data = data[0]
     if not isinstance(data, Sized):
         return None
-    return -(-len(data) // (batch_size or _BATCH_SIZE)) if isinstance(data, (Tensor, Batched)) else len(data)
+    return -(-len(data) // (batch_size or default)) if isinstance(data, (Tensor, Batched)) else len(data)
 
 
-def _coerce(data: Any, batch_size: int | None, what: str, classes: bool) -> Iterable[Any]:
-    size = batch_size or _BATCH_SIZE
+def _coerce(data: Any, batch_size: int | None, what: str, classes: bool, default: int) -> Iterable[Any]:
+    size = batch_size or default
     if isinstance(data, Batched):
         return data.batches(size)
     if isinstance(data, Tensor):

@@ -5,14 +5,15 @@ chunks under a memory cap. Profiles choose the arithmetic, exits let samples lea
 """
 
 from rheobase.simulation.backward import Surrogate, Triangle, unroll
-from rheobase.simulation.device import memory_for_all_steps
+from rheobase.simulation.device import Pace, device_traits, memory_for_all_steps
 from rheobase.simulation.exits import Confidence, Exit, Margin, Patience
 from rheobase.simulation.observe import still_currents, watch_sites
 from rheobase.simulation.plan import plan_calls
+from rheobase.simulation.prepared import borrow_simulator, simulate
 from rheobase.simulation.probes import Probe
 from rheobase.simulation.profiles import PROFILES, find_profile
 from rheobase.simulation.run import Run
-from rheobase.simulation.simulator import Simulator, simulate
+from rheobase.simulation.simulator import Simulator
 from rheobase.simulation.synapses import Synapses
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Confidence",
     "Exit",
     "Margin",
+    "Pace",
     "Patience",
     "Probe",
     "Run",
@@ -27,6 +29,8 @@ __all__ = [
     "Surrogate",
     "Synapses",
     "Triangle",
+    "borrow_simulator",
+    "device_traits",
     "find_profile",
     "memory_for_all_steps",
     "plan_calls",

@@ -24,7 +24,7 @@ class Counters:
         self._table = torch.zeros(len(sites), steps, dtype=torch.int64, device=device)
         self.spikes = dict(zip(sites, self._table, strict=True))
         self.fan_out = fan_out
-        self.sop = torch.zeros(steps, dtype=torch.float64, device=device)
+        self.sop = torch.zeros(steps, dtype=torch.int64, device=device)
         self._routines: dict[str, dict[str, None]] = {}
 
     def counts(self, name: str) -> bool:

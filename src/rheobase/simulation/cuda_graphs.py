@@ -13,6 +13,8 @@ from torch import Tensor
 
 from rheobase.simulation.run import Run
 
+_MOST = 8  # batch sizes of one simulator
+
 
 class RecordingError(RuntimeError):
     """A run cannot be captured; the message says why."""
@@ -45,7 +47,7 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 class Recordings:
-    """The captured runs of a simulator, one per batch size, sharing memory."""
+    """The captured runs of a simulator for the latest batch sizes, sharing memory."""
 
     def __init__(self) -> None:
         self.clear()
@@ -55,21 +57,31 @@ class Recordings:
         self._kept: dict[int, _Recording | None] = {}
         self._pool: Any = None
 
-    def run(self, x: Tensor, run: Callable[[Tensor], Run]) -> Run:
+    def run(self, x: Tensor, run: Callable[[Tensor], Run], at_once: bool = False) -> Run:
         """Run on inputs: directly the first time, captured from the second on.
+
+        Args:
+            x: The inputs.
+            run: What to capture.
+            at_once: Whether to capture the first run as soon as it is over.
 
         Raises:
             RecordingError: The run cannot be captured.
         """
         B = len(x)
-        if B not in self._kept:
-            self._kept[B] = None
-            return run(x)
-        recording = self._kept[B]
-        if recording is None:
+        if (recording := self._kept.get(B)) is not None:
+            return recording.replay(x)
+        result = None if B in self._kept else run(x)
+        if result is None or at_once:
             self._pool = self._pool or torch.cuda.graph_pool_handle()
-            recording = self._kept[B] = _Recording(x, run, self._pool)
-        return recording.replay(x)
+            recording = _Recording(x, run, self._pool)
+        self._kept[B] = recording
+        if len(self._kept) > _MOST:
+            del self._kept[next(iter(self._kept))]
+        if result is None:
+            assert recording is not None
+            result = recording.replay(x)
+        return result
 
 
 class _Recording:
@@ -91,10 +103,11 @@ class _Recording:
         self.x.copy_(x)
         self.graph.replay()
         kept = self.result
+        counts = torch.stack([*kept.spikes.values()]).unbind() if kept.spikes else ()
         return replace(
             kept,
             logits=kept.logits.clone(),
-            spikes={site: counts.clone() for site, counts in kept.spikes.items()},
+            spikes=dict(zip(kept.spikes, counts, strict=True)),
             sop=kept.sop.clone(),
             left=kept.left.clone(),
             last_event=None if kept.last_event is None else kept.last_event.clone(),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
@@ -16,6 +17,7 @@ class DeviceTraits:
 
     Attributes:
         memory: The default cap, in bytes, on what a run holds at a time.
+        batch: Samples that are evaluated together by default.
         half: The half precision that `fast` keeps weights in.
         counts: What `exact` and `fast` keep spikes and pooled counts in.
         chunk: Steps per chunk that keep the device busy with a large batch; None if chunks may be longer.
@@ -31,6 +33,7 @@ class DeviceTraits:
     memory: int
     half: torch.dtype
     counts: torch.dtype
+    batch: int = 128
     chunk: int | None = None
     busy: int = 0
     few_neurons: int = 0
@@ -46,6 +49,7 @@ DEVICES = {
         memory=4 * 2**30,
         half=torch.float16,
         counts=torch.float16,
+        batch=512,
         # Longer chunks hardly save time, and memory would grow with the number of steps up to the cap.
         chunk=16,
         busy=2048,
@@ -56,6 +60,31 @@ DEVICES = {
     ),
 }
 _OTHER = DeviceTraits(memory=2**30, half=torch.bfloat16, counts=torch.uint8)
+
+
+class Pace:
+    """Lets the host prepare some batches while a GPU computes earlier ones, but no more than a few."""
+
+    _AHEAD = 3
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._marks: list[torch.cuda.Event] = []
+
+    def send(self, x: Tensor) -> Tensor:
+        """A tensor on the device; from the CPU's memory it is copied while the device computes."""
+        if self._device.type != "cuda" or x.device.type != "cpu":
+            return x.to(self._device)
+        return x.pin_memory().to(self._device, non_blocking=True)
+
+    def step(self) -> None:
+        """Say that a batch was given to the device; wait for an earlier one if there are many."""
+        if self._device.type == "cuda":
+            mark = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            mark.record(torch.cuda.current_stream(self._device))
+            self._marks.append(mark)
+            if len(self._marks) > self._AHEAD:
+                self._marks.pop(0).synchronize()
 
 
 def device_traits(device: torch.device) -> DeviceTraits:

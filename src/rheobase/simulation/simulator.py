@@ -7,6 +7,7 @@ on many batches.
 Shape letters: B batch, S steps read out, K outputs; `...` is the shape of one sample.
 """
 
+import gc
 from collections.abc import Sequence
 
 import torch
@@ -33,58 +34,12 @@ from rheobase.simulation.synapses import count_synapses
 _EXIT_CHUNK = 8
 
 
-def simulate(
-    snn: SNN,
-    x: Tensor,
-    steps: int,
-    *,
-    at: Sequence[int] | None = None,
-    delay: int = 0,
-    profile: str = "exact",
-    exit_rule: Exit | None = None,
-    memory: int | None = None,
-    probe: Probe | None = None,
-) -> Run:
-    """Run a converted network in spikes.
-
-    `Simulator` has further options, and is faster on many batches.
-
-    Args:
-        snn: The network. It is not changed and keeps nothing of the run.
-        x: Inputs (B, ...) on the network's device.
-        steps: The number of time steps.
-        at: The steps after which to read out; the run lists them in rising order. By default all steps that
-            give an answer: those after the delay, or only the last one if the network's neurons need all
-            steps before they fire.
-        delay: Steps before outputs count: the read-out is the mean over the steps after them.
-        profile: The arithmetic: `exact`, `fast` or `int8`, see `rheobase.simulation.profiles`.
-        exit_rule: When a sample's answer is safe: the sample then leaves the batch and keeps its answer.
-        memory: A cap in bytes on the signals, membranes and sums of the run; the default suits the device.
-            What libraries need inside of one call comes on top: on a CPU up to as much again.
-        probe: Sees the signals of some nodes, chunk by chunk.
-
-    Raises:
-        ValueError: Steps, inputs, cap or profile do not fit; nothing is run.
-    """
-    simulator = Simulator(
-        snn,
-        x,
-        steps,
-        at=at,
-        delay=delay,
-        profile=profile,
-        exit_rule=exit_rule,
-        memory=memory,
-        probe=probe,
-    )
-    return simulator.run(x)
-
-
 class Simulator:
     """A converted network prepared for inputs of one shape: calls planned and fused, weights converted.
 
-    On a GPU the second batch of a size is captured as a CUDA graph, and later ones replay it. That removes
-    the time between kernels, which is most of the time for small batches.
+    On a GPU a run is captured as a CUDA graph, small ones at once and others when a batch of the same size
+    comes again, and later batches replay it. That removes the time between kernels, which is most of the time
+    for small batches.
 
     Attributes:
         plan: The calls in order.
@@ -110,7 +65,7 @@ class Simulator:
         count_operations: bool = False,
         pooled_units: bool = False,
     ) -> None:
-        """Prepare; the arguments up to `probe` are those of `simulate`.
+        """Prepare; the arguments up to `probe` are those of `rheobase.simulate`.
 
         Args:
             snn: The network; it must not be changed afterwards.
@@ -162,8 +117,9 @@ class Simulator:
         self.notes += [] if note is None else [note]
         self.graph = device_traits(x.device).graphs and self._is_repeatable()
         self.recordings = Recordings()
+        self._cuts: dict[int, tuple[int, int]] = {}
 
-    def run(self, x: Tensor, first_sample: int = 0) -> Run:
+    def run(self, x: Tensor, first_sample: int = 0, *, checked: bool = False) -> Run:
         """Run on a batch.
 
         If the device has less memory than the cap, the cap is halved and the batch is run again.
@@ -172,11 +128,13 @@ class Simulator:
             x: Inputs (B, ...) of the shape that the simulator was prepared for.
             first_sample: The number of the first input in its dataset; random starts and codings are drawn
                 by it.
+            checked: Whether the inputs are known to be finite. Otherwise they are checked, for which a GPU
+                must have finished all that it was given.
 
         Raises:
             ValueError: The inputs do not fit, or the device has not enough memory for one sample.
         """
-        _check_inputs(self.snn, x)
+        _check_inputs(self.snn, x, finite=checked)
         x = _shaped(self.snn, x)
         if tuple(x.shape[1:]) != self.plan.sample:
             raise ValueError(
@@ -196,14 +154,19 @@ class Simulator:
                     ) from error
                 self.memory = smaller
                 self.recordings.clear()
+                self._cuts.clear()
+                gc.collect()  # the simulators of networks that are gone
                 self.notes.append(f"out of memory: the cap is now {smaller / 2**20:.1f} MiB")
 
     def _run_once(self, x: Tensor, first_sample: int) -> Run:
-        samples, chunk = self._cut(x.shape[0])
+        if (B := x.shape[0]) not in self._cuts:
+            self._cuts[B] = self._cut(B)
+        samples, chunk = self._cuts[B]
         leaving = self.exit_rule is not None or (self.snn.code == "sum" and chunk < self.steps)
         if self.graph and not leaving and self.probe is None:
             try:
-                return self.recordings.run(x, lambda x: self._run(x, samples, chunk, 0))
+                few = B * self.steps <= device_traits(x.device).busy
+                return self.recordings.run(x, lambda x: self._run(x, samples, chunk, 0), at_once=few)
             except RecordingError as error:
                 self.graph = False
                 self.notes.append(f"runs are not captured as CUDA graphs, which is slower: {error}")
@@ -315,7 +278,7 @@ def _check(
     return moments
 
 
-def _check_inputs(snn: SNN, x: Tensor) -> None:
+def _check_inputs(snn: SNN, x: Tensor, finite: bool = False) -> None:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         found = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"inputs must be a floating-point tensor, got {found}; normalise images first")
@@ -327,5 +290,5 @@ def _check_inputs(snn: SNN, x: Tensor) -> None:
         )
     if x.shape[0] == 0:
         raise ValueError("the batch of inputs is empty")
-    if not x.to(snn.dtype).isfinite().all():
+    if not (finite or x.to(snn.dtype).isfinite().all()):
         raise ValueError(f"the inputs have NaN or infinite values in {snn.dtype}, the network's precision")

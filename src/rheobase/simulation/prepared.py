@@ -1,0 +1,143 @@
+"""Simulations that keep what they prepared: `simulate`, and `borrow_simulator` for other verbs.
+
+A prepared simulator is kept with its network and used again for the same request. It is thrown away when a
+tensor, module or setting of the network is changed or replaced, or moves to another device. Copies and files
+of a network have none.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import is_
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rheobase.network import SNN, expect_snn
+from rheobase.simulation.exits import Exit
+from rheobase.simulation.probes import Probe
+from rheobase.simulation.run import Run
+from rheobase.simulation.simulator import Simulator
+
+_MOST = 4  # simulators of one network
+
+
+def simulate(
+    snn: SNN,
+    x: Tensor,
+    steps: int,
+    *,
+    at: Sequence[int] | None = None,
+    delay: int = 0,
+    profile: str = "exact",
+    exit_rule: Exit | None = None,
+    memory: int | None = None,
+    probe: Probe | None = None,
+) -> Run:
+    """Run a converted network in spikes.
+
+    What the first call prepares is kept with the network, so that later calls are as fast as a `Simulator`,
+    which has further options. A change of the network is noticed, except one that PyTorch does not record:
+    writing into a tensor's `.data` or into a NumPy view of it.
+
+    Args:
+        snn: The network. It is not changed and keeps no state of the run.
+        x: Inputs (B, ...) on the network's device.
+        steps: The number of time steps.
+        at: The steps after which to read out; the run lists them in rising order. By default all steps that
+            give an answer: those after the delay, or only the last one if the network's neurons need all
+            steps before they fire.
+        delay: Steps before outputs count: the read-out is the mean over the steps after them.
+        profile: The arithmetic: `exact`, `fast` or `int8`, see `rheobase.simulation.profiles`.
+        exit_rule: When a sample's answer is safe: the sample then leaves the batch and keeps its answer.
+        memory: A cap in bytes on the signals, membranes and sums of the run; the default suits the device.
+            What libraries need inside of one call comes on top: on a CPU up to as much again.
+        probe: Sees the signals of some nodes, chunk by chunk.
+
+    Raises:
+        ValueError: Steps, inputs, cap or profile do not fit; nothing is run.
+    """
+    request: dict[str, Any] = {"at": at, "delay": delay, "profile": profile, "exit_rule": exit_rule}
+    with borrow_simulator(snn, x, steps, **request, memory=memory, probe=probe) as simulator:
+        return simulator.run(x)
+
+
+@contextmanager
+def borrow_simulator(snn: SNN, x: Tensor, steps: int, **options: Any) -> Iterator[Simulator]:
+    """A simulator for inputs like x: the one kept with the network for this request, or a new one to keep.
+
+    Nobody else gets it until the context ends, so that threads do not share one. It is not kept after an
+    error.
+
+    Args:
+        snn: The network.
+        x: Inputs of the shape of those to come.
+        steps: The number of time steps.
+        **options: Further arguments of `Simulator`.
+    """
+    expect_snn(snn)
+    key = _key(x, steps, options)
+    kept: _Kept = vars(snn).setdefault("_prepared", _Kept())
+    if key is None or not kept.fits(snn):
+        yield Simulator(snn, x, steps, **options)
+        return
+    simulator = kept.simulators.pop(key, None) or Simulator(snn, x, steps, **options)
+    yield simulator
+    kept.simulators[key] = simulator
+    while len(kept.simulators) > _MOST:
+        kept.simulators.pop(next(iter(kept.simulators)), None)
+
+
+def _key(x: Tensor, steps: int, options: dict[str, Any]) -> Hashable | None:
+    """What makes two requests the same; None if this one cannot be kept."""
+    if not isinstance(x, Tensor) or options.get("probe") is not None:
+        return None
+    at = options.get("at")
+    stream = torch.cuda.current_stream(x.device).cuda_stream if x.device.type == "cuda" else None
+    try:
+        fixed = None if at is None else tuple(at)
+        key = (x.shape[1:], x.device, stream, steps, fixed, *(v for k, v in options.items() if k != "at"))
+        hash(key)
+    except TypeError:  # a wrong argument, which the simulator refuses
+        return None
+    return key
+
+
+class _Kept:
+    """The simulators of a network in one state, the latest used last."""
+
+    def __init__(self) -> None:
+        self.simulators: dict[Hashable, Simulator] = {}
+        self._holders: list[object] = []
+        self._state: tuple[list[object], list[tuple[int, int]]] = [], []
+
+    def fits(self, snn: SNN) -> bool:
+        """Forget the simulators if the network has changed; whether changes can be noticed at all."""
+        try:
+            objects, stamps = _look(self._holders)
+            same = all(map(is_, objects, self._state[0])) and len(objects) == len(self._state[0])
+            if not (self._holders and same and stamps == self._state[1]):
+                self.simulators.clear()
+                starts = (neuron.initial for neuron in snn.neurons.values())
+                self._holders = [*snn.modules(), *starts, snn.coding]
+                self._state = _look(self._holders)
+        except RuntimeError:  # inference tensors do not track their changes
+            self._holders = []
+            return False
+        return True
+
+    def __deepcopy__(self, memo: object) -> "_Kept":
+        return _Kept()
+
+    def __reduce__(self) -> tuple[type["_Kept"], tuple[()]]:
+        return _Kept, ()
+
+
+def _look(holders: Sequence[object]) -> tuple[list[object], list[tuple[int, int]]]:
+    """All that some objects hold, and the version and address of each tensor among it."""
+    objects: list[object] = []
+    for holder in holders:
+        objects += vars(holder).values()
+        if isinstance(holder, nn.Module):
+            objects += [*holder._parameters.values(), *holder._buffers.values(), *holder._modules.values()]
+    return objects, [(each._version, each.data_ptr()) for each in objects if isinstance(each, Tensor)]
