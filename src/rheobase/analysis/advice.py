@@ -22,7 +22,7 @@ from rheobase.analysis.trials import TRIED, Advice, Budget, Trial
 from rheobase.conversion import DEFAULT_METHOD, convert, lower
 from rheobase.io import Data, batches, live_table
 from rheobase.methods import COSTS, Method
-from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, classes_of
+from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, classes_of, require_double
 
 __all__ = ["Advice", "Budget", "Trial", "advise"]
 
@@ -87,6 +87,7 @@ class _Parts:
 def _split(model: nn.Module, calibration: Data, hold_out: float, seed: int) -> tuple[_Parts, str]:
     given = list(batches(calibration, what="calibration data"))
     device = next((p.device for p in model.parameters()), given[0][0].device)
+    require_double(device, "advise")
     x = torch.cat([x for x, _ in given]).to(device)
     labels = [y for _, y in given if y is not None]
     count = round(hold_out * len(x))

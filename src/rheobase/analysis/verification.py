@@ -47,6 +47,7 @@ from rheobase.network import (
     Site,
     along_channels,
     expect_snn,
+    require_double,
 )
 from rheobase.simulation import simulate, still_currents, watch_sites
 
@@ -101,6 +102,7 @@ def verify(
         VerificationError: A check failed.
     """
     expect_snn(snn)
+    require_double(snn.device, "verify")
     if samples < 1 or steps < 1 or long < 4:
         raise ValueError(
             "samples and steps must be at least 1 and long at least 4, got "

@@ -27,6 +27,7 @@ from rheobase.network import (
     find_like,
     fold_scales,
     full_precision,
+    has_double,
     run_values,
 )
 
@@ -43,6 +44,8 @@ def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[s
     Raises:
         CaptureError: If something in the model cannot become spikes. The message names every such place.
     """
+    given = model
+    model, example = move_to_double(model, example)
     copied, lowering = lower(model, example, handles)
     raise_refusals(lowering.rows)
     network = _assemble(lowering)
@@ -51,7 +54,16 @@ def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[s
         rounds = any(isinstance(m, Activation) and m.grid is not None for m in network.module.modules())
         doubled = _capture_in_double(copied, example, handles) if rounds else None
         _check_equal(*(doubled or (copied, network.module, lowering.left_out, example)))
+    if model is not given:
+        network.module.to(find_like(given).device)
     return network
+
+
+def move_to_double(model: nn.Module, example: Tensor | None) -> tuple[nn.Module, Tensor | None]:
+    """A model and its input; copies on the CPU if their device has no double precision, as lowering needs."""
+    if not isinstance(model, nn.Module) or has_double(find_like(model).device):
+        return model, example
+    return copy_model(model).cpu(), example.cpu() if isinstance(example, Tensor) else example
 
 
 def lower(

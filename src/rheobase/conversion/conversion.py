@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rheobase import methods
-from rheobase.conversion.capture import capture
+from rheobase.conversion.capture import capture, move_to_double
 from rheobase.conversion.searched_starts import search_starts
 from rheobase.io import batches, showing
 from rheobase.methods import Conversion, Method, Observer
@@ -80,7 +80,9 @@ def convert(
     chosen = methods.get(method or DEFAULT_METHOD, **settings)
     initial = chosen.initial if initial is None else parse_start(initial)
     coding = chosen.coding if coding is None else parse_coding(coding)
-    inputs = _calibration_inputs(chosen, initial, calibration)
+    given = model
+    model, example = move_to_double(model, example)
+    inputs = _calibration_inputs(chosen, initial, calibration, moved=model is not given)
     example = next(inputs()) if example is None and calibration is not None else example
     if chosen.code == "sum":
         _require_sums(chosen, initial, coding)
@@ -117,7 +119,7 @@ def convert(
             "threshold is 0; these neurons stay silent",
             stacklevel=2,
         )
-    return snn
+    return snn if model is given else snn.to(find_like(given).device)
 
 
 def _require_sums(method: Method, initial: Start, coding: Coding) -> None:
@@ -150,7 +152,9 @@ def _require_bounds(network: Network) -> None:
             )
 
 
-def _calibration_inputs(method: Method, initial: Start, calibration: Any) -> Callable[[], Iterator[Tensor]]:
+def _calibration_inputs(
+    method: Method, initial: Start, calibration: Any, moved: bool
+) -> Callable[[], Iterator[Tensor]]:
     if calibration is None and (method.needs_calibration or isinstance(initial, Searched)):
         who = f"method {method.name!r}" if method.needs_calibration else f"the initial potential {initial}"
         raise ValueError(
@@ -159,7 +163,7 @@ def _calibration_inputs(method: Method, initial: Start, calibration: Any) -> Cal
 
     def inputs() -> Iterator[Tensor]:
         for x, _ in batches(calibration, what="calibration data"):
-            yield x
+            yield x.cpu() if moved else x
 
     return inputs
 

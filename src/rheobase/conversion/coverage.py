@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from rheobase.conversion.capture import lower
+from rheobase.conversion.capture import lower, move_to_double
 from rheobase.io import Result, Shown, axes_or_new, draw_bars
 from rheobase.network import SYNAPTIC, count_multiplications, traits_of
 
@@ -113,7 +113,7 @@ def inspect(model: nn.Module, example: Tensor) -> Coverage:
     """
     if not isinstance(example, Tensor):
         raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
-    _, lowering = lower(model, example)
+    _, lowering = lower(*move_to_double(model, example))
     sites = {placed for placed, _, _ in lowering.sites.values()}
     lines = []
     for row in lowering.rows:

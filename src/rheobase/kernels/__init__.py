@@ -4,7 +4,7 @@
 the same function, and equal it spike for spike.
 """
 
-from rheobase.kernels.backends import choose_backend, explain_no_triton
+from rheobase.kernels.backends import choose_backend, explain_no_triton, widen, widest_float
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
@@ -26,4 +26,6 @@ __all__ = [
     "report_routine",
     "sum_pool",
     "tally",
+    "widen",
+    "widest_float",
 ]

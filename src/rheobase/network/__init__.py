@@ -54,7 +54,7 @@ from rheobase.network.operations import (
     along_channels,
     count_multiplications,
 )
-from rheobase.network.precision import full_precision
+from rheobase.network.precision import full_precision, has_double, require_double
 from rheobase.network.settings import TENSOR
 from rheobase.network.sigma_delta import SigmaDelta
 from rheobase.network.snn import SNN, Provenance, expect_snn
@@ -147,6 +147,7 @@ __all__ = [
     "fold_scales",
     "free_name",
     "full_precision",
+    "has_double",
     "insert_call",
     "load",
     "mean_over_steps",
@@ -156,6 +157,7 @@ __all__ = [
     "parse_start",
     "replace_node",
     "require_classes",
+    "require_double",
     "run_graph",
     "run_values",
     "save",

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rheobase.kernels import integrate_fire
+from rheobase.kernels import integrate_fire, widest_float
 from rheobase.network.activations import FUNCTIONS
 from rheobase.network.operations import along_channels
 from rheobase.network.starts import ZERO, Initial
@@ -260,8 +260,8 @@ class FewSpikes(Neuron):
 
 
 def mean_over_steps(signal_TB: Tensor) -> Tensor:
-    """The mean (B, ...) over all steps, summed in double one by one, so that it depends on no batch size."""
-    total = signal_TB[0].double()
+    """The mean (B, ...) over all steps, summed one by one, so that it depends on no batch size."""
+    total = signal_TB[0].to(widest_float(signal_TB.device))
     for signal in signal_TB[1:]:
         total = total + signal
     return (total / len(signal_TB)).to(signal_TB.dtype)

@@ -6,7 +6,7 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 import torch
 from torch import Tensor
 
-from rheobase.kernels import follow
+from rheobase.kernels import follow, widest_float
 from rheobase.network.activations import FUNCTIONS, PIECEWISE_LINEAR
 from rheobase.network.neurons import Neuron
 from rheobase.network.operations import along_channels
@@ -75,7 +75,8 @@ class SigmaDelta(Neuron):
         else:
             # In double: a library's vector and scalar code differ in the last bit of single precision, and
             # the batch decides which of them computes a value.
-            value = f(z.double(), *(p.double() for p in parameters))
+            wide = widest_float(z.device)
+            value = f(z.to(wide), *(p.to(wide) for p in parameters))
         start = torch.full_like(threshold, self.initial.fraction, dtype=value.dtype)
         count = torch.addcdiv(start, value, threshold.to(value.dtype)).floor_()
         return count.clamp_(-self.levels if self.signed else 0, self.levels).to(z.dtype)

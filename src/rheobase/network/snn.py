@@ -8,6 +8,7 @@ from typing import Any, Literal, NoReturn
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.kernels import widen
 from rheobase.network.batch_invariant import run_graph
 from rheobase.network.codings import Coding
 from rheobase.network.graph_edit import find_node
@@ -178,7 +179,7 @@ class SNN(nn.Module):
             low, high = alive.aminmax() if len(alive) else (torch.tensor(torch.inf),) * 2
             if run is not None and count is not None and site in run.spikes:
                 rate = run.spikes[site].sum().item() / count / run.left.sum().item()
-            dead, start = neuron.dead.double().mean().item(), str(neuron.initial)
+            dead, start = widen(neuron.dead).mean().item(), str(neuron.initial)
             kind = type(neuron).__name__
             sites.append(SiteSummary(site, kind, count, low.item(), high.item(), dead, start, rate))
         return Summary(self.extra_repr(), tuple(sites))

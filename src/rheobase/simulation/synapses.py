@@ -82,7 +82,7 @@ class _Connections:
             ones = torch.ones(1, *self.shapes[node], dtype=torch.float64, device="cpu", requires_grad=True)
             total = self.reach(node, ones)
             gradient = torch.autograd.grad(total, ones, allow_unused=True)[0] if total.requires_grad else None
-        return torch.zeros_like(ones[0]) if gradient is None else gradient[0]
+        return (torch.zeros_like(ones[0]) if gradient is None else gradient[0]).long()
 
     def reach(self, node: fx.Node, x: Tensor) -> Tensor:
         """How many synapses a signal of ones reaches from a node."""
