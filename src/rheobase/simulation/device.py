@@ -24,7 +24,7 @@ class DeviceTraits:
         busy: Samples times steps that keep the device busy: small batches get longer chunks.
         few_neurons: A fused layer with at most this many neurons leaves the device idle if it is computed
             step by step: its currents are computed first.
-        kernels_count: Whether fused kernels count spikes themselves at no cost.
+        kernels_reach: Whether fused kernels count synaptic operations too, and not only spikes.
         channels_last: Whether constant currents are stored channels-last.
         graphs: Whether runs can be captured as CUDA graphs.
         skips: Whether rows that have not changed are left out, which takes a look at the results of a chunk.
@@ -37,7 +37,7 @@ class DeviceTraits:
     chunk: int | None = None
     busy: int = 0
     few_neurons: int = 0
-    kernels_count: bool = True
+    kernels_reach: bool = False
     channels_last: bool = False
     graphs: bool = False
     skips: bool = False
@@ -54,7 +54,7 @@ DEVICES = {
         chunk=16,
         busy=2048,
         few_neurons=1 << 18,
-        kernels_count=False,
+        kernels_reach=True,
         channels_last=True,
         graphs=True,
     ),

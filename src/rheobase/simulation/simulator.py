@@ -105,7 +105,8 @@ class Simulator:
         plan = plan_calls(snn, _shaped(snn, x), read)
         self.synapses = count_synapses(plan, pooled_units) if count_operations else None
         fan_out = {} if self.synapses is None else self.synapses.fan_out
-        self.fan_out = {name: counts.to(x.device) for name, counts in fan_out.items()}
+        with torch.inference_mode(False):  # kernels remember what they make of normal tensors
+            self.fan_out = {name: _put(counts, x.device) for name, counts in fan_out.items()}
         visible = {*self.probed, *self.fan_out}
         self.plan = mark_tail(plan, visible)
         if self._fuses(x.device):
@@ -242,6 +243,12 @@ class Simulator:
         plain = all(isinstance(neuron, (IntegrateFire, SigmaDelta)) for neuron in neurons)
         # Amplitudes other than 1 are looked up on the CPU.
         return plain and constant and all(step.binary or step.unit is not None for step in fires)
+
+
+def _put(counts: Tensor, device: torch.device) -> Tensor:
+    """Counts of one sample on a device, images channels-last."""
+    counts = counts.to(device)
+    return counts.movedim(0, -1).contiguous().movedim(-1, 0) if counts.dim() == 3 else counts
 
 
 def _shaped(snn: SNN, x: Tensor) -> Tensor:

@@ -65,6 +65,8 @@ def problems(draw):
         spiking = torch.randint(0, 2, shape, generator=seed).to(torch.uint8)
         problem["residual"] = draw(st.sampled_from([spiking, numbers(*shape)]))
         problem["residual_scale"] = draw(st.sampled_from([None, numbers(N, low=-5, high=6)]))
+    behind = torch.randint(0, 50, draw(st.sampled_from([(1, Y, X), (N, Y, X)])), generator=seed)
+    problem["fan_out"] = channels_last(behind.expand(N, Y, X).double()) if draw(st.booleans()) else None
     wide = draw(st.integers(0, C))
     narrow = problem["weight"][:, wide:]
     middle = narrow[..., kernel[0] // 2, kernel[1] // 2].clone()
@@ -76,7 +78,7 @@ def problems(draw):
 
 
 def run(problem: dict, backend: str, dtype: torch.dtype = torch.uint8, tile: Tile | None = None):
-    """Run one backend on its own state and a poisoned output; return spikes, membrane and totals."""
+    """Run one backend on its own state and a poisoned output; return what it wrote."""
     own = {k: v.to(DEVICE, copy=True) if isinstance(v, Tensor) else v for k, v in problem.items()}
     T, B = own["spikes"].shape[:2]
     poison = 255 if dtype == torch.uint8 else float("nan")
@@ -84,8 +86,14 @@ def run(problem: dict, backend: str, dtype: torch.dtype = torch.uint8, tile: Til
     if own["membrane"].movedim(1, -1).is_contiguous():
         out = channels_last(out)
     totals = torch.full((T, B), 7, dtype=torch.int32, device=DEVICE)
-    spikes = conv_integrate_fire(**own, out=out, totals=totals, backend=backend, tile=tile)
+    counts = {"totals": totals}
+    if own.get("fan_out") is not None:
+        counts["reached"] = torch.full((T, B), 1 << 40, device=DEVICE)
+    spikes = conv_integrate_fire(**own, **counts, out=out, backend=backend, tile=tile)
     assert spikes is out
+    if "reached" in counts:
+        wanted = (spikes.double() * own["fan_out"]).flatten(2).sum(2).long()
+        assert torch.equal(counts["reached"] - (1 << 40), wanted)
     return spikes, own["membrane"], totals
 
 
