@@ -28,7 +28,7 @@ METHODS: list[tuple[str, dict[str, object]]] = [
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
     reason="this version of PyTorch has no devices made of Python",
 )
-@pytest.mark.parametrize("double", ["double"])
+@pytest.mark.parametrize("double", ["double", "single"])
 def test_the_verbs_run_through_pytorch(double: str) -> None:
     command = [sys.executable, __file__, double]
     process = subprocess.run(command, capture_output=True, text=True, timeout=600)
@@ -52,6 +52,7 @@ def main(double: str) -> None:
 
     torch.manual_seed(0)
     model, x = Residual().eval(), torch.rand(3, 3, 6, 6)
+    labels = torch.arange(3)
     graphics = Graphics(double == "double")
     for method, settings in METHODS:
         snn = rheobase.convert(model, method, x, **settings)
@@ -69,6 +70,8 @@ def main(double: str) -> None:
                 assert run.logits.device == graphics.device
                 assert "graphics:0" in run.notes[0], run.notes
                 close(run.logits, here.logits, 0.2 if profile == "fast" else 1e-6)
+                result = rheobase.evaluate(converted, (y, labels), 8, profile=profile, progress=False)
+                assert result.neurons == {site: 4 * 6 * 6 for site in snn.sites}
                 if profile != "fast":  # whose half precision is another one
                     assert all(torch.equal(run.spikes[site].cpu(), here.spikes[site]) for site in snn.sites)
     print(double, len(METHODS))

@@ -2,11 +2,13 @@
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from rheobase.network import has_double
 
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
@@ -27,6 +29,7 @@ class DeviceTraits:
         kernels_reach: Whether fused kernels count synaptic operations too, and not only spikes.
         channels_last: Whether constant currents are stored channels-last.
         graphs: Whether runs can be captured as CUDA graphs.
+        double: Whether it has double precision.
         skips: Whether rows that have not changed are left out, which takes a look at the results of a chunk.
     """
 
@@ -40,6 +43,7 @@ class DeviceTraits:
     kernels_reach: bool = False
     channels_last: bool = False
     graphs: bool = False
+    double: bool = True
     skips: bool = False
 
 
@@ -59,7 +63,7 @@ DEVICES = {
         graphs=True,
     ),
 }
-_OTHER = DeviceTraits(memory=2**30, half=torch.bfloat16, counts=torch.uint8)
+_OTHER = DeviceTraits(memory=2**30, half=torch.float16, counts=torch.uint8)
 
 
 class Pace:
@@ -89,7 +93,7 @@ class Pace:
 
 def device_traits(device: torch.device) -> DeviceTraits:
     """The traits of a device."""
-    return DEVICES.get(device.type, _OTHER)
+    return DEVICES.get(device.type) or replace(_OTHER, double=has_double(device))
 
 
 def cap_memory(device: torch.device, memory: int | None) -> tuple[int, str | None]:
