@@ -17,6 +17,7 @@ from rheobase.network import (
     Clip,
     Corrected,
     FewSpikes,
+    Group,
     IntegrateFire,
     Poisson,
     Scale,
@@ -100,6 +101,8 @@ def break_reset(snn: SNN) -> None:
         neuron.digits[1, 0] *= 0.5
     elif isinstance(neuron, SigmaDelta):
         neuron.levels //= 2
+    elif isinstance(neuron, Group):
+        neuron.sizes *= 0.5
     else:
         assert isinstance(neuron, IntegrateFire)
         neuron.reset = "zero" if neuron.reset == "subtract" else "subtract"

@@ -9,9 +9,22 @@ import torch
 from torch import nn
 
 from conftest import images
-from rheobase import HALF, ZERO, Constant, Gaussian, Uniform, convert, methods, prepare, simulate
+from rheobase import (
+    HALF,
+    ZERO,
+    Constant,
+    Gaussian,
+    Uniform,
+    convert,
+    methods,
+    prepare,
+    simulate,
+    to_nir,
+)
+from rheobase.analysis.costs import latency_of
+from rheobase.exchange import NirError
 from rheobase.methods import COSTS, Method
-from rheobase.network import ConstantCurrent, Searched
+from rheobase.network import ConstantCurrent, IntegrateFire, Searched
 from rheobase.training import datasets, models
 
 
@@ -106,6 +119,25 @@ def test_long_runs_approach_the_limit(name: str, trained: nn.Module, digits: dat
     early, late = ((y - limit).abs().max().item() for y in run.logits)
     assert late <= 0.05 * limit.abs().max().item()
     assert late < early or early == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_networks_say_their_latency_and_are_exported_or_refused(name: str, tmp_path) -> None:
+    method = settings_of(name).aimed_at(6)
+    model = network(
+        method, nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
+    )
+    snn = convert(model, method, torch.rand(24, 6), coding=ConstantCurrent())
+    timing = latency_of(snn, snn.window or 6 + snn.delay)
+    assert timing.total >= timing.steps >= 1
+    assert timing.with_delays == timing.total + 2
+    assert timing.lines == max(neuron.lines for neuron in snn.neurons.values())
+    kinds = {type(neuron) for neuron in snn.neurons.values()}
+    if kinds == {IntegrateFire} and all(n.reset == "subtract" for n in snn.neurons.values()):
+        to_nir(snn, tmp_path / "snn.nir")
+    else:
+        with pytest.raises(NirError, match=kinds.pop().__name__):
+            to_nir(snn, tmp_path / "snn.nir")
 
 
 FROM_ZERO = [  # in the sum code a start only sets how values are rounded

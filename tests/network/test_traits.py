@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rheobase.exchange.nir import canonical
 from rheobase.network import HALF, neurons, operations
 from rheobase.network.file.description import describe
+from rheobase.network.groups import Group
 from rheobase.network.operations import (
     POOLING,
     SYNAPTIC,
@@ -63,6 +64,7 @@ EXAMPLES: list[tuple[nn.Module, tuple[int, ...]]] = [
     (neurons.IntegrateFire(torch.tensor(2.0), initial=HALF, strict=True), IMAGE),
     (neurons.FewSpikes(torch.ones(4), neurons.Coefficients.binary(4), "silu"), IMAGE),
     (neurons.Switch(torch.tensor(2.0), 8), IMAGE),
+    (Group(torch.ones(4), sizes=torch.rand(2, 4) + 0.1, returns=(1.0, 0.5), bias=torch.rand(3, 4)), IMAGE),
     (SigmaDelta(torch.tensor(0.5), 8, sizes=3, parameter=torch.tensor(2.0)), IMAGE),
 ]
 names = pytest.mark.parametrize(("operation", "shape"), EXAMPLES, ids=lambda v: type(v).__name__)

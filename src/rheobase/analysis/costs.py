@@ -9,10 +9,10 @@ import math
 from dataclasses import dataclass
 from itertools import accumulate
 
-from torch import Tensor, fx
+from torch import Tensor
 
 from rheobase.analysis.energy import Convention, ann_joules, count_operations
-from rheobase.network import SNN, SigmaDelta
+from rheobase.network import SNN, Neuron, SigmaDelta
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ class Latency:
         )
 
 
-def latency_of(snn: SNN, steps: int, delay: int = 0) -> Latency:
-    """The true latency of a network that runs for some steps, the delay included."""
+def latency_of(snn: SNN, steps: int, delay: int | None = None) -> Latency:
+    """The true latency of a network that runs for some steps, the delay included; by default its own."""
+    delay = snn.delay if delay is None else delay
     lines, bits, graded = map(max, zip(*map(_wires, snn.neurons.values()), strict=True))
     depth, waits = spiking_depth(snn), snn.window is not None
     windows = depth + (not snn.coding.constant) if waits else 1
@@ -69,23 +70,16 @@ def latency_of(snn: SNN, steps: int, delay: int = 0) -> Latency:
     return Latency(steps - delay, delay, schedule, depth, windows, lines, bits, bool(graded))
 
 
-def _wires(neuron: object) -> tuple[int, int, bool]:
+def _wires(neuron: Neuron) -> tuple[int, int, bool]:
     """The lines of a neuron, the bits of an event, and whether it is graded."""
-    if not isinstance(neuron, SigmaDelta):
-        return 1, 1, False
-    if neuron.sizes is None:
-        bits = 1 + (neuron.levels * (2 if neuron.signed else 1)).bit_length()
-        return bits, bits, True
-    return 2 * neuron.sizes, max(1, math.ceil(math.log2(2 * neuron.sizes))), False
+    if isinstance(neuron, SigmaDelta) and neuron.sizes is None:
+        return neuron.lines, neuron.lines, True
+    return neuron.lines, max(1, math.ceil(math.log2(neuron.lines))), False
 
 
 def spiking_depth(snn: SNN) -> int:
     """The largest number of neurons in a row between input and output."""
-    depth: dict[fx.Node, int] = {}
-    for node in snn.module.graph.nodes:
-        before = max((depth[i] for i in node.all_input_nodes), default=0)
-        depth[node] = before + (node.op == "call_module" and node.target in snn.sites)
-    return depth[snn.module.graph.output_node()]
+    return max(snn.depths.values())
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from rheobase import methods
 from rheobase.analysis.certificate import check_sums
 from rheobase.analysis.checks import Check, substitute
 from rheobase.analysis.diagnosis.closed_form import bound_spikes
-from rheobase.analysis.diagnosis.observation import capture_original, worth_of_spikes
+from rheobase.analysis.diagnosis.observation import capture_original, method_of, worth_of_spikes
 from rheobase.io import Data, batches
 from rheobase.methods import Fits, Method, activations
 from rheobase.network import (
@@ -39,6 +39,7 @@ from rheobase.network import (
     Constant,
     ConstantCurrent,
     FewSpikes,
+    Group,
     IntegrateFire,
     Network,
     Neuron,
@@ -112,10 +113,11 @@ def verify(
         raise ValueError(f"fitted must be one of {', '.join(get_args(Fits))}, got {fitted!r}")
     x, _ = next(iter(batches(data, what="data to verify on")))
     x = x[:samples].to(snn.device)
-    network, method = capture_original(model, snn, x), _method_of(snn)
+    network, method = capture_original(model, snn, x), method_of(snn)
     shown = copy.copy(snn)
     shown.coding = ConstantCurrent()
     window = snn.window
+    steps, long = steps + snn.delay, long + snn.delay
     checks = [
         *_check_weights(network, snn, x, fitted, method),
         *_check_neurons(network, snn, x),
@@ -139,13 +141,6 @@ def verify(
             + (', unless weights were changed on purpose: then pass fitted="weights"' if fitting else "")
         )
     return result
-
-
-def _method_of(snn: SNN) -> Method | None:
-    """The method that a network was converted with; the example's settings where its own are lost."""
-    name = snn.provenance.method
-    example = methods.find(name).example() if name in methods.names() else None
-    return methods.restore(snn.provenance) or example
 
 
 def _check_weights(
@@ -217,6 +212,8 @@ def _differs(found: Neuron, expected: Neuron) -> str:
         return f"it is {found}, expected {expected}"
     if isinstance(found, IntegrateFire) and isinstance(expected, IntegrateFire):
         return "" if found.reset == expected.reset else f"its reset is {found.reset}, not {expected.reset}"
+    if isinstance(found, Group) and isinstance(expected, Group):
+        return _differs_in_members(found, expected)
     if isinstance(found, FewSpikes) and isinstance(expected, FewSpikes) and found.function == "relu":
         # The table for another function depends on the calibration data.
         return "" if torch.equal(found.digits, expected.digits) else "its coefficients are not binary digits"
@@ -228,6 +225,18 @@ def _differs(found: Neuron, expected: Neuron) -> str:
         same = here is there if here is None or there is None else torch.equal(here, there.to(here))
         return "" if same else "the parameter of its function is not that of the activation"
     return ""
+
+
+def _differs_in_members(found: Group, expected: Group) -> str:
+    """How a group is not of the kind of another one; members may be split, which keeps the sum of sizes."""
+    for name in ("returns", "forgives"):
+        if getattr(found, name) != getattr(expected, name):
+            return f"its {name} is {getattr(found, name)}, not {getattr(expected, name)}"
+    if found.sizes.shape == expected.sizes.shape and not torch.equal(found.sizes, expected.sizes):
+        return f"its members have the sizes {found.sizes.tolist()}, not {expected.sizes.tolist()}"
+    total, wanted = found.sizes.sum(0), expected.sizes.sum(0)
+    same = torch.allclose(total, wanted.expand_as(total), rtol=1e-5)
+    return "" if same else f"the sizes of its members add up to {total.tolist()}, not {wanted.tolist()}"
 
 
 def _fits_activation(neuron: Neuron, trained: Neuron | None, site: Site) -> bool:

@@ -1,9 +1,8 @@
 """`convert`: a trained network becomes a spiking one."""
 
 import copy
-import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +43,7 @@ def convert(
     method: str | Method | None = None,
     calibration: Any = None,
     *,
+    then: Sequence[str | Method] = (),
     initial: Start | str | float | None = None,
     coding: Coding | str | None = None,
     fire_above: bool | None = None,
@@ -59,6 +59,8 @@ def convert(
             start at half the threshold: it takes any trained ReLU network and some calibration data.
         calibration: Training inputs for methods that measure the network: a tensor, a `Split`, a DataLoader
             or a list of batches. Never test data.
+        then: Methods that correct it, in their order, as `["signed", "ftbc"]`: names, or methods with their
+            settings, as `methods.get("ftbc", steps=8)`.
         initial: How membranes start: a start, its name ("zero", "half", "uniform", "gaussian", "searched:8"
             for runs of 8 steps), or a fraction of the threshold. The default is that of the method's paper.
         coding: How inputs become current: a coding or its name ("constant", "poisson", "tsc:8" for windows of
@@ -72,12 +74,12 @@ def convert(
 
     Raises:
         CaptureError: If something in the model cannot become spikes.
-        ValueError: If the method lacks what it needs: calibration data, or its own training; or if its
-            neurons have no choice of `fire_above`.
+        ValueError: If the method lacks what it needs: calibration data, or its own training; if its neurons
+            have no choice of `fire_above`; or if the corrections of `then` do not fit it or each other.
     """
     if method is None and initial is None:
         initial = HALF
-    chosen = methods.get(method or DEFAULT_METHOD, **settings)
+    chosen = methods.compose(methods.get(method or DEFAULT_METHOD, **settings), then)
     initial = chosen.initial if initial is None else parse_start(initial)
     coding = chosen.coding if coding is None else parse_coding(coding)
     given = model
@@ -94,7 +96,7 @@ def convert(
         [site.name for site in network.sites],
         coding,
         None if example is None else tuple(example.shape[1:]),
-        Provenance(chosen.name, dataclasses.asdict(chosen), str(initial), outputs=network.outputs),
+        Provenance(chosen.name, methods.settings_of(chosen), str(initial), outputs=network.outputs),
     )
     like = find_like(network.module)
     for site in network.sites:

@@ -33,6 +33,7 @@ from rheobase.network.graph_edit import (
     replace_node,
     run_values,
 )
+from rheobase.network.groups import Group, Memory, Remembering
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch, mean_over_steps
 from rheobase.network.operations import (
     POOLING,
@@ -102,11 +103,13 @@ __all__ = [
     "GatedMaxPool",
     "Gaussian",
     "Grid",
+    "Group",
     "Initial",
     "IntegrateFire",
     "LayerNorm",
     "MaxPool",
     "Mean",
+    "Memory",
     "Network",
     "Neuron",
     "Objective",
@@ -120,6 +123,7 @@ __all__ = [
     "QuantisedClip",
     "RateNorm",
     "Rectifier",
+    "Remembering",
     "Reshape",
     "Scale",
     "Searched",

@@ -51,6 +51,15 @@ class Neuron(nn.Module, ABC):
         """Number of steps it buffers before it fires, or None. A run then has exactly these, in one chunk."""
         return None
 
+    @property
+    def lines(self) -> int:
+        """The binary wires that a neuron drives."""
+        return 1
+
+    def count(self, positions: int) -> int:
+        """The number of binary neurons at a number of positions of the site."""
+        return positions
+
     def retune(self, threshold: Tensor, amplitude: Tensor | None = None) -> None:
         """Set the threshold and the amplitude, by default equal to the threshold."""
         threshold = threshold.detach().clone()

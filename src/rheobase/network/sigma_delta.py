@@ -54,6 +54,11 @@ class SigmaDelta(Neuron):
         self.levels, self.signed, self.sizes, self.function = levels, signed, sizes, function
         self.register_buffer("parameter", None if parameter is None else parameter.detach().clone())
 
+    @property
+    def lines(self) -> int:
+        """One for each sign and size of an event, or for each bit if it has any size."""
+        return 2 * self.sizes if self.sizes else 1 + (self.levels * (2 if self.signed else 1)).bit_length()
+
     def limit(self, bound: float) -> None:
         """Clip f at the largest value of the site."""
         self.parameter = self.threshold.new_tensor(bound)

@@ -66,6 +66,7 @@ class SNN(nn.Module):
         coding: How inputs become current.
         input_shape: One sample's shape, where it is known.
         provenance: The method and settings it was converted with.
+        delay: The first steps of a run whose outputs do not count; more may be asked for.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class SNN(nn.Module):
         coding: Coding,
         input_shape: tuple[int, ...] | None,
         provenance: Provenance,
+        delay: int = 0,
     ) -> None:
         super().__init__()
         self.module = module
@@ -82,6 +84,7 @@ class SNN(nn.Module):
         self.coding = coding
         self.input_shape = input_shape
         self.provenance = provenance
+        self.delay = delay
 
     def limit(self, x: Tensor) -> Tensor:
         """The output that a simulation approaches with more steps, in the network's full precision.
@@ -145,6 +148,15 @@ class SNN(nn.Module):
         if len(windows) > 1:
             raise ValueError(f"the network's neurons need runs of different lengths: {windows} steps")
         return windows.pop() if windows else None
+
+    @property
+    def depths(self) -> dict[str, int]:
+        """For each site the largest number of neurons in a row from the input up to and with it."""
+        depth: dict[fx.Node, int] = {}
+        for node in self.module.graph.nodes:
+            before = max((depth[i] for i in node.all_input_nodes), default=0)
+            depth[node] = before + (node.op == "call_module" and node.target in self.sites)
+        return {str(node.target): d for node, d in depth.items() if node.target in self.sites}
 
     @property
     def code(self) -> Literal["rate", "sum"]:

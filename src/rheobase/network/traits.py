@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from rheobase.network.activations import FINEST, FUNCTIONS, PARAMETERS
+from rheobase.network.groups import Group
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch
 from rheobase.network.operations import (
     Add,
@@ -309,6 +310,20 @@ TRAITS: dict[type, Traits] = {
         _few_spikes,
         "site",
         no_nir="the value of its spikes depends on their time, and NIR's are all equal: use another method",
+    ),
+    Group: Traits(
+        _NEURON
+        | {
+            "sizes": tensor,
+            "returns": several(number, 4096),
+            "forgives": flag,
+            "bias": either(nothing, tensor),
+            "strict": flag,
+        },
+        _neuron(Group),
+        "site",
+        no_nir="its members share a membrane, or its spikes have a sign or a bias of their own at each step, "
+        "and NIR's neurons have none of these: use another method",
     ),
     SigmaDelta: Traits(
         _NEURON

@@ -19,11 +19,18 @@ class Counters:
         spikes: The spikes of each counted site at each step, (steps,).
         fan_out: The synapses behind each value of a source of spikes.
         sop: Synaptic operations at each step, (steps,).
+        members: The largest number of spikes that a neuron sends at a step, where it can be several.
     """
 
     def __init__(
-        self, sites: list[str], fan_out: dict[str, Tensor], steps: int, device: torch.device
+        self,
+        sites: list[str],
+        fan_out: dict[str, Tensor],
+        steps: int,
+        device: torch.device,
+        members: dict[str, int],
     ) -> None:
+        self.members = members
         self.table = torch.zeros(len(sites), steps, dtype=torch.int64, device=device)
         self.spikes = dict(zip(sites, self.table, strict=True))
         self.fan_out = fan_out
@@ -121,13 +128,14 @@ class ChunkCounts:
 
     def _tally(self, name: str, signal_TB: Tensor, binary: bool) -> None:
         spikes, fan_out = self.counters.spikes.get(name), self.counters.fan_out.get(name)
-        tally(
-            signal_TB,
-            fan_out,
-            binary=binary,
-            spikes=None if spikes is None else spikes[self.steps],
-            reached=None if fan_out is None else self.counters.sop[self.steps],
-        )
+        for n in range(1, self.counters.members.get(name, 1) + 1):
+            tally(
+                signal_TB if n == 1 else (signal_TB >= n).to(signal_TB.dtype),
+                fan_out,
+                binary=binary,
+                spikes=None if spikes is None else spikes[self.steps],
+                reached=None if fan_out is None else self.counters.sop[self.steps],
+            )
 
 
 def _add_up(totals_STB: Tensor, present_TB: Tensor | None) -> Tensor:

@@ -23,6 +23,7 @@ from rheobase.network import (
     Add,
     IntegrateFire,
     Neuron,
+    Remembering,
     SigmaDelta,
     memory_format,
     weigh,
@@ -140,7 +141,8 @@ class ChunkedRun:
                 self._note_changes(step, moving)
                 self._send_changes(step, signal_TB)
             else:
-                self.counts.see(step.name, signal_TB, step.binary)
+                events_TB = self.sums.get(step.node, {}).pop("events", signal_TB)
+                self.counts.see(step.name, events_TB, step.binary)
             if self.job.probe is not None and step.name in self.job.probed:
                 shown = signal_TB if step.unit is None else self._values(step, signal_TB)
                 self.job.probe.see(step.name, shown, before)
@@ -278,6 +280,9 @@ class ChunkedRun:
             fan_out = self.counters.fan_out.get(step.name)
             self.counts.events[step.name] = neuron.send(current, membrane, out_TB, fan_out)
             return out if step.unit is not None else neuron.scale(out_TB).flatten(0, 1)
+        if isinstance(neuron, Remembering):
+            memory = self.sums.setdefault(step.node, {})
+            return neuron.advance(current, membrane, T, out_TB, memory, before).flatten(0, 1)
         binary = step.binary and isinstance(neuron, IntegrateFire)
         return (neuron.fire if binary else neuron.advance)(  # type: ignore[operator]
             current, membrane, T, out_TB

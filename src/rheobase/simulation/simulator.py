@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rheobase.io import expect_integer
 from rheobase.kernels import explain_no_triton
-from rheobase.network import SNN, Constant, IntegrateFire, SigmaDelta, expect_snn, full_precision
+from rheobase.network import SNN, Constant, Group, IntegrateFire, SigmaDelta, expect_snn, full_precision
 from rheobase.simulation.counters import Counters
 from rheobase.simulation.cuda_graphs import RecordingError, Recordings
 from rheobase.simulation.device import cap_memory, device_traits
@@ -54,7 +54,7 @@ class Simulator:
         steps: int,
         *,
         at: Sequence[int] | None = None,
-        delay: int = 0,
+        delay: int | None = None,
         profile: str = "exact",
         exit_rule: Exit | None = None,
         memory: int | None = None,
@@ -84,7 +84,9 @@ class Simulator:
             pooled_units: Count operations behind average pooling by pooled values that are not zero, instead
                 of by the spikes that went in.
         """
-        steps, delay = expect_integer("steps", steps), expect_integer("delay", delay, 0)
+        expect_snn(snn)
+        steps = expect_integer("steps", steps)
+        delay = snn.delay if delay is None else expect_integer("delay", delay, 0)
         chunk = None if chunk is None else expect_integer("chunk", chunk)
         memory = None if memory is None else expect_integer("memory", memory)
         self.at = _check(snn, x, steps, at, delay, chunk)
@@ -99,6 +101,7 @@ class Simulator:
         self.exit_rule, self.probe = exit_rule, probe
         self.probed = () if probe is None else probe.names(snn)
         self.counted = snn.sites if count_spikes else []
+        self.members = {site: n.members for site, n in snn.neurons.items() if isinstance(n, Group)}
         # In the sum code no potential grows with the steps.
         self.profile = find_profile(profile, x.device, 1 if snn.code == "sum" else steps)
         self.notes: list[str] = []
@@ -186,7 +189,7 @@ class Simulator:
             probe=self.probe,
             probed=self.probed,
         )
-        counters = Counters(self.counted, self.fan_out, self.steps, x.device)
+        counters = Counters(self.counted, self.fan_out, self.steps, x.device, self.members)
         with torch.inference_mode(), full_precision(x.device):
             parts = [
                 ChunkedRun(job, part, first_sample + i * samples, counters).run()
@@ -261,9 +264,10 @@ def _check(
     snn: SNN, x: Tensor, steps: int, at: Sequence[int] | None, delay: int, chunk: int | None
 ) -> tuple[int, ...]:
     """Check a request; the steps to read out."""
-    expect_snn(snn)
     if snn.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"the network is in {snn.dtype}, which is too coarse for membranes: use snn.float()")
+    if delay < snn.delay:
+        raise ValueError(f"the outputs of this network count after {snn.delay} steps, got delay={delay}")
     if delay >= steps:
         raise ValueError(f"delay must lie in 0…{steps - 1} for {steps} steps, got {delay!r}")
     if delay and snn.code == "sum":
