@@ -27,6 +27,7 @@ from rheobase.network.operations import (
     Scale,
     Slice,
 )
+from rheobase.network.rehearsals import Rehearsed, Waiting
 from rheobase.network.settings import FormatError, Place, one_of
 from rheobase.network.sigma_delta import SigmaDelta
 from rheobase.network.traits import TRAITS, traits_of
@@ -64,6 +65,8 @@ EXAMPLES: list[tuple[nn.Module, tuple[int, ...]]] = [
     (neurons.IntegrateFire(torch.tensor(2.0), initial=HALF, strict=True), IMAGE),
     (neurons.FewSpikes(torch.ones(4), neurons.Coefficients.binary(4), "silu"), IMAGE),
     (neurons.Switch(torch.tensor(2.0), 8), IMAGE),
+    (Rehearsed(torch.tensor(2.0), rule="shift", length=4, turn=2, turns=3), IMAGE),
+    (Waiting(torch.tensor(2.0), window=4, idle=3, even=True), IMAGE),
     (Group(torch.ones(4), sizes=torch.rand(2, 4) + 0.1, returns=(1.0, 0.5), bias=torch.rand(3, 4)), IMAGE),
     (SigmaDelta(torch.tensor(0.5), 8, sizes=3, parameter=torch.tensor(2.0)), IMAGE),
 ]

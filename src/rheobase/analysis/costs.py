@@ -12,7 +12,7 @@ from itertools import accumulate
 from torch import Tensor
 
 from rheobase.analysis.energy import Convention, ann_joules, count_operations
-from rheobase.network import SNN, Neuron, SigmaDelta
+from rheobase.network import SNN, Neuron, SigmaDelta, Waiting
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Latency:
         bits: What one event carries besides its address: ⌈log₂ lines⌉ and at least 1, or the whole number of
             a graded event.
         graded: Whether an event can have any size, so that a synapse multiplies instead of adding.
+        idle: Steps between two windows.
     """
 
     steps: int
@@ -40,11 +41,12 @@ class Latency:
     lines: int
     bits: int
     graded: bool = False
+    idle: int = 0
 
     @property
     def total(self) -> int:
         """Steps from the first input to the answer."""
-        return self.pre + self.steps * self.windows
+        return self.pre + self.steps * self.windows + self.idle * (self.windows - 1)
 
     @property
     def with_delays(self) -> int:
@@ -54,6 +56,8 @@ class Latency:
     def __str__(self) -> str:
         wires = f"{self.lines} line{'s' if self.lines > 1 else ''} per neuron"
         waits = "" if self.windows == 1 else f", {self.windows} windows of {self.steps}"
+        waits += f", {self.idle} steps between two" if self.idle else ""
+        waits += f", of which {self.pre} before outputs count" if self.pre else ""
         return (
             f"true latency {self.total} steps ({self.schedule}{waits}), {self.with_delays} with one step of "
             f"delay per layer; {wires}"
@@ -67,7 +71,8 @@ def latency_of(snn: SNN, steps: int, delay: int | None = None) -> Latency:
     depth, waits = spiking_depth(snn), snn.window is not None
     windows = depth + (not snn.coding.constant) if waits else 1
     schedule = "windows" if waits else "synchronous"
-    return Latency(steps - delay, delay, schedule, depth, windows, lines, bits, bool(graded))
+    idle = max((n.idle for n in snn.neurons.values() if isinstance(n, Waiting)), default=0)
+    return Latency(steps - delay, delay, schedule, depth, windows, lines, bits, bool(graded), idle)
 
 
 def _wires(neuron: Neuron) -> tuple[int, int, bool]:

@@ -33,7 +33,7 @@ from rheobase.network.graph_edit import (
     replace_node,
     run_values,
 )
-from rheobase.network.groups import Group, Memory, Remembering
+from rheobase.network.groups import Group, Memory, Remembering, plain
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch, mean_over_steps
 from rheobase.network.operations import (
     POOLING,
@@ -56,6 +56,7 @@ from rheobase.network.operations import (
     count_multiplications,
 )
 from rheobase.network.precision import full_precision, has_double, require_double
+from rheobase.network.rehearsals import Rehearsed, Waiting
 from rheobase.network.settings import TENSOR
 from rheobase.network.sigma_delta import SigmaDelta
 from rheobase.network.snn import SNN, Provenance, expect_snn
@@ -123,6 +124,7 @@ __all__ = [
     "QuantisedClip",
     "RateNorm",
     "Rectifier",
+    "Rehearsed",
     "Remembering",
     "Reshape",
     "Scale",
@@ -136,6 +138,7 @@ __all__ = [
     "Switch",
     "TemporalSwitch",
     "Uniform",
+    "Waiting",
     "along_channels",
     "build_network",
     "channels_of",
@@ -159,6 +162,7 @@ __all__ = [
     "operation_of",
     "parse_coding",
     "parse_start",
+    "plain",
     "replace_node",
     "require_classes",
     "require_double",

@@ -16,6 +16,20 @@ Memory = dict[str, Tensor]
 """What a neuron keeps between steps besides its membrane, each (B, ...)."""
 
 
+def plain(neuron: Neuron) -> IntegrateFire:
+    """A neuron, if it integrates, fires 0 or 1 and resets by subtraction.
+
+    Raises:
+        ValueError: It is another one.
+    """
+    if not isinstance(neuron, IntegrateFire) or neuron.reset != "subtract":
+        raise ValueError(
+            f"expected integrate-and-fire neurons with reset by subtraction, got {neuron}: choose another "
+            "base, such as qcfs, opi or robust-norm"
+        )
+    return neuron
+
+
 class Remembering(Neuron):
     """A neuron with more state than its membrane, or with a rule that depends on the step."""
 
@@ -102,12 +116,8 @@ class Group(Remembering):
         """
         if isinstance(neuron, cls):
             return neuron
-        if not isinstance(neuron, IntegrateFire) or neuron.reset != "subtract":
-            raise ValueError(
-                f"expected integrate-and-fire neurons with reset by subtraction, got {neuron}: choose "
-                "another base, such as qcfs, opi or robust-norm"
-            )
-        return cls(neuron.threshold, neuron.amplitude, neuron.initial, strict=neuron.strict)
+        found = plain(neuron)
+        return cls(found.threshold, found.amplitude, found.initial, strict=found.strict)
 
     @property
     def members(self) -> int:
@@ -148,16 +158,19 @@ class Group(Remembering):
         if many:
             events_TB = torch.zeros(steps, *membrane.shape, dtype=torch.uint8, device=membrane.device)
         moving = current.dim() > membrane.dim()
-        amplitude = along_channels(self.amplitude, membrane.dim())
         for t in range(steps):
             membrane += current[t] if moving else current
             value, events = self.fire(membrane, sent, before + t)
             if many:
                 events_TB[t] = events
-            torch.mul(value, amplitude, out=spikes[t])
+            spikes[t] = self.scale(value)
         if many:
             memory["events"] = events_TB
         return spikes
+
+    def scale(self, value: Tensor) -> Tensor:
+        """What is sent, (B, ...), given it in units of the amplitude."""
+        return value * along_channels(self.amplitude, value.dim())
 
     def fire(self, membrane: Tensor, sent: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """Fire once, given the membrane with this step's current; it and the net sum sent are updated.

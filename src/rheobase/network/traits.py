@@ -28,6 +28,7 @@ from rheobase.network.operations import (
     Slice,
     sum_windows,
 )
+from rheobase.network.rehearsals import Rehearsed, Waiting
 from rheobase.network.settings import (
     Kind,
     Reader,
@@ -324,6 +325,25 @@ TRAITS: dict[type, Traits] = {
         "site",
         no_nir="its members share a membrane, or its spikes have a sign or a bias of their own at each step, "
         "and NIR's neurons have none of these: use another method",
+    ),
+    Rehearsed: Traits(
+        _NEURON
+        | {
+            "rule": word("mask", "shift"),
+            "length": _COUNT,
+            "turn": _COUNT,
+            "turns": _COUNT,
+            "strict": flag,
+        },
+        _neuron(Rehearsed),
+        "site",
+        no_nir="it starts again after a rehearsal, and NIR's neurons do not: use another method",
+    ),
+    Waiting: Traits(
+        _NEURON | {"window": _COUNT, "idle": integer(0), "even": flag},
+        _neuron(Waiting),
+        "site",
+        no_nir="it waits for a window before it fires, and NIR's neurons do not: use another method",
     ),
     SigmaDelta: Traits(
         _NEURON
