@@ -222,7 +222,7 @@ class _Search:
 
     def _measure(self, trial: Trial, snn: SNN) -> Trial:
         window = snn.window
-        timing = latency_of(snn, window or self.horizon)
+        timing = latency_of(snn, window or max(self.horizon, snn.delay + 1))
         if self.budget.lines is not None and timing.lines > self.budget.lines:
             allowed = f"{self.budget.lines} {'is' if self.budget.lines == 1 else 'are'} allowed"
             return replace(trial, note=f"its neurons drive {timing.lines} lines, but only {allowed}")
@@ -234,7 +234,7 @@ class _Search:
         if self.budget.joules is not None:
             # The multiplications at the input are the same in every conversion.
             self.impossible = snn_joules(0, result.mac[0], self.convention) > self.budget.joules
-        chosen = self._choose_steps(trial, result, first=window or 1)
+        chosen = self._choose_steps(trial, result, first=window or snn.delay + 1)
         return replace(chosen, latency=latency_of(snn, chosen.steps).total)
 
     def _choose_steps(self, trial: Trial, result: Evaluation, first: int) -> Trial:

@@ -258,6 +258,9 @@ def _measure(
     except ValueError as error:
         return Row(method.title, str(initial), note=f"could not convert the network: {error}")
     window = snn.window or 0
+    if snn.delay >= columns[-1]:
+        note = f"its outputs count after {snn.delay} steps, and no column has more"
+        return Row(method.title, str(initial), note=note)
     result = evaluate(snn, test, window or columns[-1], progress=False)
     end = result.at(result.steps)
     reached = {t: result.at(window or t).accuracy for t in columns if t >= window}
