@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from rheobase.exchange.nir import canonical
-from rheobase.network import HALF, neurons, operations
+from rheobase.network import HALF, analog, neurons, operations
+from rheobase.network.analog import GroupNorm, LayerNorm, MatMul, RmsNorm, Softmax
 from rheobase.network.file.description import describe
 from rheobase.network.groups import Group
 from rheobase.network.operations import (
@@ -16,8 +17,9 @@ from rheobase.network.operations import (
     SYNAPTIC,
     Add,
     Concat,
+    Embedding,
+    Fixed,
     GatedMaxPool,
-    LayerNorm,
     MaxPool,
     Mean,
     Pad,
@@ -48,6 +50,13 @@ EXAMPLES: list[tuple[nn.Module, tuple[int, ...]]] = [
     (Add(), IMAGE),
     (Product(), IMAGE),
     (LayerNorm((6,), torch.rand(6), torch.rand(6)), IMAGE),
+    (RmsNorm((6,), torch.rand(6)), IMAGE),
+    (GroupNorm(2, torch.rand(4), torch.rand(4)), IMAGE),
+    (Softmax(), IMAGE),
+    (MatMul(), IMAGE),
+    (Embedding(torch.rand(5, 3)), ROW),
+    (Fixed(torch.rand(2, 3)), IMAGE),
+    (Scale(torch.ones(()), torch.rand(6, 6)), IMAGE),
     (Concat(1), IMAGE),
     (Concat(2), IMAGE),
     (Scale(torch.tensor([1.0, -2.0, 0.5, 3.0])), IMAGE),
@@ -80,9 +89,11 @@ def signals(operation: nn.Module, shape: tuple[int, ...], seed: int = 0) -> list
 
 
 def test_every_operation_and_neuron_has_a_row() -> None:
-    classes = {c for module in (operations, neurons) for c in vars(module).values() if inspect.isclass(c)}
+    classes = {
+        c for module in (operations, analog, neurons) for c in vars(module).values() if inspect.isclass(c)
+    }
     ours = {c for c in classes if issubclass(c, nn.Module) and not inspect.isabstract(c)}
-    ours = {c for c in ours if c.__module__ in (operations.__name__, neurons.__name__)}
+    ours = {c for c in ours if c.__module__ in (operations.__name__, analog.__name__, neurons.__name__)}
     assert {*SYNAPTIC, *POOLING, *ours} <= {*TRAITS}
     assert {type(operation) for operation, _ in EXAMPLES} == {*TRAITS}
     assert all(row.name for row in TRAITS.values())

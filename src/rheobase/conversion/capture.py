@@ -8,15 +8,16 @@ difference is an error: a network is never converted in part without notice.
 import contextlib
 import copy
 import inspect
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.conversion.encoders import layout_of
 from rheobase.conversion.lowering import Lowering, Row
 from rheobase.conversion.rules import read_fake_quantize, rules_with
-from rheobase.conversion.tracing import CaptureError, trace
+from rheobase.conversion.tracing import CaptureError, calls_functions, export, trace
 from rheobase.conversion.unwrap import copy_model, has_hooks
 from rheobase.network import (
     SNN,
@@ -80,10 +81,11 @@ def lower(
     _check_model(model)
     copied = copy_model(model)
     _check_call(copied)
-    traced = trace(copied)
+    rules = rules_with(handles)
+    traced = _trace(copied, None if example is None else _check_example(example), rules)
     if example is not None:
         _note_shapes(traced, example)
-    lowering = Lowering(traced, rules_with(handles), shapes_known=example is not None)
+    lowering = Lowering(traced, rules, shapes_known=example is not None)
     lowering.run()
     return copied, lowering
 
@@ -105,19 +107,40 @@ def require_sites(sites: Collection[Any]) -> None:
         )
 
 
-def _note_shapes(traced: fx.GraphModule, example: Tensor) -> None:
-    """Run the model on two samples; each node gets its shape, or its value where it is not a tensor."""
+def _trace(model: nn.Module, example: Tensor | None, rules: Container[str]) -> fx.GraphModule:
+    """The trace of a model, by `torch.export` where `torch.fx` cannot or stops at functions of others."""
+    try:
+        traced = trace(model)
+    except CaptureError:
+        if example is None or (exported := export(model, example)) is None:
+            raise
+        return exported
+    if example is not None and calls_functions(traced, rules):
+        return export(model, example) or traced
+    return traced
+
+
+def _check_example(example: Tensor) -> Tensor:
+    """Two samples of an example input."""
     if not isinstance(example, Tensor):
         raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
     if not example.is_floating_point():
-        raise TypeError(f"the example input must be floating point, got {example.dtype}: normalise it first")
+        raise TypeError(
+            f"the example input must be floating point, got {example.dtype}: normalise it first; for numbers "
+            "of tokens, wrap the model so that it calls x.long()"
+        )
     if example.dim() < 2 or example.numel() == 0:
         raise ValueError(
             f"the example input has shape {tuple(example.shape)}: expected a batch of at least one sample"
         )
     if not example.isfinite().all():
         raise ValueError("the example input has NaN or infinite values")
-    example = example[:2].clone()  # a model may write into its input
+    return example[:2].clone()  # a model may write into its input
+
+
+def _note_shapes(traced: fx.GraphModule, example: Tensor) -> None:
+    """Run the model on two samples; each node gets its shape, or its value where it is not a tensor."""
+    example = _check_example(example)
     try:
         values = run_values(traced, example)
     except Exception as error:
@@ -146,11 +169,17 @@ def _assemble(lowering: Lowering) -> Network:
     module.delete_all_unused_submodules()
     module.recompile()
     module.eval().requires_grad_(False)
-    alive = {node.name for node in module.graph.nodes}
+    bounds = {node.name: bound for node, bound, _ in lowering.sites.values()}
+    bounds |= {node.name: bound for node, bound in lowering.inner_sites.items()}
     sites = [
-        Site(str(node.target), module.get_submodule(str(node.target)), bound)
-        for node, bound, _ in lowering.sites.values()
-        if node.name in alive
+        Site(
+            str(node.target),
+            module.get_submodule(str(node.target)),
+            bounds[node.name],
+            layout_of(module, node),
+        )
+        for node in module.graph.nodes
+        if node.name in bounds
     ]
     return Network(module, sites, lowering.outputs)
 
@@ -176,7 +205,8 @@ def _check_model(model: nn.Module) -> None:
                 f"the model's {name} has dtype {tensor.dtype}, but membranes need float32 or float64\n"
                 "  -> pass model.float(), and inputs of float32"
             )
-        if not tensor.isfinite().all():
+        mask = not isinstance(tensor, nn.Parameter) and tensor.isneginf()  # of logits
+        if not (tensor.isfinite() | mask).all():
             raise ValueError(
                 f"the model's {name} has NaN or infinite values: train it again or load other weights"
             )

@@ -8,7 +8,7 @@ from torch import fx, nn
 
 from rheobase import methods
 from rheobase.conversion.capture import lower, move_to_double, raise_refusals, require_sites
-from rheobase.conversion.lowering import first_argument
+from rheobase.conversion.nodes import first_argument
 from rheobase.conversion.refusals import NeedsExample
 from rheobase.conversion.tracing import CaptureError, trace
 from rheobase.methods import Method

@@ -116,6 +116,14 @@ class Method(ABC):
         return ()
 
     @property
+    def encodes(self) -> bool | None:
+        """Whether sites are put in front of layers whose input is not events, and of products of signals.
+
+        None for networks with analog operations only: normalisation, softmax, products of matrices.
+        """
+        return False
+
+    @property
     def cost(self) -> Cost:
         """What a conversion does: reads the trained network, observes its activations, or runs the SNN."""
         return "reads"

@@ -17,6 +17,15 @@ from rheobase.network.activations import (
     Rectifier,
     Smooth,
 )
+from rheobase.network.analog import (
+    ANALOG,
+    GroupNorm,
+    LayerNorm,
+    MatMul,
+    RmsNorm,
+    Softmax,
+    count_products,
+)
 from rheobase.network.ann import classes_of, evaluating, find_like, require_classes
 from rheobase.network.batch_invariant import memory_format, run_graph, weigh
 from rheobase.network.captured import Network, Site
@@ -42,8 +51,9 @@ from rheobase.network.operations import (
     Accumulating,
     Add,
     Concat,
+    Embedding,
+    Fixed,
     GatedMaxPool,
-    LayerNorm,
     MaxPool,
     Mean,
     Pad,
@@ -78,6 +88,7 @@ from rheobase.network.summary import Summary
 from rheobase.network.traits import TRAITS, traits_of
 
 __all__ = [
+    "ANALOG",
     "FINEST",
     "FUNCTIONS",
     "HALF",
@@ -100,14 +111,18 @@ __all__ = [
     "Constant",
     "ConstantCurrent",
     "Corrected",
+    "Embedding",
     "FewSpikes",
+    "Fixed",
     "GatedMaxPool",
     "Gaussian",
     "Grid",
     "Group",
+    "GroupNorm",
     "Initial",
     "IntegrateFire",
     "LayerNorm",
+    "MatMul",
     "MaxPool",
     "Mean",
     "Memory",
@@ -127,12 +142,14 @@ __all__ = [
     "Rehearsed",
     "Remembering",
     "Reshape",
+    "RmsNorm",
     "Scale",
     "Searched",
     "SigmaDelta",
     "Site",
     "Slice",
     "Smooth",
+    "Softmax",
     "Start",
     "Summary",
     "Switch",
@@ -144,6 +161,7 @@ __all__ = [
     "channels_of",
     "classes_of",
     "count_multiplications",
+    "count_products",
     "describe",
     "evaluating",
     "expect_snn",

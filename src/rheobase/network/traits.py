@@ -11,13 +11,15 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from rheobase.network.activations import FINEST, FUNCTIONS, PARAMETERS
+from rheobase.network.analog import GroupNorm, LayerNorm, MatMul, RmsNorm, Softmax
 from rheobase.network.groups import Group
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch
 from rheobase.network.operations import (
     Add,
     Concat,
+    Embedding,
+    Fixed,
     GatedMaxPool,
-    LayerNorm,
     MaxPool,
     Mean,
     Pad,
@@ -180,6 +182,16 @@ def _linear(name: str, monotone: Callable[[Any], bool] = _always, **more: Any) -
     return Traits(name=name, homogeneous=_always, spikes="pass", monotone=monotone, **more)
 
 
+def _norm(**more: Reader) -> Traits:
+    settings: dict[str, Reader] = {"weight": either(nothing, tensor), "eps": number, **more}
+    return Traits(
+        settings,
+        name="analog normalisation",
+        no_nir="it divides by a deviation, and NIR's operations are linear",
+    )
+
+
+_TWO_SIGNALS = "it multiplies two signals, and NIR can only add them"
 _PLANES = "NIR has convolutions over one and two dimensions only"
 _POOLED_PLANES = "NIR has pools over two dimensions only"
 _NOT_TRANSPOSED = "NIR has no transposed convolution"
@@ -291,17 +303,21 @@ TRAITS: dict[type, Traits] = {
     Product: Traits(
         name="accumulated product",
         inputs=(2, 2),
-        no_nir="it multiplies two signals, and NIR can only add them",
+        no_nir=_TWO_SIGNALS,
     ),
-    LayerNorm: Traits(
-        {
-            "shape": several(_COUNT),
-            "weight": either(nothing, tensor),
-            "bias": either(nothing, tensor),
-            "eps": number,
-        },
-        name="accumulated normalisation",
-        no_nir="it divides by a deviation, and NIR's operations are linear",
+    LayerNorm: _norm(shape=several(_COUNT), bias=either(nothing, tensor)),
+    RmsNorm: _norm(shape=several(_COUNT)),
+    GroupNorm: _norm(groups=_COUNT, bias=either(nothing, tensor)),
+    Softmax: Traits(name="analog softmax", no_nir="it divides by a sum, and NIR's operations are linear"),
+    MatMul: Traits(name="product of two signals", inputs=(2, 2), no_nir=_TWO_SIGNALS),
+    Embedding: Traits(
+        {"weight": tensor}, name="table", dims=lambda table, dims: dims + 1, no_nir="NIR has no tables"
+    ),
+    Fixed: Traits(
+        {"value": tensor},
+        name="constant",
+        dims=lambda fixed, dims: 1 + fixed.value.dim(),
+        no_nir="NIR has no constants besides biases",
     ),
     IntegrateFire: Traits(
         _NEURON | {"reset": word("subtract", "zero"), "strict": flag}, _neuron(IntegrateFire), "site"
