@@ -71,7 +71,7 @@ def main(double: str) -> None:
                 assert "graphics:0" in run.notes[0], run.notes
                 close(run.logits, here.logits, 0.2 if profile == "fast" else 1e-6)
                 result = rheobase.evaluate(converted, (y, labels), 8, profile=profile, progress=False)
-                assert result.neurons == {site: 4 * 6 * 6 for site in snn.sites}
+                assert result.neurons == dict.fromkeys(snn.sites, 4 * 6 * 6)
                 if profile != "fast":  # whose half precision is another one
                     assert all(torch.equal(run.spikes[site].cpu(), here.spikes[site]) for site in snn.sites)
     print(double, len(METHODS))

@@ -24,6 +24,7 @@ from rheobase.io import (
     expect_integer,
     find_name,
     present_ranks,
+    showing,
 )
 from rheobase.network import SNN, Product, evaluating, expect_snn, require_classes
 from rheobase.simulation import Exit, Pace, borrow_simulator, device_traits
@@ -272,7 +273,8 @@ def evaluate(
     first = next(given)
     count = count_batches(data, batch_size, default)
     with (
-        display("evaluating", count, shown=progress and ranks.first) as bar,
+        showing(progress and ranks.first),
+        display("evaluating", count) as bar,
         borrow_simulator(
             snn,
             first[0].to(snn.device),

@@ -10,6 +10,7 @@ from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
 from rheobase.kernels.follow import follow
 from rheobase.kernels.integrate_fire import integrate_fire
+from rheobase.kernels.launching import only_compile
 from rheobase.kernels.routines import collect_routines, report_routine
 from rheobase.kernels.sum_pool import sum_pool
 from rheobase.kernels.tally import tally
@@ -23,6 +24,7 @@ __all__ = [
     "follow",
     "integrate_fire",
     "linear_integrate_fire",
+    "only_compile",
     "report_routine",
     "sum_pool",
     "tally",

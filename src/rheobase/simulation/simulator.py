@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rheobase.io import expect_integer
-from rheobase.kernels import explain_no_triton
+from rheobase.io import announce, expect_integer
+from rheobase.kernels import explain_no_triton, only_compile
 from rheobase.network import SNN, Constant, Group, IntegrateFire, SigmaDelta, expect_snn, full_precision
 from rheobase.simulation.counters import Counters
 from rheobase.simulation.cuda_graphs import RecordingError, Recordings
@@ -165,6 +165,7 @@ class Simulator:
     def _run_once(self, x: Tensor, first_sample: int) -> Run:
         if (B := x.shape[0]) not in self._cuts:
             self._cuts[B] = self._cut(B)
+            self._compile(x)
         samples, chunk = self._cuts[B]
         leaving = self.exit_rule is not None or (self.snn.code == "sum" and chunk < self.steps)
         if self.graph and not leaving and self.probe is None:
@@ -210,6 +211,13 @@ class Simulator:
             last_event=last_event,
             notes=tuple(self.notes),
         )
+
+    def _compile(self, x: Tensor) -> None:
+        """Compile the GPU kernels of a run before the first of them runs."""
+        if x.device.type == "cuda" and self.probe is None and explain_no_triton(x.device) is None:
+            line = "rheobase: compiling GPU kernels for this network; they are kept for later runs"
+            with announce(line), only_compile():
+                self._run(x, *self._cuts[len(x)], 0)
 
     def _fuses(self, device: torch.device) -> bool:
         """Whether calls are fused, with a note if a kernel is missing."""

@@ -25,15 +25,19 @@ from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
 from rheobase.kernels.conv_integrate_fire.packing import align, count_wide, group_synapses, pack
 from rheobase.kernels.conv_integrate_fire.parts import accumulate, fire
 from rheobase.kernels.conv_integrate_fire.problem import Convolution, Problem, Quantisation
-from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles
+from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles, standard_pixels
 from rheobase.kernels.conv_integrate_fire.widening import widen
+from rheobase.kernels.launching import launch
 
 _too_large: set[tuple[torch.device, Tile]] = set()
 """Tiles for which a device has too little shared memory."""
 
 
 # Not compiled again for every size: addresses are computed by descriptors, so nothing would be gained.
-@triton.jit(do_not_specialize=["residual_step", "steps", "B", "N", "Y", "X"])
+@triton.jit(
+    do_not_specialize=["residual_step", "steps", "B", "N", "Y", "X"],
+    do_not_specialize_on_alignment=["totals", "reached"],
+)
 def _conv_integrate_fire(
     spikes,
     weight,
@@ -152,7 +156,8 @@ def run(problem: Convolution, tile: Tile | None) -> None:
     C = images.shape[-1]
     weight, gain = pack(p.weight)
     processors = _count_processors(images.device)
-    ranked = rank_tiles(weight.dtype, C, N, B * Y * X, processors, p.residual is not None)
+    pixels = standard_pixels(B, N, Y * X, processors)
+    ranked = rank_tiles(weight.dtype, C, N, pixels, processors, p.residual is not None)
     if isinstance(p, Quantisation):
         # One loop over steps and products would need more registers than two programs can share.
         ranked = [replace(t, one_loop=False) for t in ranked]
@@ -188,7 +193,7 @@ def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
     Y, X = p.out.shape[-2:]
     images, weight, gain, state, extra, written = a.images, a.weight, a.gain, a.state, a.extra, a.written
     C = images.shape[-1]
-    block_b, block_y, block_x = cut_pixels(cut.pixels, B, Y, X)
+    block_b, block_y, block_x = cut_pixels(cut.pixels, Y, X)
     box = [block_b, block_y, block_x, cut.channels]
     programs = prod(-(-size // block) for size, block in zip((B, Y, X, N), box, strict=True))
 
@@ -213,7 +218,9 @@ def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
         synapses, alike = group_synapses(p.fan_out, cut.channels)
     high = F.pad(p.high.to(p.number), (0, -N % cut.channels)) if isinstance(p, Quantisation) else threshold
     with torch.cuda.device_of(images):
-        _conv_integrate_fire[(programs,)](
+        launch(
+            _conv_integrate_fire,
+            (programs,),
             _describe(_fold_stride(images, p.stride), [block_b, block_y, 1, block_x, cut.depth]),
             _describe(weight, [cut.channels, cut.depth]),
             vector(p.bias, 0, 0),

@@ -9,10 +9,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rheobase.kernels.launching import launch
+
 BLOCK, ROUNDS = 2048, 16
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["spikes", "reached"])
 def _tally(
     signal, fan_out, spikes, reached, M, N, FAN_OUT: tl.constexpr, BLOCK: tl.constexpr, ROUNDS: tl.constexpr
 ):
@@ -50,7 +52,9 @@ def run(
     if M == 0:
         return spikes, reached
     with torch.cuda.device_of(signal):
-        _tally[(triton.cdiv(M, BLOCK * ROUNDS), T)](
+        launch(
+            _tally,
+            (triton.cdiv(M, BLOCK * ROUNDS), T),
             flat,
             flat if weights is None else weights,
             spikes,
