@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from rheobase.analysis.analog_work import AnalogWork, count_analog
 from rheobase.analysis.costs import Latency, QuantisedAnn, Silence, latency_of, quantised_ann
 from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.analysis.metrics import METRICS, Measure, Metric, Score, find_metric
@@ -90,6 +91,7 @@ class Evaluation(Result):
         timing: The true latency and the wires of the run; in the sum code up to the step at which all images
             were silent, if they were.
         quantised: In the sum code the quantised ANN, for comparison.
+        analog: In the sum code what is event-driven and what is computed on analog values, if anything is.
     """
 
     steps: int
@@ -111,6 +113,7 @@ class Evaluation(Result):
     settles: bool = False
     timing: Latency | None = None
     quantised: QuantisedAnn | None = None
+    analog: AnalogWork | None = None
 
     def at(self, steps: int) -> StepResult:
         """The results after the given step.
@@ -168,7 +171,7 @@ class Evaluation(Result):
                 f"{end.per_neuron:.3g} events per neuron, {end.spikes * self.timing.bits:,.0f} bits per "
                 f"sample ({self.timing.bits} for an event)"
             )
-        found += [each for each in (self.silence, self.quantised) if each is not None]
+        found += [each for each in (self.silence, self.quantised, self.analog) if each is not None]
         return [str(each) for each in found]
 
     def plot(self, ax: "Axes | None" = None, y: str | None = None, x: str = "steps") -> "Axes":
@@ -317,6 +320,10 @@ def evaluate(
     silent = Silence.of(leaving, samples).largest if settles else None
     timing = latency_of(snn, silent or steps, delay)
     per_sop = convention.mac / convention.sop if timing.graded else 1.0  # a graded event is multiplied
+    quantised = quantised_ann(snn, first[0].to(snn.device), convention) if snn.code == "sum" else None
+    analog = None
+    if quantised is not None:
+        analog = count_analog(snn, first[0].to(snn.device), timing.steps, synapses, quantised.mac)
     return Evaluation(
         steps=steps,
         samples=samples,
@@ -338,7 +345,8 @@ def evaluate(
         scores=[] if counts_accuracy else scores,
         settles=settles,
         timing=timing,
-        quantised=quantised_ann(snn, first[0].to(snn.device), convention) if snn.code == "sum" else None,
+        quantised=quantised,
+        analog=analog,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.conversion.encoders import layout_of
+from rheobase.conversion.encoders import insert_encoders, layout_of
 from rheobase.conversion.lowering import Lowering, Row
 from rheobase.conversion.rules import read_fake_quantize, rules_with
 from rheobase.conversion.tracing import CaptureError, calls_functions, export, trace
@@ -33,7 +33,12 @@ from rheobase.network import (
 )
 
 
-def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[str] = ()) -> Network:
+def capture(
+    model: nn.Module,
+    example: Tensor | None = None,
+    handles: Sequence[str] = (),
+    encodes: bool | None = False,
+) -> Network:
     """Capture a copy of a model in evaluation mode.
 
     Args:
@@ -41,6 +46,7 @@ def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[s
         example: One batch of inputs. It is needed where a call's meaning depends on shapes; and with it the
             result is checked against the model.
         handles: Names of nonlinearities other than ReLU that become sites too.
+        encodes: Whether encoders are put in, as `Method.encodes` says.
 
     Raises:
         CaptureError: If something in the model cannot become spikes. The message names every such place.
@@ -49,7 +55,8 @@ def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[s
     model, example = move_to_double(model, example)
     copied, lowering = lower(model, example, handles)
     raise_refusals(lowering.rows)
-    network = _assemble(lowering)
+    network = assemble(lowering)
+    insert_encoders(network, encodes)
     require_sites(network.sites)
     if example is not None:
         rounds = any(isinstance(m, Activation) and m.grid is not None for m in network.module.modules())
@@ -158,7 +165,8 @@ def _note_shapes(traced: fx.GraphModule, example: Tensor) -> None:
             node.meta["value"] = value
 
 
-def _assemble(lowering: Lowering) -> Network:
+def assemble(lowering: Lowering) -> Network:
+    """The network that a model was lowered to, without refusals."""
     module = fx.GraphModule(lowering.root, lowering.graph)
     module.graph.eliminate_dead_code()
     fold_scales(module)
@@ -265,7 +273,7 @@ def _capture_in_double(
     """
     with contextlib.suppress(Exception):
         doubled, lowering = lower(_in_double(model), example.double(), handles)
-        return doubled, _assemble(lowering).module, lowering.left_out, example.double()
+        return doubled, assemble(lowering).module, lowering.left_out, example.double()
     return None
 
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from rheobase import methods
 from rheobase.conversion.capture import capture, move_to_double
-from rheobase.conversion.encoders import insert_encoders
 from rheobase.conversion.searched_starts import search_starts
 from rheobase.io import batches, showing
 from rheobase.methods import Conversion, Method, Observer
@@ -89,8 +88,7 @@ def convert(
     example = next(inputs()) if example is None and calibration is not None else example
     if chosen.code == "sum":
         _require_sums(chosen, initial, coding)
-    network = capture(model, example, chosen.handles)
-    insert_encoders(network, chosen.encodes)
+    network = capture(model, example, chosen.handles, chosen.encodes)
     _require_bounds(network)
     observers = _observe(network, chosen, None if calibration is None else inputs)
     snn = SNN(

@@ -7,6 +7,7 @@ nonlinear ones are sites. Folding moves scales and amplitudes into the weights t
 from rheobase.network.activations import (
     FINEST,
     FUNCTIONS,
+    PIECEWISE_LINEAR,
     UNSIGNED,
     Activation,
     Clip,
@@ -93,6 +94,7 @@ __all__ = [
     "FUNCTIONS",
     "HALF",
     "INPUT",
+    "PIECEWISE_LINEAR",
     "POOLING",
     "RESERVED",
     "SNN",

@@ -29,7 +29,7 @@ def capture_original(model: nn.Module, snn: SNN, example: Tensor) -> Network:
         ValueError: Its sites or the sizes of its layers are not those of the SNN.
     """
     method = method_of(snn)
-    network = capture(model, example, () if method is None else method.handles)
+    network = capture(model, example, *(() if method is None else (method.handles, method.encodes)))
     found = [site.name for site in network.sites]
     if found != snn.sites:
         raise ValueError(
