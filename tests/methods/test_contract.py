@@ -121,6 +121,7 @@ def test_long_runs_approach_the_limit(name: str, trained: nn.Module, digits: dat
     assert late < early or early == 0
 
 
+@pytest.mark.filterwarnings("ignore:site .* never activated")
 @pytest.mark.parametrize("name", NAMES)
 def test_networks_say_their_latency_and_are_exported_or_refused(name: str, tmp_path) -> None:
     method = settings_of(name).aimed_at(6)

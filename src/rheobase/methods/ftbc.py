@@ -1,21 +1,14 @@
 """Forward temporal bias correction."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
-from torch import Tensor
 
-from rheobase.io import display
 from rheobase.methods.composition import Correction
 from rheobase.methods.contract import Conversion, Fits
-from rheobase.methods.shared.settling import Fire, Settle, settle_at_once
-from rheobase.methods.shared.side_by_side import ExactSum, activations, currents, unit_of
+from rheobase.methods.shared.settling import Lessons, fit_layers
+from rheobase.methods.shared.side_by_side import ExactSum, unit_of
 from rheobase.network import Group, Neuron, Site
-
-Lessons = Callable[[], Iterable[tuple[Tensor, Tensor, Tensor]]]
-"""Yields currents (T, B, ...), activations and membranes before the first step, part by part of the data."""
 
 
 @dataclass(frozen=True)
@@ -63,46 +56,23 @@ class FTBC(Correction):
 
     def correct(self, conversion: Conversion) -> None:
         snn = conversion.snn
-        neurons = {name: neuron for name, neuron in snn.neurons.items() if isinstance(neuron, Group)}
-
-        def settler(site: Site) -> Settle:
-            name, neuron = site.name, neurons[site.name]
-
-            def settle(current: Tensor, fire: Fire) -> Tensor:
-                a = torch.cat(
-                    [activations(conversion.ann, x, [name])[name] for x in conversion.calibration()]
-                )
-                start = neuron.start(a.shape, snn.sites.index(name), 0)
-                self._fit(neuron, lambda: [(current, a, start)])
-                bar.advance()
-                return fire()
-
-            return settle
-
-        with display("correcting biases", len(snn.sites)) as bar:
-            if not settle_at_once(conversion, self.steps, settler):
-                for name, neuron in neurons.items():
-                    neuron.bias = None
-                    self._fit(neuron, partial(self._lessons, conversion, name))
-        for name, neuron in neurons.items():
+        fit_layers(conversion, self.steps, "correcting biases", self._fit)
+        for name, neuron in snn.neurons.items():
+            assert isinstance(neuron, Group)
             assert neuron.bias is not None
             snn.provenance.record_shift(f"{name}/steps", neuron.bias.mean(1))
 
-    def _lessons(self, conversion: Conversion, site: str) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
-        snn = conversion.snn
-        for seen in currents(snn, site, conversion.calibration(), self.steps):
-            a = activations(conversion.ann, seen.inputs, [site])[site]
-            start = snn.neuron(site).start(a.shape, snn.sites.index(site), seen.first_sample)
-            yield seen.current.expand(self.steps, *a.shape), a, start
-
-    def _fit(self, neuron: Group, lessons: Lessons) -> None:
-        """Set the biases of a neuron, round by round."""
+    def _fit(self, neuron: Neuron, lessons: Lessons) -> None:
+        """Set the biases of a site, round by round."""
+        assert isinstance(neuron, Group)
+        neuron.bias = None
         for _ in range(self.rounds):
             errors, count = [ExactSum(unit_of(neuron)) for _ in range(self.steps)], 0
-            for current_TB, a, start in lessons():
-                membrane, sent = start.clone(), torch.zeros_like(start)
+            for lesson in lessons():
+                a, membrane = lesson.activation, lesson.start(neuron)
+                sent = torch.zeros_like(membrane)
                 count += a.numel() // a.shape[1]
-                for t, (current, error) in enumerate(zip(current_TB, errors, strict=True)):
+                for t, (current, error) in enumerate(zip(lesson.current, errors, strict=True)):
                     membrane += current
                     value, _ = neuron.fire(membrane.clone(), sent.clone(), t)
                     wrong = neuron.scale(value) - a

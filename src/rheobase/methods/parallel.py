@@ -10,7 +10,7 @@ from rheobase.network import Neuron, Site, Waiting, plain
 class Parallel(Correction):
     """A neuron waits for all T steps of its input and then sends clip(⌊(T·z + θ/2)/θ⌋, 0, T) spikes.
 
-    Z. Hao, Z. Yu and T. Huang, "Faster and stronger: when ANN-SNN conversion meets parallel spiking
+    Z. Hao et al., "Faster and stronger: when ANN-SNN conversion meets parallel spiking
     calculation", ICML 2025.
 
     At step x it fires if (T·z + θ/2)/x ≥ θ, with z the mean current over the window: all steps at once, the

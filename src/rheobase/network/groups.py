@@ -72,8 +72,8 @@ class Group(Remembering):
 
     Attributes:
         threshold: θ: one number, one per channel, or one per neuron.
-        sizes: q: the size of each member in units of θ, (n,) or (n, ...) with the shape of the threshold.
-            Members of size 0 do not exist; the last one always does.
+        sizes: q: the size of each member in units of θ: (n,), or (n, C), or (n, ...) for each neuron. Members
+            of size 0 do not exist; the last one always does.
         returns: λ at each step, the last one for all later steps; empty if spikes are never taken back.
         forgives: Whether a group that has sent nothing forgets what is below zero.
         bias: β at each step, (steps,) or (steps, C), zero after them; None for none.
@@ -133,7 +133,7 @@ class Group(Remembering):
         return int((self.sizes > 0).sum()) * self.members * positions // self.sizes.numel()
 
     def potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
-        unit = along_channels(self.threshold * self.sizes[-1], len(shape))
+        unit = along_channels(self.threshold, len(shape)) * along_channels(self.sizes[-1], len(shape))
         potential = self.initial.potential(unit, shape, site, first_sample)
         return torch.where(along_channels(self.dead, len(shape)), 0, potential)
 

@@ -18,6 +18,12 @@ _DEPTH = 20 * _PER_OCTAVE
 _POINTS = 8
 
 
+def bin_values(device: torch.device) -> Tensor:
+    """The value that each bin stands for, its middle on the logarithmic scale, in double."""
+    j = torch.arange(_BINS, dtype=torch.float64, device=device)
+    return torch.exp2(_FIRST + (j + 0.5) / _PER_OCTAVE)
+
+
 class Histogram(Observer):
     """Counts the values of each channel in bins of a logarithmic scale, negative ones apart if asked.
 
