@@ -132,3 +132,22 @@ def test_the_default_device_is_a_gpu_if_there_is_one(monkeypatch: pytest.MonkeyP
     for present, device in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda present=present: present)
         assert options.check_device("auto") == device
+
+
+def test_grey_pictures_for_networks_of_rgb_images(cli: Cli, folder: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2)).eval()
+    grey = datasets.load(str(folder))
+    assert grey.train.images.shape[1] == 1
+    rgb = grey.test.to_rgb()
+    assert torch.equal(rgb.normalise(rgb.images)[:, 2:], grey.test.normalise(grey.test.images))
+    assert rgb.to_rgb() is rgb
+    snn = rheobase.convert(model, "max-norm", grey.train.to_rgb())
+    rheobase.save(snn, "snn.safetensors")
+    said = cli("evaluate", "snn.safetensors", "--data", str(folder), "--steps", "2")
+    assert "3×8×8" in said
+    assert f"{rheobase.evaluate(snn, rgb, 2).accuracy[-1]:.1f}" in said
+    said = cli("convert", "resnet20-cifar10", "--data", str(folder), code=1)
+    assert "1×8×8" in said
+    assert "--data" in said
+    assert "colour" in said

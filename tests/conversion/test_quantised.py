@@ -3,12 +3,17 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.ao import quantization
+from torch.ao.nn import quantized
 from torch.ao.quantization import (
+    DeQuantStub,
     FakeQuantize,
     MovingAverageMinMaxObserver,
     MovingAveragePerChannelMinMaxObserver,
+    QuantStub,
     disable_fake_quant,
     disable_observer,
+    get_default_qat_qconfig,
     get_default_qat_qconfig_mapping,
 )
 from torch.ao.quantization.quantize_fx import prepare_qat_fx
@@ -102,6 +107,43 @@ def test_a_network_of_torchs_quantised_training() -> None:
     snn = convert(model, "sigma-delta", example=x[:16])
     assert len(snn.sites) == 7  # the input, three ReLUs, the second norm, what is flattened, the output
     assert count_moved(snn.limit(x), expected) <= 1
+
+
+class Stubs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.quantise, self.dequantise = QuantStub(), DeQuantStub()
+        self.first, self.relu, self.last = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Linear(144, 2)
+        self.second, self.clip = nn.Conv2d(4, 4, 3, padding=1), nn.ReLU6()
+        self.sum = quantized.FloatFunctional()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.relu(self.first(self.quantise(x)))
+        x = self.sum.add_relu(self.clip(self.second(x)), x)
+        return self.dequantise(self.last(x.flatten(1)))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_torchs_quantisation_leaves_behind() -> None:
+    x, model = torch.rand(8, 3, 8, 8), Stubs().train()
+    quantization.fuse_modules_qat(model, [["first", "relu"]], inplace=True)
+    model.qconfig = get_default_qat_qconfig("fbgemm")
+    quantization.prepare_qat(model, inplace=True)
+    with pytest.raises(CaptureError, match=r"quantise.*no data"):
+        convert(model, "sigma-delta", x)
+    model(x)
+    with pytest.raises(CaptureError, match="disable_observer"):
+        convert(model, "sigma-delta", x)
+    model.apply(disable_observer).eval()
+    snn = convert(nn.DataParallel(model), "sigma-delta", example=x)  # without data: all sites are quantised
+    assert count_moved(snn.limit(x), model(x).detach()) <= 1
+    with pytest.raises(CaptureError, match=r"quantise \(Quantize\)[^$]*prepare_qat"):
+        convert(quantization.convert(model), "sigma-delta", x)
+    observed = Stubs().eval()
+    observed.qconfig = quantization.get_default_qconfig("fbgemm")
+    quantization.prepare(observed, inplace=True)(x)
+    with pytest.raises(CaptureError, match=r"HistogramObserver[^$]*calibration"):
+        convert(observed, "sigma-delta", x)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,30 @@ def test_another_programs_file_has_no_metadata(tmp_path: Path) -> None:
     assert load_weights(network(), tmp_path / "foreign") == {}
 
 
+@pytest.mark.parametrize("prefix", ["module.", "module._orig_mod.", "model."])
+def test_the_prefix_of_a_wrapper_is_ignored(prefix: str, tmp_path: Path) -> None:
+    model, bare, wrapped = network(), tmp_path / "bare.safetensors", tmp_path / "wrapped.safetensors"
+    expected = snapshot(model)
+    write_tensors(bare, expected, {})
+    write_tensors(wrapped, {prefix + name: tensor for name, tensor in expected.items()}, {"epoch": 3})
+    other = network()
+    assert load_weights(other, wrapped) == {"epoch": 3}
+    assert equal(snapshot(other), expected)
+    parallel = nn.DataParallel(network())
+    for path in (bare, wrapped):
+        load_weights(parallel, path)
+        assert equal(snapshot(parallel.module), expected)
+    write_tensors(
+        wrapped,
+        {prefix + name: tensor for name, tensor in expected.items()} | {"0.weight": expected["0.weight"]},
+        {},
+    )
+    with pytest.raises(ValueError, match=f"{prefix}0.weight"):
+        load_weights(network(), wrapped)
+    with pytest.raises(ValueError, match=r"0.weight.*5.*4"):
+        load_weights(nn.DataParallel(network(5)), bare)
+
+
 def test_another_architecture_is_refused_by_name(saved: Path) -> None:
     class Other(nn.Module):
         def __init__(self) -> None:

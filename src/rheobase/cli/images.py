@@ -49,12 +49,15 @@ class Images:
     mean: str | None = None
     std: str | None = None
 
-    def load(self, *remembered: Mapping[str, Any]) -> tuple["Dataset", dict[str, Any]]:
+    def load(
+        self, *remembered: Mapping[str, Any], shape: tuple[int, ...] | None = None
+    ) -> tuple["Dataset", dict[str, Any]]:
         """Load the images, say how they are normalised, and return them with what a file remembers of them.
 
         Args:
             remembered: What files know of the images. The first that knows anything counts, but only for
                 options that were not given.
+            shape: Of one input; grey images get three channels if that is what lacks.
         """
         from rheobase.training import datasets
 
@@ -69,7 +72,10 @@ class Images:
                 raise
             reason = f"{error}; the file was made with these images: pass --data for others"
             raise FileNotFoundError(reason) from error
-        train, test = (self._normalised(split, known) for split in (dataset.train, dataset.test))
+        train, test = dataset.train, dataset.test
+        if tuple(test.to_rgb().images.shape[1:]) == shape:
+            train, test = train.to_rgb(), test.to_rgb()
+        train, test = (self._normalised(split, known) for split in (train, test))
         dataset = replace(dataset, train=train, test=test)
         mean, std = (
             f"{', '.join(f'{v:.4g}' for v in getattr(train, name))} ({self._origin(name, known, dataset)})"
@@ -96,8 +102,9 @@ class Images:
         Raises:
             ValueError: It does not take images of their shape.
         """
-        dataset, _ = self.load(snn.provenance.data, *remembered)
-        expected, found = snn.input_shape, tuple(dataset.test.images.shape[1:])
+        expected = snn.input_shape
+        dataset, _ = self.load(snn.provenance.data, *remembered, shape=expected)
+        found = tuple(dataset.test.images.shape[1:])
         if expected is not None and expected != found:
             sizes = "×".join(map(str, expected))
             raise ValueError(

@@ -53,9 +53,12 @@ def build_for(model: str, dataset: "Dataset") -> "nn.Module":
     except Exception as error:
         size = "×".join(map(str, image.shape[1:]))
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        remedy = "choose other images by --data, or scale those of a folder by --size"
+        if image.shape[1] == 1:
+            remedy = "if it takes RGB images, save the pictures in colour; otherwise " + remedy
         raise ValueError(
             f"{model} does not take the images of {dataset.name}, which are {size} (channels, height, "
-            f"width): {reason}"
+            f"width): {reason}; {remedy}"
         ) from error
     compare_classes(model, getattr(outputs, "shape", ()), dataset)
     return network.train(mode)

@@ -200,6 +200,7 @@ def _check_model(model: nn.Module) -> None:
                 f"the model could not be traced: {where} TorchScript\n"
                 "  -> pass the Python model that it was made from"
             )
+    _check_quantisation(model)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.is_meta:
             raise CaptureError(
@@ -218,6 +219,24 @@ def _check_model(model: nn.Module) -> None:
             raise ValueError(
                 f"the model's {name} has NaN or infinite values: train it again or load other weights"
             )
+
+
+def _check_quantisation(model: nn.Module) -> None:
+    """Refuse what torch's quantisation leaves before and after fake quantisation, which can be converted."""
+    parents = {child: parent for parent in model.modules() for child in parent.children()}
+    for name, module in model.named_modules():
+        kind, origin = type(module).__name__, type(module).__module__.removeprefix("torch.ao.")
+        found, remedy = "", "pass it as prepare_qat returned it, after torch.ao.quantization.disable_observer"
+        if origin.startswith(("nn.quantized.", "nn.intrinsic.quantized.")) and kind != "FloatFunctional":
+            found = "computes in integers of its own, as torch.ao.quantization.convert makes it"
+        elif origin == "quantization.observer" and hasattr(module, "min_val"):
+            if "FakeQuantize" not in type(parents.get(module)).__name__:
+                found = "only observes, as torch.ao.quantization.prepare inserts it"
+                remedy = "pass the model before that, with calibration data, or use prepare_qat"
+            elif (torch.as_tensor(module.min_val) > torch.as_tensor(module.max_val)).any():
+                found, remedy = "has seen no data", "run the prepared model on training inputs first"
+        if found:
+            raise CaptureError(f"the model's {name} ({kind}) {found}\n  -> {remedy}")
 
 
 def _check_call(model: nn.Module) -> None:

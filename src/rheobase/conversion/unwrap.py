@@ -37,8 +37,22 @@ def copy_model(model: nn.Module) -> nn.Module:
     copied = copy.deepcopy(model, memo).eval()
     for parent in list(copied.modules()):
         for name, child in parent.named_children():
-            parent.add_module(name, _plain_weights(_inside(child)))
+            parent.add_module(name, _round_after(_plain_weights(_inside(child)), child))
     return copied
+
+
+def _round_after(layer: nn.Module, origin: nn.Module) -> nn.Module:
+    """A layer followed by the fake quantisation that a hook of torch's eager quantisation calls behind it."""
+    named = {key: getattr(hook, "__name__", "") for key, hook in origin._forward_hooks.items()}
+    hooks = [key for key, name in named.items() if name == "_observer_forward_hook"]
+    if not hooks or (layer is origin and not is_torchs(type(layer))):
+        return layer  # what is not one of torch's layers is traced with its hooks
+    rounding = origin.get_submodule("activation_post_process")
+    if layer is origin:
+        for key in hooks:
+            del layer._forward_hooks[key]
+        del layer.activation_post_process
+    return nn.Sequential(*(layer if isinstance(layer, nn.Sequential) else [layer]), rounding)
 
 
 def _plain_weights(layer: nn.Module) -> nn.Module:

@@ -1,7 +1,8 @@
 """Tensors and JSON metadata in one safetensors file, and weights that `torch.save` wrote."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ def save_weights(model: nn.Module, path: Path | str, metadata: Mapping[str, Any]
 def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
     """Read weights into a model, all of them or none.
 
+    What a wrapper such as `DataParallel` or `torch.compile` put before all names of one of them is ignored.
+
     Args:
         model: The network the file was written from, or one with the same names and shapes.
         path: A safetensors file, or a state dict that `torch.save` wrote.
@@ -44,6 +47,7 @@ def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
     """
     tensors, metadata = read_weights(path)
     expected = model.state_dict()
+    tensors = _take_names(expected, tensors)
     require_matching(expected, tensors, path)
     _require_finite(tensors, path)
     _require_ties(expected, tensors, path)
@@ -122,6 +126,18 @@ def _is_pickle(path: Path) -> bool:
         start = file.read(9)
     # A safetensors file starts with eight bytes of length and a brace; the length may look like a pickle.
     return start[8:] != b"{" and start.startswith(_PICKLE_STARTS)
+
+
+def _take_names(expected: Mapping[str, Tensor], found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under the expected names, if they differ from these only in what all names begin with."""
+    ours, theirs = _common_prefix(expected), _common_prefix(found)
+    renamed = {ours + name.removeprefix(theirs): tensor for name, tensor in found.items()}
+    return renamed if renamed.keys() == expected.keys() else found
+
+
+def _common_prefix(names: Iterable[str]) -> str:
+    levels = zip(*(name.split(".")[:-1] for name in names), strict=False)
+    return "".join(f"{parts[0]}." for parts in takewhile(lambda parts: len({*parts}) == 1, levels))
 
 
 def require_matching(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path | str) -> None:

@@ -64,6 +64,12 @@ class Split:
         """Turn uint8 pixels into network inputs, on their device."""
         return normalise(images, self.mean, self.std)
 
+    def to_rgb(self) -> "Split":
+        """Grey images with three equal channels, for networks of RGB images; others as they are."""
+        if self.images.shape[1] != 1:
+            return self
+        return replace(self, images=self.images.expand(-1, 3, -1, -1), mean=self.mean * 3, std=self.std * 3)
+
     def batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (normalised images, labels) in order; the last batch may be smaller."""
         pairs = zip(torch.split(self.images, batch_size), torch.split(self.labels, batch_size), strict=True)
