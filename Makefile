@@ -10,13 +10,22 @@ PYTHON310 ?= python3.10
 
 TRIAL := build/trial
 
-.PHONY: demo test test-package test-interop docs pages mutants lint format clean
+.PHONY: demo test test-processors test-package test-interop docs pages mutants lint format clean
 
 demo: $(PACKAGE)
 	$(BIN)/rheobase demo
 
 test: lint
 	$(BIN)/python -m pytest
+
+# The numeric tests again, with the routines that older processors run.
+NUMERIC := tests/network/test_batch_invariant.py tests/network/test_nearest_linear.py \
+	tests/kernels/conv_integrate_fire/test_cpu.py tests/kernels/test_integrate_fire.py \
+	tests/simulation/test_simulator.py tests/simulation/test_quantised_layer.py tests/simulation/test_exits.py
+
+test-processors: $(STAMP)
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest $(NUMERIC)
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/python -m pytest $(NUMERIC)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

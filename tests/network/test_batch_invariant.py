@@ -1,11 +1,15 @@
 """Chunks and batches change no bit."""
 
+from collections.abc import Iterator
+from unittest.mock import patch
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
 from rheobase import HALF, Uniform, convert, simulate
+from rheobase.network import weigh
 from rheobase.network.batch_invariant import _in_blocks, memory_format
 from rheobase.simulation import Simulator
 from rheobase.simulation.plan import plan_calls
@@ -71,3 +75,50 @@ def test_blocks_of_rows_are_the_rows() -> None:
                 got = _in_blocks(conv, x, 8)
                 assert {(len(block), memory_format(block)) for block in seen} == {(8, form)}
                 torch.testing.assert_close(got, conv(x))
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+CONNECTIONS = [
+    nn.Linear(5, 10),
+    nn.Linear(130, 7),
+    nn.Conv1d(3, 4, 3),
+    nn.Conv1d(200, 128, 1, groups=2),
+    nn.Conv2d(3, 16, 3, padding=1),
+    nn.Conv2d(16, 33, 5, padding=2, dilation=2),
+    nn.Conv2d(16, 16, 3, stride=2, groups=16),
+    nn.Conv2d(100, 4, 2),
+    nn.Conv2d(8, 8, 3, padding=1, padding_mode="circular"),
+    nn.Conv3d(2, 3, 2),
+    nn.ConvTranspose1d(3, 5, 3),
+    nn.ConvTranspose2d(6, 4, 2, stride=2),
+]
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("connection", CONNECTIONS, ids=str)
+def test_rows_do_not_depend_on_others(connection: nn.Module, machine: str, dtype: torch.dtype) -> None:
+    channels = connection.weight.shape[1] * getattr(connection, "groups", 1)
+    if isinstance(connection, (nn.ConvTranspose1d, nn.ConvTranspose2d)):
+        channels = connection.in_channels
+    x = torch.randn(19, channels, *[7] * (connection.weight.dim() - 2), generator=torch.manual_seed(0))
+    with torch.inference_mode(), patch("platform.machine", return_value=machine):
+        for form in (torch.contiguous_format, torch.channels_last)[: 1 + (x.dim() == 4)]:
+            signal, operation = x.to(dtype, memory_format=form), connection.to(dtype)
+            whole = weigh(operation, signal)
+            torch.testing.assert_close(whole, operation(signal), rtol=1e-4, atol=1e-5)
+            for height in (1, 2, 5, 16):
+                assert torch.equal(
+                    torch.cat([weigh(operation, part) for part in signal.split(height)]), whole
+                )
+            order = torch.randperm(19, generator=torch.manual_seed(1))
+            assert torch.equal(weigh(operation, signal[order]), whole[order])
+        connection.float()

@@ -329,6 +329,7 @@ def test_a_run_in_one_chunk_asks_the_device_nothing(profile: str, monkeypatch: p
         module = importlib.import_module(f"rheobase.kernels.{name}")
         monkeypatch.setattr(module, "choose_backend", lambda *_, **__: "reference")
     monkeypatch.setattr(Simulator, "_fuses", lambda *_: True)
+    monkeypatch.setattr("rheobase.simulation.engine.weigh", lambda operation, x: operation(x))
     monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cuda"], counts=torch.uint8, half=torch.bfloat16))
     simulator = Simulator(snn, x, 12, profile=profile, count_operations=True)
     assert simulator._is_repeatable()

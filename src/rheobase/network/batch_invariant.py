@@ -1,24 +1,31 @@
 """Connections whose results do not depend, to the bit, on how many rows are computed together.
 
-Libraries choose the order of a sum by the size of the problem: PyTorch uses other convolution routines for
-small batches, and other matrix kernels for few rows. A spike decided by the last bit would then depend on the
-batch size. To avoid that, on a CPU convolutions go to one library whatever the size, and matrix products are
-computed in blocks of one height. On a GPU all connections are computed in such blocks.
+Libraries choose the order of a sum by the size of the problem and by the place of a row in it. A spike
+decided by the last bit would then depend on the batch. On a CPU that is avoided in three ways:
+
+- Linear layers in single precision: every sum is rounded once, so that no order matters (`nearest_linear`).
+- Convolutions over one or two dimensions in single precision, on x86: one routine of oneDNN, on one core. It
+  then adds the products of an output one after another, in an order given by the layer. That is how oneDNN
+  works and not a promise of its authors: the tests check it under several instruction sets.
+- All others: every row is computed alone, by a call that always has the same shape.
+
+On a GPU all connections are computed in blocks of one height, in which the place of a row may matter.
 """
 
+import platform
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn import functional
 
+from rheobase.kernels import share_rows
+from rheobase.network.nearest_linear import nearest_linear
 from rheobase.network.operations import SYNAPTIC
 
-# From this many rows on, PyTorch's choice of a convolution routine does not depend on their number.
-_FEW = 16
-# The height of the blocks, on a CPU and elsewhere.
-_CPU_ROWS, _ROWS = 32, 128
+# The height of the blocks on a GPU.
+_ROWS = 128
 
 
 def run_graph(
@@ -52,29 +59,19 @@ def weigh(operation: nn.Module, x: Tensor) -> Tensor:
     """Apply a convolution, transposed convolution or linear layer to (rows, ...)."""
     if x.device.type != "cpu":
         return _in_blocks(operation, x, _ROWS)
-    if isinstance(operation, nn.Linear):
-        y = _in_blocks(*_pad_to_four(operation, x.reshape(-1, x.shape[-1])), _CPU_ROWS)
-        return y.reshape(*x.shape[:-1], -1)
+    if isinstance(operation, nn.Linear) and x.dtype == torch.float32:
+        y = nearest_linear(x.reshape(-1, x.shape[-1]), operation.weight, operation.bias)
+        return y.view(*x.shape[:-1], -1)
+    products = operation.weight.numel() * x[:, :1].numel()  # type: ignore[operator]
     if isinstance(operation, (nn.Conv1d, nn.Conv2d)) and _direct(operation, x):
-        return _convolve(operation, x)
-    x = x.contiguous()  # one routine needs one memory format
-    missing = _FEW - x.shape[0]
-    if missing <= 0:
-        return operation(x)  # type: ignore[no-any-return]
-    padded: Tensor = operation(torch.cat([x, x.new_zeros(missing, *x.shape[1:])]))
-    return padded[: x.shape[0]]
+        return share_rows(partial(_convolve, operation), x, products)
+    return share_rows(partial(_one_by_one, operation), x, products)
 
 
-def _pad_to_four(linear: nn.Linear, x: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """A linear layer and its inputs, padded with zeros to a multiple of four features.
-
-    On some processors MKL adds the rest of a division by four in an order that depends on the row.
-    """
-    missing = -linear.in_features % 4
-    if not missing:
-        return linear, x
-    weight = functional.pad(linear.weight, (0, missing))
-    return lambda block: functional.linear(block, weight, linear.bias), functional.pad(x, (0, missing))
+def _one_by_one(operation: nn.Module, x: Tensor) -> Tensor:
+    # Copies, because routines are also chosen by the alignment of memory.
+    rows = [row.clone(memory_format=torch.contiguous_format) for row in torch.split(x, 1)]
+    return torch.cat([operation(row) for row in rows])
 
 
 def _in_blocks(operation: Callable[[Tensor], Tensor], x: Tensor, height: int) -> Tensor:
@@ -102,7 +99,8 @@ def _room(like: Tensor, rows: int) -> Tensor:
 
 def _direct(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> bool:
     plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
-    return plain and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    x86 = platform.machine() in ("x86_64", "AMD64")
+    return plain and x86 and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
 def _convolve(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:

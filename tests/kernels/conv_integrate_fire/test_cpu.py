@@ -274,11 +274,16 @@ def test_packed_weights_are_kept_for_views():
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [("find_spec", "llvmlite is not installed"), ("platform", "Linux on an x86-64")],
+    [
+        ("find_spec", "llvmlite is not installed"),
+        ("platform", "Linux on an x86-64"),
+        ("limit", "ONEDNN_MAX_CPU_ISA=AVX2"),
+    ],
 )
 def test_without_a_matrix_unit(monkeypatch, change, reason):
     """It says why, and the problem is solved all the same."""
     amx.explain_no_matrix_unit.cache_clear()
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx2" if change == "limit" else "ALL")
     if change == "find_spec":
         monkeypatch.setattr(amx, "find_spec", lambda name: None)
     monkeypatch.setattr(amx.platform, "machine", lambda: "arm64" if change == "platform" else "x86_64")

@@ -7,6 +7,7 @@ Letters: T steps, B batch, C input channels, N output channels, Y and X output r
 """
 
 import ctypes
+import os
 import platform
 from dataclasses import replace
 from functools import cache
@@ -38,6 +39,9 @@ def explain_no_matrix_unit() -> str | None:
     """Say why the matrix unit cannot be used in this process, or return None when it can."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return "it needs Linux on an x86-64 CPU"
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    if "AMX" not in limit and limit not in ("ALL", "DEFAULT"):
+        return f"ONEDNN_MAX_CPU_ISA={limit} excludes it"
     if find_spec("llvmlite") is None:
         return "the package llvmlite is not installed"
     import llvmlite.binding as llvm
