@@ -32,6 +32,7 @@ from rheobase.simulation.changes import Changes
 from rheobase.simulation.counters import Counters, Totals
 from rheobase.simulation.device import device_traits
 from rheobase.simulation.fused_layer import FusedLayer
+from rheobase.simulation.integer_products import IntegerProduct
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 from rheobase.simulation.job import Job
 from rheobase.simulation.plan import Step
@@ -229,6 +230,14 @@ class ChunkedRun:
         return _apply(operation, inputs)
 
     @_call.register
+    def _(self, product: IntegerProduct, step: Step, moving: Signals, before: int, T: int) -> Tensor:
+        counts = [moving[i] for i in step.inputs]
+        if found := self.changes.rows(step.inputs):
+            some, place = found
+            return rows(product(*(rows(x, some) for x in counts)), place)
+        return product(*counts)  # type: ignore[no-any-return]
+
+    @_call.register
     def _(self, operation: Add, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         a, b = (
             unfold(self._floating(i, moving), T) if i in moving else self.still[i] for i in twice(step.inputs)
@@ -295,7 +304,7 @@ class ChunkedRun:
         if step.unit is None:
             out = self._room(step, membrane, moving, T)
         else:
-            out = self._empty(membrane, T, self.job.counts)
+            out = self._empty(membrane, T, torch.int8 if step.signed else self.job.counts)
         out_TB = unfold(out, T)
         if isinstance(neuron, SigmaDelta):
             fan_out = self.counters.fan_out.get(step.name)

@@ -6,11 +6,12 @@ from typing import Any
 
 from torch import fx, nn
 
-from rheobase.network import SYNAPTIC, Add, IntegrateFire, MaxPool, Scale, SigmaDelta, traits_of
+from rheobase.network import SYNAPTIC, Add, IntegrateFire, MatMul, MaxPool, Scale, SigmaDelta, traits_of
 from rheobase.simulation.fused_layer import FusedLayer, Shortcut, SumPool, Synapse
+from rheobase.simulation.integer_products import IntegerLinear, IntegerMatMul
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 from rheobase.simulation.plan import Plan, Step
-from rheobase.simulation.profiles import Profile
+from rheobase.simulation.profiles import Integer, Profile
 from rheobase.simulation.quantised_layer import QuantisedLayer
 
 _LARGEST_COUNT = 127
@@ -40,6 +41,7 @@ class _Fusion:
         self.sums_up = any(isinstance(step.operation, SigmaDelta) for step in plan.steps)
         self.units: dict[fx.Node, float] = {}
         self.largest: dict[fx.Node, int] = {}
+        self.signed: set[fx.Node] = set()
         self.readers = {
             node: [s.node for s in plan.steps if node in s.inputs] for node in [plan.source, *self.steps]
         }
@@ -47,7 +49,7 @@ class _Fusion:
     def run(self) -> Plan:
         steps: dict[fx.Node, Step] = {}
         for step in self.plan.steps:
-            steps[step.node] = self._layer(step) or self._count(step) or step
+            steps[step.node] = self._layer(step) or self._count(step) or self._product(step) or step
         needed, waiting = set(), [self.plan.result]
         waiting += [node for node, step in steps.items() if step.name in self.visible]
         while waiting:
@@ -65,11 +67,14 @@ class _Fusion:
         operation, inputs = step.operation, step.inputs
         if step.fires:
             largest = _largest_count(step)
-            return None if largest is None else self._counted(step, 1.0, largest)
+            return self._count_signed(step) if largest is None else self._counted(step, 1.0, largest)
         if any(i not in self.units for i in inputs) or len({self.units[i] for i in inputs}) != 1:
             return None
         unit, largest = self.units[inputs[0]], max(self.largest[i] for i in inputs)
         traits = traits_of(operation)
+        if self.signed & {*inputs}:
+            alike = traits.routes and self.signed >= {*inputs}
+            return self._counted(step, unit, largest, signed=True) if alike else None
         # In the sum code a maximum is one of the counts it is taken over.
         maximum = isinstance(operation, MaxPool) and self.sums_up
         if traits.routes or maximum or (traits.spikes == "restart" and largest == 1):
@@ -80,9 +85,47 @@ class _Fusion:
             return self._counted(pooled, unit / side**2, largest * side**2)
         return None
 
-    def _counted(self, step: Step, unit: float, largest: int) -> Step:
+    def _counted(self, step: Step, unit: float, largest: int, signed: bool = False) -> Step:
         self.units[step.node], self.largest[step.node] = unit, largest
-        return replace(step, unit=unit)
+        if signed:
+            self.signed.add(step.node)
+        return replace(step, unit=unit, signed=signed)
+
+    def _count_signed(self, step: Step) -> Step | None:
+        """The step of a signed neuron, if integer products read its counts."""
+        neuron = step.operation
+        if not isinstance(self.profile, Integer) or not isinstance(neuron, SigmaDelta):
+            return None
+        small = neuron.levels <= _LARGEST_COUNT and bool((neuron.amplitude == 1).all())
+        if not small or not self._feeds_products(step.node):
+            return None
+        return self._counted(step, 1.0, neuron.levels, signed=True)
+
+    def _feeds_products(self, node: fx.Node) -> bool:
+        """Whether a linear layer or a product of two signals reads a node, moved or not."""
+        for reader in (self.steps[reader] for reader in self.readers[node]):
+            if isinstance(reader.operation, (nn.Linear, MatMul)) and not reader.tail:
+                return True
+            if traits_of(reader.operation).routes and self._feeds_products(reader.node):
+                return True
+        return False
+
+    def _product(self, step: Step) -> Step | None:
+        """The step, if it is a product of counts in integers."""
+        inputs = step.inputs
+        if not isinstance(self.profile, Integer) or not self.sums_up or step.still or step.tail:
+            return None
+        if any(i not in self.units for i in inputs):
+            return None
+        if isinstance(step.operation, nn.Linear):
+            return replace(step, operation=IntegerLinear(step.operation, self.units[inputs[0]]))
+        if not isinstance(step.operation, MatMul) or len(inputs) != 2:
+            return None
+        a, b = inputs
+        if not IntegerMatMul.fits((self.largest[a], self.largest[b]), self.steps[b].shape[-2]):
+            return None
+        unit = self.units[a] * self.units[b]
+        return replace(step, operation=IntegerMatMul(unit, self.plan.dtype))
 
     def _layer(self, step: Step) -> Step | None:
         """The fused layer that ends in this neuron, if there is one."""
@@ -151,6 +194,8 @@ class _Fusion:
         step = self.steps.get(node)
         if step is None or step.still or not self._hidden(node) or step.inputs[0] not in self.units:
             return None
+        if step.inputs[0] in self.signed:
+            return None  # kernels take counts from 0 on
         operation = step.operation
         if isinstance(operation, nn.Linear):
             return operation if len(step.shape) == 1 else None

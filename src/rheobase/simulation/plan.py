@@ -30,6 +30,7 @@ class Step:
         fires: Whether it has a membrane.
         unit: What one count stands for if the result is kept as counts; None if it is kept as it is.
         scratch: Counts per sample that it needs temporarily, in addition to its inputs and result.
+        signed: Whether the counts can be negative.
         tail: Whether it is linear and only serves the read-out, so that it can be applied to means.
     """
 
@@ -42,6 +43,7 @@ class Step:
     fires: bool
     unit: float | None = None
     scratch: int = 0
+    signed: bool = False
     tail: bool = False
 
     @property
@@ -61,7 +63,7 @@ class Plan:
         source_spikes: Whether the input is spikes.
         result: The node that is read out.
         sample: The shape of one input.
-        itemsize: Bytes of a number that is not a count.
+        dtype: The precision of what is not a count.
         count_size: Bytes of a count.
     """
 
@@ -71,8 +73,13 @@ class Plan:
     source_spikes: bool
     result: fx.Node
     sample: tuple[int, ...]
-    itemsize: int
+    dtype: torch.dtype
     count_size: int = 1
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number that is not a count."""
+        return self.dtype.itemsize
 
     @property
     def source_name(self) -> str:
@@ -227,7 +234,7 @@ def plan_calls(snn: SNN, x: Tensor, read: str | None = None) -> Plan:
         binary = isinstance(operation, IntegrateFire) and bool((operation.amplitude == 1).all())
         steps.append(Step(node, operation, inputs, node in still, shapes[node], binary, fires))
     coding, sample = snn.coding, tuple(x.shape[1:])
-    return Plan(tuple(steps), source, coding.constant, coding.spikes, result, sample, snn.dtype.itemsize)
+    return Plan(tuple(steps), source, coding.constant, coding.spikes, result, sample, snn.dtype)
 
 
 def mark_tail(plan: Plan, visible: Collection[str]) -> Plan:

@@ -1,0 +1,84 @@
+"""Matrix products of counts in integers: linear layers of any shape, and products of two signals.
+
+Their results are currents in the network's precision. Sums of integers have no rounding, so a result is the
+same on every device, for every batch and every chunk.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+# cuBLAS multiplies int8 matrices of more than 16 rows, and of multiples of 8 columns.
+_ROWS, _COLUMNS = 17, 8
+
+
+class IntegerProduct(nn.Module, ABC):
+    """A product of counts, which are int8."""
+
+    @abstractmethod
+    def forward(self, *counts: Tensor) -> Tensor:
+        """The current for counts (rows, ...)."""
+
+
+class IntegerLinear(IntegerProduct):
+    """A linear layer with 8-bit weights that have one scale per output."""
+
+    def __init__(self, linear: nn.Linear, unit: float) -> None:
+        """Round the weights.
+
+        Args:
+            linear: The layer.
+            unit: What one count of its input stands for.
+        """
+        super().__init__()
+        weight = linear.weight.detach().double() * unit
+        scale = weight.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny) / 127
+        rounded = (weight / scale[:, None]).round().to(torch.int8)
+        inputs, outputs = (-size % _COLUMNS for size in (linear.in_features, linear.out_features))
+        self.outputs = linear.out_features
+        self.weight = nn.functional.pad(rounded, (0, inputs, 0, outputs)).contiguous()
+        self.missing = inputs
+        self.scale = scale.to(linear.weight.dtype)
+        self.bias = None if linear.bias is None else linear.bias.detach()
+
+    def forward(self, *counts: Tensor) -> Tensor:
+        (x,) = counts
+        flat = x.reshape(-1, x.shape[-1]).to(torch.int8)
+        rows = max(0, _ROWS - len(flat))
+        if rows or self.missing:
+            flat = nn.functional.pad(flat, (0, self.missing, 0, rows))
+        total: Tensor = torch._int_mm(flat, self.weight.t())
+        y = total[: len(flat) - rows, : self.outputs].to(self.scale.dtype).mul_(self.scale)
+        y = y if self.bias is None else y.add_(self.bias)
+        return y.view(*x.shape[:-1], -1)
+
+
+class IntegerMatMul(IntegerProduct):
+    """The product of the matrices of two signals."""
+
+    def __init__(self, unit: float, dtype: torch.dtype) -> None:
+        """Prepare.
+
+        Args:
+            unit: What one count of a product stands for.
+            dtype: The precision of the result.
+        """
+        super().__init__()
+        self.unit, self.dtype = unit, dtype
+
+    def forward(self, *counts: Tensor) -> Tensor:
+        a, b = counts
+        shape = (*a.shape[:-1], b.shape[-1])
+        a, b = a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:])
+        if a.is_cuda:  # the sum of products of counts is exact in single precision
+            total = torch.bmm(a.half(), b.half(), out_dtype=torch.float32)
+        else:
+            total = torch.bmm(a.float(), b.float())
+        total = total.to(self.dtype).view(shape)
+        return total if self.unit == 1 else total * self.unit
+
+    @staticmethod
+    def fits(largest: tuple[int, int], width: int) -> bool:
+        """Whether sums of products of counts up to the largest ones stay below 2^24."""
+        return largest[0] * largest[1] * width < 2**24

@@ -1,0 +1,71 @@
+"""Matrix products of counts in integers."""
+
+import pytest
+import torch
+from torch import nn
+
+import rheobase
+from rheobase.analysis.certificate import at_once
+from rheobase.network import MatMul
+from rheobase.simulation import Simulator
+from rheobase.simulation.integer_products import IntegerLinear, IntegerMatMul, IntegerProduct
+from transformers_examples import examples
+
+
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(3, 7, 5), (40, 16, 8), (17, 9, 24)])
+def test_a_linear_layer_of_counts_has_the_rounded_weights(rows: int, inputs: int, outputs: int) -> None:
+    torch.manual_seed(0)
+    linear = nn.Linear(inputs, outputs)
+    with torch.no_grad():
+        linear.weight[0] = 0
+    counts = torch.randint(-32, 33, (rows, 2, inputs), dtype=torch.int8)
+    layer = IntegerLinear(linear, 0.5)
+    scale = (0.5 * linear.weight.detach().double()).abs().amax(1) / 127
+    weight = torch.where(scale > 0, 0.5 * linear.weight.detach().double().T / scale, 0.0).round() * scale
+    expected = counts.double() @ weight + linear.bias.detach().double()
+    torch.testing.assert_close(layer(counts).double(), expected, rtol=1e-5, atol=1e-5)
+    assert torch.equal(layer(counts[:1]), layer(counts)[:1])
+
+
+def test_a_product_of_counts_is_exact() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randint(-127, 128, (3, 2, 6, 6), dtype=torch.int8, generator=generator) for _ in range(2))
+    assert torch.equal(IntegerMatMul(1.0, torch.float32)(a, b), (a.long() @ b.long()).float())
+    assert torch.equal(IntegerMatMul(0.5, torch.float64)(a, b), (a.long() @ b.long()).double() / 2)
+    assert IntegerMatMul.fits((127, 127), 1040)
+    assert not IntegerMatMul.fits((127, 127), 1041)
+
+
+@pytest.mark.parametrize("name", examples())
+def test_a_silent_transformer_in_integers_is_its_quantised_ann(name: str) -> None:
+    model, x = examples()[name]
+    snn = rheobase.convert(model, "sigma-delta", x, levels=16, sizes=4)
+    simulator = Simulator(snn, x, 64, at=[64], profile="int8")
+    integer = [step for step in simulator.plan.steps if isinstance(step.operation, IntegerProduct)]
+    left = [s for s in simulator.plan.steps if isinstance(s.operation, (nn.Linear, MatMul)) and not s.tail]
+    assert integer
+    assert not left
+    run = simulator.run(x)
+    whole = Simulator(at_once(snn), x, 1, profile="int8").run(x)
+    assert run.last_event is not None
+    assert run.last_event.max() < 64
+    assert torch.equal(run.logits[-1], whole.logits[-1])
+    pieces = Simulator(snn, x[1:2], 64, at=[64], profile="int8", chunk=3).run(x[1:2])
+    assert torch.equal(pieces.logits[-1], run.logits[-1, 1:2])
+
+
+def test_memory_does_not_grow_with_the_steps() -> None:
+    model, x = examples()["torch"]
+    snn = rheobase.convert(model, "sigma-delta", x)
+    few, many = (Simulator(snn, x, steps, profile="int8").plan for steps in (16, 4096))
+    assert (few.fixed_bytes, few.moving_bytes) == (many.fixed_bytes, many.moving_bytes)
+    need = few.fixed_bytes + 8 * few.moving_bytes
+    assert many.fit(1, 4096, need)[1] <= 8
+
+
+def test_many_levels_are_computed_in_the_networks_precision() -> None:
+    model, x = examples()["torch"]
+    snn = rheobase.convert(model, "sigma-delta", x, levels=1024, sizes=10)
+    simulator = Simulator(snn, x, 8, profile="int8")
+    assert not any(isinstance(step.operation, IntegerProduct) for step in simulator.plan.steps)
+    assert any("linear1" in note for note in simulator.notes)
