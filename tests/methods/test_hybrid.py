@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from conftest import images
-from rheobase import HALF, convert, evaluate, methods, simulate
+from rheobase import HALF, convert, evaluate, load, methods, save, simulate
 from rheobase.methods import hybrid
 from rheobase.network.codings import ConstantCurrent, Poisson
 from rheobase.simulation.backward import SpikeTime, Triangle, unroll
@@ -75,3 +76,26 @@ def test_what_cannot_be_trained_is_refused(trained, digits) -> None:
         hybrid.fine_tune(convert(trained, "few-spikes", split, steps=4), split, 4, progress=False)
     with pytest.raises(ValueError, match="dropout"):
         hybrid.fine_tune(convert(trained, "max-norm", split), split, 4, dropout=1.0)
+
+
+@pytest.mark.parametrize("then", [[], ["signed", "ftbc"], ["gn"]], ids=str)
+def test_any_conversion_is_trained_for_two_steps(then, clipped, digits, tmp_path) -> None:
+    data = digits.train.take(256)
+    snn = convert(clipped, "opi", data, then=then)
+    x, y = data.normalise(data.images), data.labels
+    before = F.cross_entropy(simulate(snn, x, 2, at=[2]).logits[0], y).item()
+    options = {"steps": 2, "epochs": 3, "dropout": 0.0, "learning_rate": 1e-3, "thresholds": True}
+    tuned = hybrid.fine_tune(snn, data, **options, progress=False)
+    assert F.cross_entropy(simulate(tuned, x, 2, at=[2]).logits[0], y).item() < 0.9 * before
+    for old, new in zip(snn.neurons.values(), tuned.neurons.values(), strict=True):
+        assert not torch.equal(old.threshold, new.threshold)
+        assert not isinstance(new.threshold, nn.Parameter)
+    save(tuned, tmp_path / "tuned.safetensors")
+    back = load(tmp_path / "tuned.safetensors")
+    assert torch.equal(simulate(back, x, 2).logits, simulate(tuned, x, 2).logits)
+
+
+def test_networks_that_rehearse_or_wait_are_not_trained(clipped, digits) -> None:
+    for then, error in (("srp", TypeError), ("parallel", TypeError)):
+        with pytest.raises(error, match=r"Rehearsed|Waiting"):
+            hybrid.fine_tune(convert(clipped, "opi", then=[then]), digits.train.take(64), 2, progress=False)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import families
 from conftest import images
 from rheobase import HALF, convert, simulate
-from rheobase.network import SNN, ConstantCurrent, Poisson
+from rheobase.network import SNN, ConstantCurrent, Group, Poisson
 from rheobase.simulation.backward import SpikeTime, Triangle, unroll
 
 
@@ -27,6 +27,52 @@ def test_the_forward_pass_is_the_simulation(name: str, coding) -> None:
     for chunk in (6, 4, 1):
         got = unroll(snn, x, 6, Triangle(), chunk=chunk)
         torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("then", [["signed"], ["gn", "signed"], ["fission", "signed", "ftbc"]], ids=str)
+def test_groups_run_as_in_the_simulation(then: list[str]) -> None:
+    x = families.inputs(8)
+    snn = convert(families.build("SharedReLU"), "max-norm", x, then=then)
+    expected = simulate(snn, x, 5, at=[5]).logits[0]
+    for chunk in (5, 2):
+        torch.testing.assert_close(unroll(snn, x, 5, Triangle(), chunk=chunk), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_group_of_one_has_the_gradients_of_a_neuron() -> None:
+    x = families.inputs(4)
+    snn = convert(families.build("SharedReLU"), "max-norm", x, initial=HALF)
+    gradients = []
+    for group in (False, True):
+        for site, neuron in snn.neurons.items():
+            held = Group.of(neuron) if group else neuron
+            threshold = nn.Parameter(held.threshold.detach())
+            del held.threshold
+            held.register_parameter("threshold", threshold)
+            snn.module.set_submodule(site, held)
+        parameters = learning(snn)
+        assert sum("threshold" in name for name, _ in snn.named_parameters()) == len(snn.sites)
+        loss = unroll(snn, x, 6, Triangle()).square().mean()
+        named = dict(
+            zip((n for n, _ in snn.named_parameters()), torch.autograd.grad(loss, parameters), strict=True)
+        )
+        gradients.append(named)
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        assert gradient.abs().max() > 0
+        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_the_gradient_of_a_threshold_by_hand() -> None:
+    """U = 0.8, 1.2 with θ = 1: s(2) = 1 after v(0) = ½·θ; the mean output moves by slopes alone."""
+    snn = one_neuron(1.0)
+    neuron = snn.neuron(snn.sites[0])
+    threshold = nn.Parameter(neuron.threshold.detach())
+    del neuron.threshold
+    neuron.register_parameter("threshold", threshold)
+    neuron.initial = HALF
+    (gradient,) = torch.autograd.grad(unroll(snn, torch.tensor([[0.4]]), 2, Triangle()).sum(), [threshold])
+    # Height u/θ = 0.9 and 1.3: slopes 0.3·0.9 and 0.3·0.7; d(u/θ)/dθ = ½ − u.
+    assert gradient.item() == pytest.approx((0.27 * (0.5 - 0.9) + 0.21 * (0.5 - 1.3)) / 2)
 
 
 @pytest.mark.parametrize("surrogate", [Triangle(), SpikeTime()], ids=["triangle", "spike time"])

@@ -2,11 +2,12 @@
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rheobase.io import Ranks, display
@@ -28,6 +29,7 @@ def fine_tune(
     learning_rate: float = 1e-4,
     weight_decay: float = 5e-4,
     dropout: float = 0.3,
+    thresholds: bool = False,
     surrogate: Surrogate | None = None,
     chunk: int = 8,
     augment: str | None = None,
@@ -38,18 +40,22 @@ def fine_tune(
 
     Minimises the cross-entropy of the mean output over the steps by Adam with AMSGrad; the authors use the
     sum. Weights and biases are trained as they are in the converted network, with the amplitudes of spikes
-    folded in. Thresholds and starts do not change. Dropout removes the same outputs of a site at every step
-    of an image. On a CPU the same arguments give the same bits.
+    folded in. Starts do not change, in units of the threshold. Dropout removes the same outputs of a site at
+    every step of an image. On a CPU the same arguments give the same bits.
 
     Args:
-        snn: A network converted by any method with integrate-and-fire neurons. It is not changed.
+        snn: A network converted by any method with integrate-and-fire neurons or groups of members: of those
+            for few steps all but `srp`, `cos`, `ltb` with a delay, `parallel` and `pascal`. It is not
+            changed.
         data: Training images with labels.
         steps: Number of time steps.
         epochs: Passes over the data.
         batch_size: Images per optimiser step.
         learning_rate: Learning rate of Adam.
         weight_decay: L2 penalty on weights and biases.
-        dropout: The share of outputs removed; the others are scaled up to compensate.
+        dropout: The share of outputs removed; the others are scaled up to compensate. For runs of a few steps
+            use 0.
+        thresholds: Whether thresholds are trained too; they stay above a thousandth of what they were.
         surrogate: The surrogate gradient of firing: `Triangle()`, the default of the authors' code, or
             `SpikeTime()`.
         chunk: Time steps held in memory at a time; see `unroll`. It does not change the result.
@@ -64,7 +70,11 @@ def fine_tune(
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
     surrogate = Triangle() if surrogate is None else surrogate
-    tuned = copy.deepcopy(snn).requires_grad_()
+    tuned = copy.deepcopy(snn)
+    if thresholds:
+        _hold_thresholds(tuned, nn.Parameter)
+    lowest = {site: neuron.threshold.detach() / 1000 for site, neuron in tuned.neurons.items()}
+    tuned.requires_grad_()
     optimiser = torch.optim.Adam(tuned.parameters(), learning_rate, weight_decay=weight_decay, amsgrad=True)
     ranks = Ranks()
     if isinstance(data, Split):
@@ -89,14 +99,32 @@ def fine_tune(
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
+                if thresholds:
+                    for site, neuron in tuned.neurons.items():
+                        neuron.threshold.data.clamp_(min=lowest[site])
                 loss_sum += loss.item()
                 right += (logits.argmax(1) == labels).float().mean().item()
                 bar.advance()
             bar.say(f"epoch {epoch + 1}: loss {loss_sum / per_epoch:.4g}, accuracy {right / per_epoch:.2%}")
+    if thresholds:
+        _hold_thresholds(tuned, Tensor.detach)
     lesson = {"steps": steps, "epochs": epochs, "surrogate": str(surrogate), "seed": seed}
+    lesson |= {"thresholds": True} if thresholds else {}
     settings = {**snn.provenance.settings, "fine_tuned": lesson}
     tuned.provenance = replace(snn.provenance, settings=settings)
     return tuned.requires_grad_(False)
+
+
+def _hold_thresholds(snn: SNN, form: Callable[[Tensor], Tensor]) -> None:
+    """Keep each threshold in another form: as a parameter, or as a plain tensor again."""
+    for neuron in snn.neurons.values():
+        threshold = neuron.threshold
+        del neuron.threshold
+        held = form(threshold)
+        if isinstance(held, nn.Parameter):
+            neuron.register_parameter("threshold", held)
+        else:
+            neuron.register_buffer("threshold", held)
 
 
 def _draw_masks(snn: SNN, images: Tensor, dropout: float, seed: int) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils.checkpoint import checkpoint
 
-from rheobase.network import SNN, Accumulating, Add, IntegrateFire, Neuron, along_channels
+from rheobase.network import SNN, Accumulating, Add, Group, IntegrateFire, Neuron, along_channels
 from rheobase.simulation.plan import Plan, Step, plan_calls
 
 _LONG_AGO = 1000
@@ -67,12 +67,12 @@ class _Fire(torch.autograd.Function):
         ctx: Any,
         current_TB: Tensor,
         membrane: Tensor,
+        theta: Tensor,
         last: Tensor,
         neuron: IntegrateFire,
         surrogate: Surrogate,
         before: int,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        theta = along_channels(neuron.threshold, membrane.dim())
         last = last.clone()
         potentials_TB, ages_TB = torch.empty_like(current_TB), torch.empty_like(current_TB)
         fired_TB = torch.empty_like(current_TB, dtype=torch.bool)
@@ -82,21 +82,45 @@ class _Fire(torch.autograd.Function):
             torch.sub(before + t, last, out=ages_TB[t])
             last.masked_fill_(fired, before + t)
             membrane = torch.where(fired, u - theta if neuron.reset == "subtract" else 0, u)
-        slopes_TB = surrogate.slope(potentials_TB / theta - 1, ages_TB) / theta
-        ctx.save_for_backward(slopes_TB, *([fired_TB] if neuron.reset == "zero" else []))
+        heights_TB = potentials_TB / theta
+        slopes_TB = surrogate.slope(heights_TB - 1, ages_TB) / theta
+        ctx.zero, trained = neuron.reset == "zero", ctx.needs_input_grad[2]
+        kept = [fired_TB] if ctx.zero or trained else []
+        ctx.save_for_backward(slopes_TB, *kept, *([heights_TB, theta] if trained else []))
         ctx.mark_non_differentiable(last)
         return fired_TB.to(current_TB.dtype), membrane, last
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         from_spikes_TB, later, _ = gradients  # `later`: through the membrane, from later steps
-        slopes_TB, *resets = ctx.saved_tensors
-        to_current_TB = torch.empty_like(slopes_TB)
+        slopes_TB, *kept = ctx.saved_tensors
+        to_current_TB, to_theta = torch.empty_like(slopes_TB), None
         for t in reversed(range(len(slopes_TB))):
-            if resets:
-                later = later.masked_fill(resets[0][t], 0)
+            if len(kept) == 3:  # θ moves the level of firing, and what a reset subtracts
+                moved = -from_spikes_TB[t] * slopes_TB[t] * kept[1][t]
+                moved = moved if ctx.zero else moved - later * kept[0][t]
+                to_theta = moved if to_theta is None else to_theta + moved
+            if ctx.zero:
+                later = later.masked_fill(kept[0][t], 0)
             later = torch.addcmul(later, from_spikes_TB[t], slopes_TB[t], out=to_current_TB[t])
-        return to_current_TB, later, None, None, None, None
+        to_theta = None if to_theta is None else to_theta.sum_to_size(kept[2].shape)
+        return to_current_TB, later, to_theta, None, None, None, None
+
+
+class _Spike(torch.autograd.Function):
+    """One step of one member of a group: 1 where the membrane reaches a level."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, level: Tensor, fired: Tensor, surrogate: Surrogate) -> Tensor:
+        height = u / level
+        ctx.save_for_backward(surrogate.slope(height - 1, torch.ones_like(u)) / level, height, level)
+        return fired.to(u.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        slope, height, level = ctx.saved_tensors
+        to_u = gradients[0] * slope
+        return to_u, (-to_u * height).sum_to_size(level.shape), None, None
 
 
 State = dict[str, Tensor]
@@ -114,8 +138,11 @@ def unroll(
 ) -> Tensor:
     """The mean output (B, K) over some steps, with gradients with respect to the network's weights.
 
+    Thresholds that are parameters get gradients as well.
+
     Args:
-        snn: A network of integrate-and-fire neurons; its parameters that require gradients get them.
+        snn: A network of integrate-and-fire neurons or groups; its parameters that require gradients get
+            them.
         x: Inputs (B, ...).
         steps: The number of time steps.
         surrogate: Replaces the slope of firing.
@@ -124,10 +151,15 @@ def unroll(
         first_sample: The number of the first input, as in `simulate`.
     """
     for site, neuron in snn.neurons.items():
-        if not isinstance(neuron, IntegrateFire):
+        if not isinstance(neuron, (IntegrateFire, Group)):
             raise TypeError(
-                f"gradients need integrate-and-fire neurons; site {site!r} has {type(neuron).__name__}"
+                f"gradients need integrate-and-fire neurons or groups; site {site!r} has "
+                f"{type(neuron).__name__}"
             )
+        if isinstance(neuron, Group) and isinstance(surrogate, SpikeTime):
+            raise TypeError(f"site {site!r} has a Group, which keeps no spike times: use Triangle()")
+    if snn.delay:
+        raise ValueError(f"the outputs of this network count after {snn.delay} steps: it cannot be unrolled")
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
     x = x.to(snn.dtype)
@@ -173,7 +205,8 @@ class _Unrolled:
                 torch.Size((len(self.x), *shape)), number, self.first_sample
             )
             state[f"{site}/membrane"] = membrane
-            state[f"{site}/fired"] = torch.full_like(membrane, -_LONG_AGO)
+            state[f"{site}/fired"] = torch.full_like(membrane, -_LONG_AGO).detach()
+            state[f"{site}/sent"] = torch.zeros_like(membrane).detach()
         return state
 
     def chunk(self, state: State, before: int, T: int) -> tuple[Tensor, State]:
@@ -215,11 +248,42 @@ class _Unrolled:
     def _fire(self, step: Step, current_TB: Tensor, after: State, before: int) -> Tensor:
         site = step.name
         neuron = self.snn.neuron(site)
-        assert isinstance(neuron, IntegrateFire)
         membrane, last = after[f"{site}/membrane"], after[f"{site}/fired"]
-        fired: tuple[Tensor, Tensor, Tensor] = _Fire.apply(  # type: ignore[no-untyped-call]
-            current_TB, membrane, last, neuron, self.surrogate, before
-        )
-        spikes_TB, after[f"{site}/membrane"], after[f"{site}/fired"] = fired
+        theta = along_channels(neuron.threshold, membrane.dim())
+        if isinstance(neuron, Group):
+            spikes_TB = self._fire_group(neuron, site, current_TB, theta, after, before)
+        else:
+            fired: tuple[Tensor, Tensor, Tensor] = _Fire.apply(  # type: ignore[no-untyped-call]
+                current_TB, membrane, theta, last, neuron, self.surrogate, before
+            )
+            spikes_TB, after[f"{site}/membrane"], after[f"{site}/fired"] = fired
         factor = along_channels(neuron.amplitude, membrane.dim()) * self.masks.get(site, 1.0)
         return (spikes_TB * factor).flatten(0, 1)
+
+    def _fire_group(
+        self, neuron: Group, site: str, current_TB: Tensor, theta: Tensor, after: State, before: int
+    ) -> Tensor:
+        """The steps of `Group.fire`, each member with the surrogate's slope."""
+        u, sent, sums = after[f"{site}/membrane"], after[f"{site}/sent"], []
+        for t, current in enumerate(current_TB, start=before):
+            u, value = u + current, torch.zeros_like(u)
+            if neuron.bias is not None and t < len(neuron.bias):
+                u = u - along_channels(neuron.bias[t], u.dim())
+            for size in neuron.sizes:
+                share = along_channels(size, u.dim())
+                level = theta * share.where(share > 0, 1)  # a member of size 0 never fires
+                reached = (u > level if neuron.strict else u >= level) & (share > 0)
+                spike: Tensor = _Spike.apply(u, level, reached, self.surrogate)  # type: ignore[no-untyped-call]
+                u, value = u - spike.detach() * level, value + spike * share
+            if neuron.returns:
+                low = level * neuron.returns[min(t, len(neuron.returns) - 1)]
+                may = sent > share / 2
+                spike = _Spike.apply(-u, low, (-u >= low) & may, self.surrogate)  # type: ignore[no-untyped-call]
+                spike = spike * may
+                u, value = u + spike.detach() * level, value - spike * share
+            sent = sent + value.detach()
+            if neuron.forgives:
+                u = torch.where(sent < share / 2, u.clamp(min=0), u)
+            sums.append(value)
+        after[f"{site}/membrane"], after[f"{site}/sent"] = u, sent
+        return torch.stack(sums)
