@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.network import SNN, Accumulating, IntegrateFire, Neuron, run_values
+from rheobase.network import SNN, Accumulating, IntegrateFire, Neuron, Remembering, run_values
 
 _FEW_STEPS = 8
 
@@ -113,6 +113,8 @@ class Plan:
             result = self._bytes(step.node)
             if step.still or step.fires:
                 total += result
+            if isinstance(step.operation, Remembering):
+                total += 2 * result
             if isinstance(step.operation, Accumulating):
                 total += result + sum(map(self._bytes, step.inputs))
         return total
