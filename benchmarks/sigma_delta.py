@@ -4,24 +4,26 @@
     python benchmarks/sigma_delta.py speed --networks vgg16 resnet18 --out record.json
 
 `trained` trains each network for the method qcfs with 8 levels by its recipe, converts it without data and
-runs all test images. `speed` runs networks with random weights, batch 512, for 8 steps, with all counting,
-beside 8 forward passes of the ANN in bfloat16, compiled.
+runs all test images. `speed` times `rheobase.evaluate` with its defaults for networks with random weights,
+batch 512, 8 steps, beside a prepared simulator that counts nothing, and 8 forward passes of the ANN in
+bfloat16, compiled and captured as a CUDA graph.
 """
 
 import argparse
 import json
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+import contenders
 import rheobase
+from rheobase.analysis.benchmark import measure
 from rheobase.io.files import replace_file
 from rheobase.methods.qcfs import QCFS
-from rheobase.simulation import Simulator
 from rheobase.training import datasets, find_recipe, models, train
 
 LEVELS, BATCH, STEPS = 8, 512, 8
@@ -35,7 +37,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", required=True)
     parser.add_argument("--root", type=Path)
     parser.add_argument("--epochs", type=int, default=120)
-    parser.add_argument("--images", type=int, help="for a trial: the number of training and test images")
+    parser.add_argument("--images", type=int, help="for a trial: the number of images")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--out", type=Path)
@@ -48,7 +50,7 @@ def main() -> None:
         found = (
             measure_trained(network, options, device)
             if options.what == "trained"
-            else time_runs(network, device)
+            else time_runs(network, device, options.images or 20 * BATCH)
         )
         for row in found:
             rows.append(row)
@@ -107,35 +109,29 @@ def run_images(
     }  # fmt: skip
 
 
-def time_runs(network: str, device: torch.device) -> list[dict[str, Any]]:
-    torch.manual_seed(0)
-    x = torch.randn(BATCH, 3, 32, 32, device=device).contiguous(memory_format=torch.channels_last)
-    model = models.build(network, 10).to(device).eval()
-    snn = rheobase.convert(model, "sigma-delta", x[:128], levels=16, sizes=4)
+def time_runs(network: str, device: torch.device, count: int) -> list[dict[str, Any]]:
+    """Milliseconds per batch: of `evaluate` over many images, of a prepared simulator, of the ANN."""
+    model = contenders.network(network)
+    many = contenders.images(count, seed=2), torch.zeros(count, dtype=torch.int64)
+    x = many[0][:BATCH]
+    snn = rheobase.convert(model, "sigma-delta", x[:128], levels=16, sizes=4).to(device)
     rows: list[dict[str, Any]] = []
     for profile in ("exact", "fast", "int8"):
-        row: dict[str, Any] = {"network": network, "profile": profile}
-        for key, operations in (("ms", False), ("ms_with_operations", True)):
-            simulator = Simulator(snn, x, STEPS, profile=profile, count_operations=operations)
-            row[key] = median_ms(lambda s=simulator: s.run(x), device)
-        rows.append(row | {"notes": simulator.notes})
-    half = model.bfloat16().to(memory_format=torch.channels_last)
-    forward = torch.compile(half) if device.type == "cuda" else half
-    with torch.no_grad():
-        ms = median_ms(lambda: [forward(x.bfloat16()) for _ in range(STEPS)], device)
+        evaluate = partial(
+            rheobase.evaluate, snn, many, STEPS, profile=profile, batch_size=len(x), progress=False
+        )
+        evaluated = measure(lambda call=evaluate: call, device, warm_up=3)
+        limit = contenders.ours(snn, device, profile, None)(x, STEPS)
+        row = {"network": network, "profile": profile, "images": count}
+        row |= {"ms": 1e3 * evaluated.median * len(x) / count}
+        try:
+            row |= {"ms_prepared": 1e3 * measure(limit, device, warm_up=3).median}
+        except RuntimeError as error:  # it has notes
+            row |= {"notes": [str(error)]}
+        rows.append(row)
+    passes = contenders.compiled(model, device, ["default"])["default"](x, STEPS)
+    ms = 1e3 * measure(passes, device, warm_up=3).median
     return [*rows, {"network": network, "profile": "ANN", "ms": ms}]
-
-
-def median_ms(call: Any, device: torch.device, repeats: int = 20) -> float:
-    seconds = []
-    for i in range(repeats + 3):
-        began = time.perf_counter()
-        call()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        if i >= 3:
-            seconds.append(time.perf_counter() - began)
-    return 1000 * sorted(seconds)[repeats // 2]
 
 
 if __name__ == "__main__":

@@ -17,10 +17,13 @@ from rheobase.network import (
     Clip,
     Corrected,
     FewSpikes,
+    Group,
     IntegrateFire,
     Poisson,
+    Rehearsed,
     Scale,
     SigmaDelta,
+    Waiting,
     load,
     neurons,
     save,
@@ -100,6 +103,12 @@ def break_reset(snn: SNN) -> None:
         neuron.digits[1, 0] *= 0.5
     elif isinstance(neuron, SigmaDelta):
         neuron.levels //= 2
+    elif isinstance(neuron, Group):
+        neuron.sizes *= 0.5
+    elif isinstance(neuron, Rehearsed):
+        neuron.length += 1
+    elif isinstance(neuron, Waiting):
+        neuron.even = not neuron.even
     else:
         assert isinstance(neuron, IntegrateFire)
         neuron.reset = "zero" if neuron.reset == "subtract" else "subtract"

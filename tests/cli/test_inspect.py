@@ -35,7 +35,7 @@ def test_what_is_refused_is_named_with_its_remedy(
         "    def forward(self, x):\n        x = nn.functional.silu(x)\n        return self.swish(x)\n"
     )
     said = cli("inspect", "gates:Gates", "--shape", "3", code=1)
-    handlers = [name for name in registry.names() if "silu" in registry.find(name).handles]
+    handlers = [name for name in registry.names() if "silu" in registry.find(name).example().handles]
     assert handlers
     assert said.count(" or ".join(handlers)) == 1  # for silu; hard-swish has none
     assert "gates.py:7" in said

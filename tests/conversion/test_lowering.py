@@ -36,6 +36,17 @@ class ClassToken(nn.Module):
         return self.fc(F.relu(x + self.places))
 
 
+class Refused(nn.Module):
+    """A call without a rule, and then a constant that its shape does not fit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(F.relu(torch.flip(x[:, :1], [1]) + torch.ones(1, 3, 1)))
+
+
 class PerSample(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -58,11 +69,15 @@ def test_a_tensor_among_other_values_is_not_a_constant(x: Tensor) -> None:
         capture(Attention().eval(), x)
 
 
+def test_constants_may_stand_beside_signals_and_differ_within_a_channel(x: Tensor) -> None:
+    model = ClassToken().eval()
+    assert torch.allclose(capture(model, x).module(x), model(x), atol=1e-6)
+
+
 def test_what_follows_a_refusal_is_judged_by_its_own_shape(x: Tensor) -> None:
-    refused = inspect(ClassToken().eval(), x).refused
-    assert [line.name for line in refused] == ["cat", "add"]
-    assert "a constant (Tensor)" in refused[0].becomes
-    assert "differs within a channel" in refused[1].becomes
+    refused = inspect(Refused().eval(), x).refused
+    assert [line.name for line in refused] == ["flip", "add"]
+    assert "(1, 3, 1)" in refused[1].becomes
 
 
 def test_what_would_be_lost_is_refused() -> None:
@@ -79,7 +94,7 @@ def test_what_would_be_lost_is_refused() -> None:
     ("function", "reason", "remedy"),
     [
         (lambda r: F.dropout(r, 0.5), "drops values in evaluation too", "training=self.training"),
-        (lambda r: r.mT, "attribute mT of a signal has no rule", "permute"),
+        (lambda r: r.mH, "attribute mH of a signal has no rule", "permute"),
         (torch.sigmoid, "sigmoid is not a ReLU", "convert by few-spikes"),
     ],
 )

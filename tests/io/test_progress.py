@@ -4,13 +4,14 @@ import io
 import re
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import nbclient
 import nbformat
 import pytest
 
-from rheobase.io.progress import display, interruptible, live_table
+from rheobase.io.progress import announce, display, interruptible, live_table, showing
 
 
 class Terminal(io.StringIO):
@@ -47,6 +48,14 @@ def test_a_bar_inside_a_table_is_drawn_below_it_and_goes_when_it_is_done(monkeyp
             assert terminal.lines == ["said", "method", "first", "comparing", "balancing"]
         add("second 98", ["second", "98"], "")
     assert terminal.lines == ["said", "method", "first", "second"]
+
+
+@pytest.mark.parametrize(("shown", "seconds"), [(True, 0.0), (True, 60.0), (False, 0.0)])
+def test_only_slow_work_is_announced(shown: bool, seconds: float, capsys) -> None:
+    with showing(shown), announce("compiling", after=seconds):
+        waited = threading.Event().wait(0.2)
+    assert capsys.readouterr().err == ("compiling\n" if shown and seconds < 0.2 else "")
+    assert not waited
 
 
 def test_without_standard_error_nothing_is_shown(

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from rheobase.kernels import choose_backend
+from rheobase.kernels import choose_backend, widen, widest_float
 from rheobase.kernels.backends import explain_no_launch
+from rheobase.network import require_double
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -46,3 +47,24 @@ def test_a_card_on_which_triton_fails_gets_the_reference(monkeypatch):
     assert choose_backend("cuda") == "reference"
     with pytest.raises(ValueError, match="backend 'triton' cannot run: Triton fails on"):
         choose_backend("cuda", "triton")
+
+
+def test_cards_that_the_kernels_are_not_written_for(monkeypatch):
+    card = torch.device("cuda", 0)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (7, 5))
+    assert "capability 7.5" in explain_no_launch.__wrapped__(card)
+    assert "8.0" in explain_no_launch.__wrapped__(card)
+    monkeypatch.setattr("torch.version.hip", "6.4")
+    assert "AMD" in explain_no_launch.__wrapped__(card)
+    with pytest.raises(ValueError, match=r"mps.*NVIDIA"):
+        choose_backend("mps", "triton")
+
+
+def test_double_precision_of_devices(monkeypatch):
+    assert widest_float(torch.device("mps")) == torch.float32
+    assert widest_float(torch.device("cpu")) == torch.float64
+    moved = widen(torch.ones(2, dtype=torch.int8))
+    assert (moved.dtype, moved.device.type) == (torch.float64, "cpu")
+    with pytest.raises(ValueError, match=r"verify.*mps.*CPU"):
+        require_double(torch.device("mps"), "verify")
+    require_double(torch.device("cuda"), "verify")

@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 
 from rheobase import HALF
+from rheobase.network.groups import Group
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch, mean_over_steps
+from rheobase.network.rehearsals import Waiting
 
 STEPS = 256
 NEURONS: dict[str, Neuron] = {
@@ -14,6 +16,8 @@ NEURONS: dict[str, Neuron] = {
     "reset to zero": IntegrateFire(torch.tensor(2.0), reset="zero"),
     "few spikes": FewSpikes(torch.tensor(2.0), Coefficients.binary(8)),
     "switch": Switch(torch.tensor(2.0), STEPS),
+    "waiting": Waiting(torch.tensor(2.0), window=STEPS),
+    "group": Group(torch.tensor(1.0), sizes=torch.full((4,), 0.5), returns=(0.5,)),
 }
 
 

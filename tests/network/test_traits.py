@@ -8,15 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from rheobase.exchange.nir import canonical
-from rheobase.network import HALF, neurons, operations
+from rheobase.network import HALF, analog, neurons, operations
+from rheobase.network.analog import GroupNorm, LayerNorm, MatMul, RmsNorm, Softmax
 from rheobase.network.file.description import describe
+from rheobase.network.groups import Group
 from rheobase.network.operations import (
     POOLING,
     SYNAPTIC,
     Add,
     Concat,
+    Embedding,
+    Fixed,
     GatedMaxPool,
-    LayerNorm,
     MaxPool,
     Mean,
     Pad,
@@ -26,6 +29,7 @@ from rheobase.network.operations import (
     Scale,
     Slice,
 )
+from rheobase.network.rehearsals import Rehearsed, Waiting
 from rheobase.network.settings import FormatError, Place, one_of
 from rheobase.network.sigma_delta import SigmaDelta
 from rheobase.network.traits import TRAITS, traits_of
@@ -46,6 +50,13 @@ EXAMPLES: list[tuple[nn.Module, tuple[int, ...]]] = [
     (Add(), IMAGE),
     (Product(), IMAGE),
     (LayerNorm((6,), torch.rand(6), torch.rand(6)), IMAGE),
+    (RmsNorm((6,), torch.rand(6)), IMAGE),
+    (GroupNorm(2, torch.rand(4), torch.rand(4)), IMAGE),
+    (Softmax(), IMAGE),
+    (MatMul(), IMAGE),
+    (Embedding(torch.rand(5, 3)), ROW),
+    (Fixed(torch.rand(2, 3)), IMAGE),
+    (Scale(torch.ones(()), torch.rand(6, 6)), IMAGE),
     (Concat(1), IMAGE),
     (Concat(2), IMAGE),
     (Scale(torch.tensor([1.0, -2.0, 0.5, 3.0])), IMAGE),
@@ -63,6 +74,9 @@ EXAMPLES: list[tuple[nn.Module, tuple[int, ...]]] = [
     (neurons.IntegrateFire(torch.tensor(2.0), initial=HALF, strict=True), IMAGE),
     (neurons.FewSpikes(torch.ones(4), neurons.Coefficients.binary(4), "silu"), IMAGE),
     (neurons.Switch(torch.tensor(2.0), 8), IMAGE),
+    (Rehearsed(torch.tensor(2.0), rule="shift", length=4, turn=2, turns=3), IMAGE),
+    (Waiting(torch.tensor(2.0), window=4, idle=3, even=True), IMAGE),
+    (Group(torch.ones(4), sizes=torch.rand(2, 4) + 0.1, returns=(1.0, 0.5), bias=torch.rand(3, 4)), IMAGE),
     (SigmaDelta(torch.tensor(0.5), 8, sizes=3, parameter=torch.tensor(2.0)), IMAGE),
 ]
 names = pytest.mark.parametrize(("operation", "shape"), EXAMPLES, ids=lambda v: type(v).__name__)
@@ -75,9 +89,11 @@ def signals(operation: nn.Module, shape: tuple[int, ...], seed: int = 0) -> list
 
 
 def test_every_operation_and_neuron_has_a_row() -> None:
-    classes = {c for module in (operations, neurons) for c in vars(module).values() if inspect.isclass(c)}
+    classes = {
+        c for module in (operations, analog, neurons) for c in vars(module).values() if inspect.isclass(c)
+    }
     ours = {c for c in classes if issubclass(c, nn.Module) and not inspect.isabstract(c)}
-    ours = {c for c in ours if c.__module__ in (operations.__name__, neurons.__name__)}
+    ours = {c for c in ours if c.__module__ in (operations.__name__, analog.__name__, neurons.__name__)}
     assert {*SYNAPTIC, *POOLING, *ours} <= {*TRAITS}
     assert {type(operation) for operation, _ in EXAMPLES} == {*TRAITS}
     assert all(row.name for row in TRAITS.values())

@@ -35,3 +35,9 @@ def test_a_cap_that_the_device_cannot_hold_is_lowered(monkeypatch: pytest.Monkey
     assert note is not None
     assert "1024 MiB" in note
     assert cap_memory(CPU, None) == (device_traits(CPU).memory, None)
+
+
+def test_the_table_says_which_devices_have_double_precision() -> None:
+    assert {name: device_traits(torch.device(name)).double for name in ("cpu", "cuda", "mps", "xpu")} == {
+        "cpu": True, "cuda": True, "mps": False, "xpu": True,
+    }  # fmt: skip

@@ -22,7 +22,7 @@ from rheobase.analysis.trials import TRIED, Advice, Budget, Trial
 from rheobase.conversion import DEFAULT_METHOD, convert, lower
 from rheobase.io import Data, batches, live_table
 from rheobase.methods import COSTS, Method
-from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, classes_of
+from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, classes_of, require_double
 
 __all__ = ["Advice", "Budget", "Trial", "advise"]
 
@@ -87,6 +87,7 @@ class _Parts:
 def _split(model: nn.Module, calibration: Data, hold_out: float, seed: int) -> tuple[_Parts, str]:
     given = list(batches(calibration, what="calibration data"))
     device = next((p.device for p in model.parameters()), given[0][0].device)
+    require_double(device, "advise")
     x = torch.cat([x for x, _ in given]).to(device)
     labels = [y for _, y in given if y is not None]
     count = round(hold_out * len(x))
@@ -221,7 +222,7 @@ class _Search:
 
     def _measure(self, trial: Trial, snn: SNN) -> Trial:
         window = snn.window
-        timing = latency_of(snn, window or self.horizon)
+        timing = latency_of(snn, window or max(self.horizon, snn.delay + 1))
         if self.budget.lines is not None and timing.lines > self.budget.lines:
             allowed = f"{self.budget.lines} {'is' if self.budget.lines == 1 else 'are'} allowed"
             return replace(trial, note=f"its neurons drive {timing.lines} lines, but only {allowed}")
@@ -233,7 +234,7 @@ class _Search:
         if self.budget.joules is not None:
             # The multiplications at the input are the same in every conversion.
             self.impossible = snn_joules(0, result.mac[0], self.convention) > self.budget.joules
-        chosen = self._choose_steps(trial, result, first=window or 1)
+        chosen = self._choose_steps(trial, result, first=window or snn.delay + 1)
         return replace(chosen, latency=latency_of(snn, chosen.steps).total)
 
     def _choose_steps(self, trial: Trial, result: Evaluation, first: int) -> Trial:

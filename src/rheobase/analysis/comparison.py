@@ -198,7 +198,7 @@ def compare(
                 network = (trained or {}).get(method.name) if method.needs_training else model
                 if network is None:
                     note = "needs a network trained for it; none was given"
-                    rows.append(Row(method.name, str(initial), note=note))
+                    rows.append(Row(method.title, str(initial), note=note))
                 else:
                     shown = ConstantCurrent() if coding == "constant" else _fit(method.coding, scale)
                     rows.append(_measure(network, method, initial, shown, calibration, test, columns))
@@ -207,7 +207,7 @@ def compare(
             if not any(row.steps for row in rows):
                 raise
             rest = plan[len(rows) :]
-            rows += [Row(method.name, str(start), note=STOPPED) for method, start in rest]
+            rows += [Row(method.title, str(start), note=STOPPED) for method, start in rest]
     failed = [row.note for row in rows if row.note.startswith("could not convert")]
     if failed and not any(row.steps for row in rows):
         raise ValueError(failed[0])
@@ -232,8 +232,9 @@ def _starts(method: Method, asked: Sequence[Start]) -> list[Start]:
 
 def _configure(name: str, steps: int, settings: Mapping[str, Any]) -> Method:
     """A method with its settings, aimed at a number of steps if it aims at any."""
-    aim = {"steps": steps} if registry.find(name).aims_at_steps else {}
-    return registry.get(name, **{**aim, **settings})
+    kind = registry.find(name)
+    aims = kind.example().aims_at_steps and any(f.name == "steps" for f in fields(kind))
+    return registry.get(name, **{**({"steps": steps} if aims else {}), **settings})
 
 
 def _fit(coding: Coding, scale: float) -> Coding:
@@ -255,13 +256,16 @@ def _measure(
         with torch.random.fork_rng():
             snn = convert(network, method, calibration, initial=initial, coding=coding)
     except ValueError as error:
-        return Row(method.name, str(initial), note=f"could not convert the network: {error}")
+        return Row(method.title, str(initial), note=f"could not convert the network: {error}")
     window = snn.window or 0
+    if snn.delay >= columns[-1]:
+        note = f"its outputs count after {snn.delay} steps, and no column has more"
+        return Row(method.title, str(initial), note=note)
     result = evaluate(snn, test, window or columns[-1], progress=False)
     end = result.at(result.steps)
     reached = {t: result.at(window or t).accuracy for t in columns if t >= window}
     return Row(
-        method.name,
+        method.title,
         str(initial),
         {t: found for t, found in reached.items() if found is not None},
         end.steps,

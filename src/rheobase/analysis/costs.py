@@ -9,10 +9,10 @@ import math
 from dataclasses import dataclass
 from itertools import accumulate
 
-from torch import Tensor, fx
+from torch import Tensor
 
 from rheobase.analysis.energy import Convention, ann_joules, count_operations
-from rheobase.network import SNN, SigmaDelta
+from rheobase.network import SNN, Neuron, SigmaDelta, Waiting
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Latency:
         bits: What one event carries besides its address: ⌈log₂ lines⌉ and at least 1, or the whole number of
             a graded event.
         graded: Whether an event can have any size, so that a synapse multiplies instead of adding.
+        idle: Steps between two windows.
     """
 
     steps: int
@@ -40,11 +41,12 @@ class Latency:
     lines: int
     bits: int
     graded: bool = False
+    idle: int = 0
 
     @property
     def total(self) -> int:
         """Steps from the first input to the answer."""
-        return self.pre + self.steps * self.windows
+        return self.pre + self.steps * self.windows + self.idle * (self.windows - 1)
 
     @property
     def with_delays(self) -> int:
@@ -54,38 +56,35 @@ class Latency:
     def __str__(self) -> str:
         wires = f"{self.lines} line{'s' if self.lines > 1 else ''} per neuron"
         waits = "" if self.windows == 1 else f", {self.windows} windows of {self.steps}"
+        waits += f", {self.idle} steps between two" if self.idle else ""
+        waits += f", of which {self.pre} before outputs count" if self.pre else ""
         return (
             f"true latency {self.total} steps ({self.schedule}{waits}), {self.with_delays} with one step of "
             f"delay per layer; {wires}"
         )
 
 
-def latency_of(snn: SNN, steps: int, delay: int = 0) -> Latency:
-    """The true latency of a network that runs for some steps, the delay included."""
+def latency_of(snn: SNN, steps: int, delay: int | None = None) -> Latency:
+    """The true latency of a network that runs for some steps, the delay included; by default its own."""
+    delay = snn.delay if delay is None else delay
     lines, bits, graded = map(max, zip(*map(_wires, snn.neurons.values()), strict=True))
     depth, waits = spiking_depth(snn), snn.window is not None
     windows = depth + (not snn.coding.constant) if waits else 1
     schedule = "windows" if waits else "synchronous"
-    return Latency(steps - delay, delay, schedule, depth, windows, lines, bits, bool(graded))
+    idle = max((n.idle for n in snn.neurons.values() if isinstance(n, Waiting)), default=0)
+    return Latency(steps - delay, delay, schedule, depth, windows, lines, bits, bool(graded), idle)
 
 
-def _wires(neuron: object) -> tuple[int, int, bool]:
+def _wires(neuron: Neuron) -> tuple[int, int, bool]:
     """The lines of a neuron, the bits of an event, and whether it is graded."""
-    if not isinstance(neuron, SigmaDelta):
-        return 1, 1, False
-    if neuron.sizes is None:
-        bits = 1 + (neuron.levels * (2 if neuron.signed else 1)).bit_length()
-        return bits, bits, True
-    return 2 * neuron.sizes, max(1, math.ceil(math.log2(2 * neuron.sizes))), False
+    if isinstance(neuron, SigmaDelta) and neuron.sizes is None:
+        return neuron.lines, neuron.lines, True
+    return neuron.lines, max(1, math.ceil(math.log2(neuron.lines))), False
 
 
 def spiking_depth(snn: SNN) -> int:
     """The largest number of neurons in a row between input and output."""
-    depth: dict[fx.Node, int] = {}
-    for node in snn.module.graph.nodes:
-        before = max((depth[i] for i in node.all_input_nodes), default=0)
-        depth[node] = before + (node.op == "call_module" and node.target in snn.sites)
-    return depth[snn.module.graph.output_node()]
+    return max(snn.depths.values())
 
 
 @dataclass(frozen=True)

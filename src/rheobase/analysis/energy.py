@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rheobase.conversion import copy_model
 from rheobase.io import find_name
-from rheobase.network import SYNAPTIC, count_multiplications
+from rheobase.network import SYNAPTIC, MatMul, count_multiplications, count_products
 
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _AVERAGES = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
@@ -27,6 +27,7 @@ COUNTED: tuple[type[nn.Module], ...] = (
     *_NORMS,
     *_AVERAGES,
     *_ADAPTIVE,
+    MatMul,
 )
 """The layers that count."""
 
@@ -87,7 +88,10 @@ def _record_in(
     layers: list[LayerOperations], name: str
 ) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
     def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        flop, mac = _count(module, inputs[0], output)
+        if isinstance(module, MatMul):
+            flop = mac = count_products(inputs[0].shape, inputs[1].shape)
+        else:
+            flop, mac = _count(module, inputs[0], output)
         layers.append(LayerOperations(name, type(module).__name__, tuple(output.shape[1:]), flop, mac))
 
     return record

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from rheobase.analysis.analog_work import AnalogWork, count_analog
 from rheobase.analysis.costs import Latency, QuantisedAnn, Silence, latency_of, quantised_ann
 from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.analysis.metrics import METRICS, Measure, Metric, Score, find_metric
@@ -24,6 +25,7 @@ from rheobase.io import (
     expect_integer,
     find_name,
     present_ranks,
+    showing,
 )
 from rheobase.network import SNN, Product, evaluating, expect_snn, require_classes
 from rheobase.simulation import Exit, Pace, borrow_simulator, device_traits
@@ -89,6 +91,7 @@ class Evaluation(Result):
         timing: The true latency and the wires of the run; in the sum code up to the step at which all images
             were silent, if they were.
         quantised: In the sum code the quantised ANN, for comparison.
+        analog: In the sum code what is event-driven and what is computed on analog values, if anything is.
     """
 
     steps: int
@@ -110,6 +113,7 @@ class Evaluation(Result):
     settles: bool = False
     timing: Latency | None = None
     quantised: QuantisedAnn | None = None
+    analog: AnalogWork | None = None
 
     def at(self, steps: int) -> StepResult:
         """The results after the given step.
@@ -167,7 +171,7 @@ class Evaluation(Result):
                 f"{end.per_neuron:.3g} events per neuron, {end.spikes * self.timing.bits:,.0f} bits per "
                 f"sample ({self.timing.bits} for an event)"
             )
-        found += [each for each in (self.silence, self.quantised) if each is not None]
+        found += [each for each in (self.silence, self.quantised, self.analog) if each is not None]
         return [str(each) for each in found]
 
     def plot(self, ax: "Axes | None" = None, y: str | None = None, x: str = "steps") -> "Axes":
@@ -217,7 +221,7 @@ def evaluate(
     data: Data,
     steps: int,
     *,
-    delay: int = 0,
+    delay: int | None = None,
     batch_size: int | None = None,
     memory: int | None = None,
     pooled_units: bool = False,
@@ -272,7 +276,8 @@ def evaluate(
     first = next(given)
     count = count_batches(data, batch_size, default)
     with (
-        display("evaluating", count, shown=progress and ranks.first) as bar,
+        showing(progress and ranks.first),
+        display("evaluating", count) as bar,
         borrow_simulator(
             snn,
             first[0].to(snn.device),
@@ -315,6 +320,10 @@ def evaluate(
     silent = Silence.of(leaving, samples).largest if settles else None
     timing = latency_of(snn, silent or steps, delay)
     per_sop = convention.mac / convention.sop if timing.graded else 1.0  # a graded event is multiplied
+    quantised = quantised_ann(snn, first[0].to(snn.device), convention) if snn.code == "sum" else None
+    analog = None
+    if quantised is not None:
+        analog = count_analog(snn, first[0].to(snn.device), timing.steps, synapses, quantised.mac)
     return Evaluation(
         steps=steps,
         samples=samples,
@@ -326,7 +335,7 @@ def evaluate(
         mac=mac,
         joules=[snn_joules(s * per_sop, m, convention) for s, m in zip(sop_per_image, mac, strict=True)],
         convention=convention.name,
-        neurons={site: synapses.fan_out[site].numel() for site in snn.sites},
+        neurons={site: n.count(synapses.fan_out[site].numel()) for site, n in snn.neurons.items()},
         seconds=perf_counter() - began,
         backend=", ".join(routines),
         profile=profile,
@@ -336,7 +345,8 @@ def evaluate(
         scores=[] if counts_accuracy else scores,
         settles=settles,
         timing=timing,
-        quantised=quantised_ann(snn, first[0].to(snn.device), convention) if snn.code == "sum" else None,
+        quantised=quantised,
+        analog=analog,
     )
 
 

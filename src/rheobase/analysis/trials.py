@@ -102,9 +102,9 @@ class Trial:
         changed = [
             f" {f.name}={getattr(self.method, f.name)}"
             for f in fields(self.method)
-            if getattr(self.method, f.name) != getattr(usual, f.name)
+            if f.name != "base" and getattr(self.method, f.name) != getattr(usual, f.name)
         ]
-        return f"{self.method.name}{''.join(changed)}, start {self.initial}"
+        return f"{self.method.title}{''.join(changed)}, start {self.initial}"
 
     @property
     def duration(self) -> str:

@@ -31,7 +31,7 @@ from rheobase import methods
 from rheobase.analysis.certificate import check_sums
 from rheobase.analysis.checks import Check, substitute
 from rheobase.analysis.diagnosis.closed_form import bound_spikes
-from rheobase.analysis.diagnosis.observation import capture_original, worth_of_spikes
+from rheobase.analysis.diagnosis.observation import capture_original, method_of, worth_of_spikes
 from rheobase.io import Data, batches
 from rheobase.methods import Fits, Method, activations
 from rheobase.network import (
@@ -39,14 +39,18 @@ from rheobase.network import (
     Constant,
     ConstantCurrent,
     FewSpikes,
+    Group,
     IntegrateFire,
     Network,
     Neuron,
     Rectifier,
+    Rehearsed,
     SigmaDelta,
     Site,
+    Waiting,
     along_channels,
     expect_snn,
+    require_double,
 )
 from rheobase.simulation import simulate, still_currents, watch_sites
 
@@ -101,6 +105,7 @@ def verify(
         VerificationError: A check failed.
     """
     expect_snn(snn)
+    require_double(snn.device, "verify")
     if samples < 1 or steps < 1 or long < 4:
         raise ValueError(
             "samples and steps must be at least 1 and long at least 4, got "
@@ -110,10 +115,11 @@ def verify(
         raise ValueError(f"fitted must be one of {', '.join(get_args(Fits))}, got {fitted!r}")
     x, _ = next(iter(batches(data, what="data to verify on")))
     x = x[:samples].to(snn.device)
-    network, method = capture_original(model, snn, x), _method_of(snn)
+    network, method = capture_original(model, snn, x), method_of(snn)
     shown = copy.copy(snn)
     shown.coding = ConstantCurrent()
     window = snn.window
+    steps, long = steps + snn.delay, long + snn.delay
     checks = [
         *_check_weights(network, snn, x, fitted, method),
         *_check_neurons(network, snn, x),
@@ -137,13 +143,6 @@ def verify(
             + (', unless weights were changed on purpose: then pass fitted="weights"' if fitting else "")
         )
     return result
-
-
-def _method_of(snn: SNN) -> Method | None:
-    """The method that a network was converted with; the example's settings where its own are lost."""
-    name = snn.provenance.method
-    example = methods.find(name).example() if name in methods.names() else None
-    return methods.restore(snn.provenance) or example
 
 
 def _check_weights(
@@ -201,7 +200,9 @@ def _check_neurons(network: Network, snn: SNN, x: Tensor) -> Iterator[Check]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about the activations of x
             expected = method.neuron(site, observer).to(found.threshold)
-        wrong = _differs(found, expected)
+        wrong = _differs(found, expected) or _differs_in_bias(
+            found, snn.provenance.shifts.get(f"{site.name}/steps")
+        )
         if not wrong and not _fits_activation(found, expected if method.needs_training else None, site):
             wrong = "its threshold is not that of the activation"
         yield Check(
@@ -209,23 +210,53 @@ def _check_neurons(network: Network, snn: SNN, x: Tensor) -> Iterator[Check]:
         )
 
 
+_SETTINGS: dict[type[Neuron], tuple[str, ...]] = {
+    IntegrateFire: ("reset",),
+    Group: ("returns", "forgives"),
+    Rehearsed: ("rule", "length"),
+    Waiting: ("idle", "even"),
+    SigmaDelta: ("levels", "signed", "sizes", "function"),
+}
+"""The settings of neurons that a method decides."""
+
+
 def _differs(found: Neuron, expected: Neuron) -> str:
     """How a neuron is not of the kind of another one, in words; a threshold may be any."""
     if type(found) is not type(expected) or found.window != expected.window:
         return f"it is {found}, expected {expected}"
-    if isinstance(found, IntegrateFire) and isinstance(expected, IntegrateFire):
-        return "" if found.reset == expected.reset else f"its reset is {found.reset}, not {expected.reset}"
+    for kind, names in _SETTINGS.items():
+        for name in names if isinstance(found, kind) else ():
+            if getattr(found, name) != getattr(expected, name):
+                return f"its {name} is {getattr(found, name)}, not {getattr(expected, name)}"
+    if isinstance(found, Group) and isinstance(expected, Group):
+        return _differs_in_members(found, expected)
     if isinstance(found, FewSpikes) and isinstance(expected, FewSpikes) and found.function == "relu":
         # The table for another function depends on the calibration data.
         return "" if torch.equal(found.digits, expected.digits) else "its coefficients are not binary digits"
     if isinstance(found, SigmaDelta) and isinstance(expected, SigmaDelta):
-        for name in ("levels", "signed", "sizes", "function"):
-            if getattr(found, name) != getattr(expected, name):
-                return f"its {name} is {getattr(found, name)}, not {getattr(expected, name)}"
         here, there = found.parameter, expected.parameter
         same = here is there if here is None or there is None else torch.equal(here, there.to(here))
         return "" if same else "the parameter of its function is not that of the activation"
     return ""
+
+
+def _differs_in_members(found: Group, expected: Group) -> str:
+    """How a group is not of the kind of another one; members may be split, which keeps the sum of sizes."""
+    if found.sizes.shape == expected.sizes.shape and not torch.equal(found.sizes, expected.sizes):
+        return f"its members have the sizes {found.sizes.tolist()}, not {expected.sizes.tolist()}"
+    total, wanted = found.sizes.sum(0), expected.sizes.sum(0)
+    same = torch.allclose(total, wanted.expand_as(total), rtol=1e-5)
+    return "" if same else f"the sizes of its members add up to {total.tolist()}, not {wanted.tolist()}"
+
+
+def _differs_in_bias(found: Neuron, recorded: list[float] | None) -> str:
+    """How the mean biases of a neuron by step differ from those that the conversion recorded."""
+    bias = found.bias.double().mean(1).cpu() if isinstance(found, Group) and found.bias is not None else None
+    expected = None if recorded is None else torch.tensor(recorded, dtype=torch.float64)
+    if bias is None or expected is None:
+        return "" if bias is expected else "it has lost its biases, or has some that were not recorded"
+    same = bias.shape == expected.shape and torch.allclose(bias, expected, rtol=1e-4, atol=1e-6)
+    return "" if same else f"its mean biases are {bias.tolist()}, recorded were {recorded}"
 
 
 def _fits_activation(neuron: Neuron, trained: Neuron | None, site: Site) -> bool:

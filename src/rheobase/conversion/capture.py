@@ -8,15 +8,16 @@ difference is an error: a network is never converted in part without notice.
 import contextlib
 import copy
 import inspect
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.conversion.encoders import insert_encoders, layout_of
 from rheobase.conversion.lowering import Lowering, Row
 from rheobase.conversion.rules import read_fake_quantize, rules_with
-from rheobase.conversion.tracing import CaptureError, trace
+from rheobase.conversion.tracing import CaptureError, calls_functions, export, trace
 from rheobase.conversion.unwrap import copy_model, has_hooks
 from rheobase.network import (
     SNN,
@@ -27,11 +28,17 @@ from rheobase.network import (
     find_like,
     fold_scales,
     full_precision,
+    has_double,
     run_values,
 )
 
 
-def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[str] = ()) -> Network:
+def capture(
+    model: nn.Module,
+    example: Tensor | None = None,
+    handles: Sequence[str] = (),
+    encodes: bool | None = False,
+) -> Network:
     """Capture a copy of a model in evaluation mode.
 
     Args:
@@ -39,19 +46,32 @@ def capture(model: nn.Module, example: Tensor | None = None, handles: Sequence[s
         example: One batch of inputs. It is needed where a call's meaning depends on shapes; and with it the
             result is checked against the model.
         handles: Names of nonlinearities other than ReLU that become sites too.
+        encodes: Whether encoders are put in, as `Method.encodes` says.
 
     Raises:
         CaptureError: If something in the model cannot become spikes. The message names every such place.
     """
+    given = model
+    model, example = move_to_double(model, example)
     copied, lowering = lower(model, example, handles)
     raise_refusals(lowering.rows)
-    network = _assemble(lowering)
+    network = assemble(lowering)
+    insert_encoders(network, encodes)
     require_sites(network.sites)
     if example is not None:
         rounds = any(isinstance(m, Activation) and m.grid is not None for m in network.module.modules())
         doubled = _capture_in_double(copied, example, handles) if rounds else None
         _check_equal(*(doubled or (copied, network.module, lowering.left_out, example)))
+    if model is not given:
+        network.module.to(find_like(given).device)
     return network
+
+
+def move_to_double(model: nn.Module, example: Tensor | None) -> tuple[nn.Module, Tensor | None]:
+    """A model and its input; copies on the CPU if their device has no double precision, as lowering needs."""
+    if not isinstance(model, nn.Module) or has_double(find_like(model).device):
+        return model, example
+    return copy_model(model).cpu(), example.cpu() if isinstance(example, Tensor) else example
 
 
 def lower(
@@ -68,10 +88,11 @@ def lower(
     _check_model(model)
     copied = copy_model(model)
     _check_call(copied)
-    traced = trace(copied)
+    rules = rules_with(handles)
+    traced = _trace(copied, None if example is None else _check_example(example), rules)
     if example is not None:
         _note_shapes(traced, example)
-    lowering = Lowering(traced, rules_with(handles), shapes_known=example is not None)
+    lowering = Lowering(traced, rules, shapes_known=example is not None)
     lowering.run()
     return copied, lowering
 
@@ -93,19 +114,40 @@ def require_sites(sites: Collection[Any]) -> None:
         )
 
 
-def _note_shapes(traced: fx.GraphModule, example: Tensor) -> None:
-    """Run the model on two samples; each node gets its shape, or its value where it is not a tensor."""
+def _trace(model: nn.Module, example: Tensor | None, rules: Container[str]) -> fx.GraphModule:
+    """The trace of a model, by `torch.export` where `torch.fx` cannot or stops at functions of others."""
+    try:
+        traced = trace(model)
+    except CaptureError:
+        if example is None or (exported := export(model, example)) is None:
+            raise
+        return exported
+    if example is not None and calls_functions(traced, rules):
+        return export(model, example) or traced
+    return traced
+
+
+def _check_example(example: Tensor) -> Tensor:
+    """Two samples of an example input."""
     if not isinstance(example, Tensor):
         raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
     if not example.is_floating_point():
-        raise TypeError(f"the example input must be floating point, got {example.dtype}: normalise it first")
+        raise TypeError(
+            f"the example input must be floating point, got {example.dtype}: normalise it first; for numbers "
+            "of tokens, wrap the model so that it calls x.long()"
+        )
     if example.dim() < 2 or example.numel() == 0:
         raise ValueError(
             f"the example input has shape {tuple(example.shape)}: expected a batch of at least one sample"
         )
     if not example.isfinite().all():
         raise ValueError("the example input has NaN or infinite values")
-    example = example[:2].clone()  # a model may write into its input
+    return example[:2].clone()  # a model may write into its input
+
+
+def _note_shapes(traced: fx.GraphModule, example: Tensor) -> None:
+    """Run the model on two samples; each node gets its shape, or its value where it is not a tensor."""
+    example = _check_example(example)
     try:
         values = run_values(traced, example)
     except Exception as error:
@@ -123,7 +165,8 @@ def _note_shapes(traced: fx.GraphModule, example: Tensor) -> None:
             node.meta["value"] = value
 
 
-def _assemble(lowering: Lowering) -> Network:
+def assemble(lowering: Lowering) -> Network:
+    """The network that a model was lowered to, without refusals."""
     module = fx.GraphModule(lowering.root, lowering.graph)
     module.graph.eliminate_dead_code()
     fold_scales(module)
@@ -134,11 +177,17 @@ def _assemble(lowering: Lowering) -> Network:
     module.delete_all_unused_submodules()
     module.recompile()
     module.eval().requires_grad_(False)
-    alive = {node.name for node in module.graph.nodes}
+    bounds = {node.name: bound for node, bound, _ in lowering.sites.values()}
+    bounds |= {node.name: bound for node, bound in lowering.inner_sites.items()}
     sites = [
-        Site(str(node.target), module.get_submodule(str(node.target)), bound)
-        for node, bound, _ in lowering.sites.values()
-        if node.name in alive
+        Site(
+            str(node.target),
+            module.get_submodule(str(node.target)),
+            bounds[node.name],
+            layout_of(module, node),
+        )
+        for node in module.graph.nodes
+        if node.name in bounds
     ]
     return Network(module, sites, lowering.outputs)
 
@@ -165,7 +214,8 @@ def _check_model(model: nn.Module) -> None:
                 f"the model's {name} has dtype {tensor.dtype}, but membranes need float32 or float64\n"
                 "  -> pass model.float(), and inputs of float32"
             )
-        if not tensor.isfinite().all():
+        mask = not isinstance(tensor, nn.Parameter) and tensor.isneginf()  # of logits
+        if not (tensor.isfinite() | mask).all():
             raise ValueError(
                 f"the model's {name} has NaN or infinite values: train it again or load other weights"
             )
@@ -242,7 +292,7 @@ def _capture_in_double(
     """
     with contextlib.suppress(Exception):
         doubled, lowering = lower(_in_double(model), example.double(), handles)
-        return doubled, _assemble(lowering).module, lowering.left_out, example.double()
+        return doubled, assemble(lowering).module, lowering.left_out, example.double()
     return None
 
 

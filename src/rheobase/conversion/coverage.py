@@ -1,17 +1,33 @@
 """Coverage: what each call of a model becomes, before anything is converted."""
 
 import math
-from dataclasses import asdict, dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from rheobase.conversion.capture import lower
+from rheobase import methods
+from rheobase.conversion.capture import assemble, lower, move_to_double
+from rheobase.conversion.encoders import insert_encoders
 from rheobase.io import Result, Shown, axes_or_new, draw_bars
-from rheobase.network import SYNAPTIC, count_multiplications, traits_of
+from rheobase.methods import Method
+from rheobase.network import (
+    ANALOG,
+    SYNAPTIC,
+    MatMul,
+    Network,
+    count_multiplications,
+    count_products,
+    traits_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+ENCODER = "encoder"
+"""What a line names as the call of a site that conversion adds."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +43,7 @@ class Line:
         remedy: What to change if it is refused.
         line: The file and line of the model, if known.
         no_export: Why it converts, but cannot be written as NIR or run on hardware, and what to do.
+        analog: The operations in it that are computed on analog values.
     """
 
     name: str
@@ -37,6 +54,7 @@ class Line:
     remedy: str
     line: str = ""
     no_export: str = ""
+    analog: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,13 +110,23 @@ class Coverage(Result):
             return "The model has no activation, so nothing can become neurons."
         sites = "1 site" if len(self.sites) == 1 else f"{len(self.sites)} sites"
         verdict = f"{sites}, {neurons:,} neurons, {operations:,} multiplications: converts."
+        encoders = sum(line.call == ENCODER for line in self.lines)
+        if encoders:
+            analog = Counter(what for line in self.lines for what in line.analog)
+            stays = ", ".join(f"{count} × {what}" for what, count in analog.items())
+            verdict += (
+                f"\n{encoders} sites are encoders, which make the inputs of matrix products events. "
+                f"Computed on sums: {stays or 'nothing'}."
+            )
         kept = [f"  {line.name} ({line.call}): {line.no_export}" for line in self.lines if line.no_export]
         return "\n".join(
             [verdict, *(["Converted, it cannot be exported or put on hardware:", *kept] if kept else [])]
         )
 
 
-def inspect(model: nn.Module, example: Tensor) -> Coverage:
+def inspect(
+    model: nn.Module, example: Tensor, method: str | Method | None = None, **settings: Any
+) -> Coverage:
     """Report what every call of a model becomes when it is converted, and what is unsupported.
 
     The model is not changed. An unsupported call is a line of the result, not an error.
@@ -106,6 +134,9 @@ def inspect(model: nn.Module, example: Tensor) -> Coverage:
     Args:
         model: The network.
         example: One batch of inputs.
+        method: A method, or its name with its `settings`: what it has neurons for converts too. By default
+            only what every method converts.
+        **settings: Settings of the named method.
 
     Raises:
         TypeError: If the example is not a tensor.
@@ -113,26 +144,40 @@ def inspect(model: nn.Module, example: Tensor) -> Coverage:
     """
     if not isinstance(example, Tensor):
         raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
-    _, lowering = lower(model, example)
-    sites = {placed for placed, _, _ in lowering.sites.values()}
+    chosen = None if method is None else methods.get(method, **settings)
+    _, lowering = lower(*move_to_double(model, example), () if chosen is None else chosen.handles)
+    sites = {placed for placed, _, _ in lowering.sites.values()} | {*lowering.inner_sites}
     lines = []
     for row in lowering.rows:
         neurons = operations = 0
-        name, no_export = row.name, ""
+        name, no_export, analog = row.name, "", list[str]()
         for node in row.nodes:
-            if not row.refused:  # as in the converted network, where a module called twice has two names
-                name = str(node.target)
-            inputs, outputs = (
-                math.prod(n.meta.get("shape", ())[1:]) for n in (node.all_input_nodes[0], node)
-            )
+            if not row.refused and not str(node.target).startswith(f"{row.name}."):
+                name = str(node.target)  # as in the converted network, where a module called twice has two
+            shapes = [n.meta.get("shape", ())[1:] for n in (*node.all_input_nodes, node)]
+            inputs, outputs = math.prod(shapes[0]), math.prod(shapes[-1])
             operation = lowering.root.get_submodule(str(node.target))
             if node in sites:
                 neurons += outputs
             if isinstance(operation, SYNAPTIC):
                 operations += count_multiplications(operation, inputs, outputs)
+            elif isinstance(operation, MatMul):
+                operations += count_products(shapes[0], shapes[1])
+            if isinstance(operation, ANALOG) and not isinstance(operation, MatMul):
+                analog.append(traits_of(operation).name.removeprefix("analog "))
             no_export = no_export or traits_of(operation).no_nir
-        lines.append(Line(name, row.call, row.becomes, neurons, operations, row.remedy, row.line, no_export))
+        line = Line(name, row.call, row.becomes, neurons, operations, row.remedy, row.line, no_export)
+        lines.append(replace(line, analog=tuple(analog)))
+    if chosen is not None and not any(row.refused for row in lowering.rows):
+        lines += _encoder_lines(assemble(lowering), chosen)
     return Coverage(tuple(lines))
+
+
+def _encoder_lines(network: Network, method: Method) -> list[Line]:
+    """A line for each site that conversion puts in front of a matrix product."""
+    names = insert_encoders(network, method.encodes)
+    shapes = {str(node.target): node.meta.get("shape", ())[1:] for node in network.module.graph.nodes}
+    return [Line(name, ENCODER, "site", math.prod(shapes[name]), 0, "") for name in names]
 
 
 def _amount(value: int) -> str:

@@ -7,7 +7,6 @@ that would fix it. Refusals are collected, so that all of them are reported at o
 import itertools
 import math
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.conversion.batch_dim import ANY_BATCH, batch_first, find_dim, is_plain, model_shape
+from rheobase.conversion.constants import Constants
 from rheobase.conversion.memory import Memory, may_write
+from rheobase.conversion.nodes import (
+    describe_call,
+    first_argument,
+    is_list,
+    leaves,
+    name_of,
+    parts_of,
+    plain_name,
+)
 from rheobase.conversion.refusals import NeedsExample, Refusal
 from rheobase.conversion.tracing import IN_PLACE
 from rheobase.conversion.unwrap import has_hooks, is_patched, is_torchs, layer_type
@@ -47,17 +57,25 @@ class Lowering:
         self.shapes_known = shapes_known
         self.root = nn.Module()
         self.graph = fx.Graph()
+        self.constants = Constants(traced)
         self.values: dict[fx.Node, Any] = {}
         self.rows: list[Row] = []
         self.sites: dict[fx.Node, tuple[fx.Node, float | None, bool]] = {}
+        self.inner_sites: dict[fx.Node, float | None] = {}
         self.max_pools: dict[fx.Node, nn.Module] = {}
         self.dropouts: dict[fx.Node, nn.Module] = {}
         self.left_out: nn.Module | None = None
         self.outputs: dict[str, list[int]] = {}
         self._needed: set[fx.Node] = set()
         self.memory = Memory()
-        called = [_plain(str(n.target)).split(".") for n in traced.graph.nodes if n.op == "call_module"]
+        called = [plain_name(str(n.target)).split(".") for n in traced.graph.nodes if n.op == "call_module"]
         self._folders = {".".join(parts[:end]) for parts in called for end in range(1, len(parts))}
+
+    @property
+    def batch(self) -> int:
+        """The samples of the example input."""
+        source = next(node for node in self.graph.nodes if node.op == "placeholder")
+        return int(source.meta["shape"][0])
 
     def run(self) -> None:
         """Lower every call; refusals are collected in `rows`, not raised."""
@@ -77,7 +95,7 @@ class Lowering:
 
     def _output(self, node: fx.Node) -> None:
         value = self._resolve(node.args[0])
-        parts = value if isinstance(value, dict) else dict(enumerate(value)) if _is_list(value) else {}
+        parts = value if isinstance(value, dict) else dict(enumerate(value)) if is_list(value) else {}
         if len(parts) > 1 and all(isinstance(part, fx.Node) for part in parts.values()):
             self._join({str(name): part for name, part in parts.items()})
         elif not isinstance(value, fx.Node):
@@ -88,6 +106,10 @@ class Lowering:
             )
             reason = "the model's output must be a tensor, or several in a tuple, list or dictionary"
             self.rows.append(Row("output", f"return {found}", reason, remedy, refused=True))
+        elif not is_plain(value):
+            row = Row("output", "return", "its first dimension is not the batch", "return one row per sample")
+            row.refused = True
+            self.rows.append(row)
         else:
             self.graph.output(value)
 
@@ -110,10 +132,10 @@ class Lowering:
 
     def _call(self, node: fx.Node) -> None:
         module = self.traced.get_submodule(str(node.target)) if node.op == "call_module" else None
-        row = Row(_name(node), _describe(node, module), line=node.meta.get("line", ""))
+        row = Row(name_of(node), describe_call(node, module), line=node.meta.get("line", ""))
         call = Call(self, node, row)
         writes = call.in_place or may_write(node, module)
-        if self.shapes_known and "shape" not in node.meta and not _parts(node) and not writes:
+        if self.shapes_known and "shape" not in node.meta and not parts_of(node) and not writes:
             self.values[node] = node.meta.get("value")  # an int, a size …: known from the example
             return
         try:
@@ -128,17 +150,17 @@ class Lowering:
 
     def _stand_in(self, node: fx.Node) -> Any:
         """A node of the right shape in place of a refused call, so that one run finds all refusals."""
-        sources = _leaves([self.values[n] for n in node.all_input_nodes])
+        sources = leaves([self.values[n] for n in node.all_input_nodes])
         if sources and all(value is None for value in sources):
             return None  # it is computed from unknown sizes, so it is unknown too
         source = next((v for v in sources if isinstance(v, fx.Node)), next(iter(self.graph.nodes)))
 
         def place(shape: Any) -> fx.Node:
-            placed = self.add(_name(node), nn.Identity(), [source])
+            placed = self.add(name_of(node), nn.Identity(), [source])
             placed.meta.update({"shape": shape} if shape is not None else {})
             return placed
 
-        parts = _parts(node)
+        parts = parts_of(node)
         return tuple(place(shape) for shape in parts) if parts else place(node.meta.get("shape"))
 
     def _resolve(self, argument: Any) -> Any:
@@ -146,7 +168,7 @@ class Lowering:
 
     def add(self, name: str, module: nn.Module, inputs: Sequence[fx.Node]) -> fx.Node:
         """Put an operation under a free name and call it."""
-        free = free_name(_plain(name), self._is_taken)
+        free = free_name(plain_name(name), self._is_taken)
         parent, _, leaf = free.rpartition(".")
         holder = self.root
         for part in parent.split(".") if parent else ():
@@ -201,17 +223,57 @@ class Call:
             raise NeedsExample(f"{self.row.call} depends on a shape that is not known")
         return torch.Size(x.meta["shape"])
 
-    def emit(self, module: nn.Module, *inputs: fx.Node, becomes: str = "") -> fx.Node:
-        """Add an operation; the row says what the call becomes."""
+    def dim(self, x: fx.Node, dim: int) -> int:
+        """The dimension of a lowered signal that a dimension of the model's is."""
+        return find_dim(x, dim % len(model_shape(self.shape_of(x), x)), self.row.call)
+
+    def emit(
+        self,
+        module: nn.Module,
+        *inputs: fx.Node,
+        becomes: str = "",
+        at: int | None = None,
+        shape: Sequence[int] | None = None,
+        part: str = "",
+    ) -> fx.Node:
+        """Add an operation; the row says what the call becomes.
+
+        Args:
+            module: The operation.
+            *inputs: What it reads.
+            becomes: What the row says; by default the operation's name.
+            at: Where the batch is in the model's result; by default where it is in the first input.
+            shape: The shape of the result, batch first, where the call has other results than this one.
+            part: Which part of the call it is, where there are several.
+        """
         self._expect_signals(*inputs)
-        node = self.lowering.add(self.row.name, module, self._apart(inputs))
-        if "shape" in self.node.meta:
-            node.meta["shape"] = self.node.meta["shape"]
+        merged = self._expect_batch(module, inputs)
+        node = self.lowering.add(
+            f"{self.row.name}.{part}" if part else self.row.name, module, self._apart(inputs)
+        )
+        at = inputs[0].meta.get("at", 0) if at is None else at
+        if shape is not None:
+            node.meta.update(shape=tuple(shape), at=at, merged=merged)
+        elif "shape" in self.node.meta:
+            node.meta.update(batch_first(self.node.meta["shape"], at, self.lowering.batch, self.row.call))
         self.row.nodes.append(node)
         if traits_of(module).view:
             self.lowering.memory.view(self.node, first_argument(self.node))
         self.row.becomes = becomes or self.row.becomes or traits_of(module).name
         return node
+
+    def _expect_batch(self, module: nn.Module, inputs: Sequence[fx.Node]) -> bool:
+        """Refuse operations that would take windows or tokens for samples; whether the inputs have such."""
+        plain = all(map(is_plain, inputs))
+        if plain:
+            return False
+        places = {(x.meta.get("at", 0), x.meta.get("merged", False)) for x in inputs}
+        if not isinstance(module, ANY_BATCH) or len(places) > 1:
+            raise Refusal(
+                f"{self.row.call} reads a signal whose first dimension is not the batch alone",
+                "keep dimension 0, the batch, as it is",
+            )
+        return bool(inputs[0].meta.get("merged"))
 
     def _apart(self, inputs: Sequence[fx.Node]) -> list[fx.Node]:
         """The inputs, each signal once: a repeated one goes through a scale of one."""
@@ -231,6 +293,12 @@ class Call:
                     f"{self.row.call} uses a constant ({type(x).__name__}) as a signal",
                     "compute it from the input, or add or multiply it as one number per channel",
                 )
+
+    def inner_site(self, x: fx.Node, activation: nn.Module, bound: float | None, part: str) -> fx.Node:
+        """Add a site inside of a layer that is one call of the model."""
+        site = self.emit(activation, x, part=part, shape=self.shape_of(x))
+        self.lowering.inner_sites[site] = bound
+        return site
 
     def site(self, x: fx.Node, activation: nn.Module, bound: float | None, inplace: bool) -> fx.Node:
         """Add a site."""
@@ -273,9 +341,12 @@ def _apply(call: Call, module: nn.Module | None) -> Any:
     unknown = any(call.lowering.values[n] is None for n in call.node.all_input_nodes)
     if unknown and not call.lowering.shapes_known and call.function not in ("view", "reshape", "getitem"):
         raise NeedsExample(f"{call.row.call} reads a size that is not known")
-    kinds = {type(v) for v in _leaves((args, kwargs))}
-    fixed = fx.Node not in kinds and any(issubclass(kind, Tensor) for kind in kinds)
-    if module is None and fixed and not unknown and not call.in_place:  # it reads only tensors of the model
+    values, constants = leaves((args, kwargs)), call.lowering.constants
+    if (
+        module is None
+        and not unknown
+        and constants.reads_only(call.node, call.function, call.in_place, values)
+    ):
         call.row.becomes = "constant"
         return _evaluate(call.node, args, kwargs)
     handler = rules.get(call.function, rules["anything else"]) if module is None else _rule_of(module, rules)
@@ -313,50 +384,6 @@ def _evaluate(node: fx.Node, args: Any, kwargs: Any) -> Any:
         return node.target(*args, **kwargs)
 
 
-def _parts(node: fx.Node) -> list[Any]:
-    """The shapes of the results of a call that returned several values with tensors among them."""
-    given = [tuple(v.shape) if isinstance(v, Tensor) else None for v in _leaves(node.meta.get("value"))]
-    return node.meta.get("tensors") or (given if any(shape is not None for shape in given) else [])
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (tuple, list))
-
-
-def _leaves(values: Any) -> list[Any]:
-    found: list[Any] = []
-    fx.node.map_aggregate(values, found.append)
-    return found
-
-
 def _attribute(module: nn.Module, path: Any) -> Any:
     value = operator.attrgetter(str(path))(module)
     return value.detach() if isinstance(value, Tensor) else value
-
-
-def _name(node: fx.Node) -> str:
-    if node.op == "call_module":
-        return str(node.target)
-    stack = node.meta.get("nn_module_stack") or {}
-    scope = [path for path, _ in stack.values()][-1] if stack else ""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.name)
-    return f"{scope}.{name}" if scope else str(name)
-
-
-def first_argument(node: fx.Node) -> Any:
-    """The first argument of a call, given by position or by name."""
-    return node.args[0] if node.args else node.kwargs.get("input")
-
-
-def _plain(name: str) -> str:
-    """A name with the characters that files allow: letters, digits, hyphens, underscores and points."""
-    return re.sub(r"[^\w.-]", "_", name)
-
-
-def _describe(node: fx.Node, module: nn.Module | None) -> str:
-    if module is not None:
-        kind = type(module)
-        return f"nn.{kind.__name__}" if kind.__module__.startswith("torch.nn") else kind.__name__
-    if isinstance(node.target, str):
-        return f"x.{node.target}()"
-    return f"{getattr(node.target, '__name__', node.target)}()"

@@ -4,16 +4,20 @@ import inspect
 import keyword
 import operator
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
+from rheobase.conversion.nodes import leaves
 from rheobase.conversion.unwrap import is_torchs, layer_type
 from rheobase.network import RESERVED, Activation
 
@@ -22,6 +26,9 @@ IN_PLACE = (
     operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor, operator.setitem,
 )  # fmt: skip
 """What Python calls for x += y and the like, and for x[i] = y."""
+_TORCH = ("torch", "_operator", "builtins", "math")
+_MAKERS = ("arange", "zeros", "ones", "full", "eye", "linspace")
+"""Functions of torch that take sizes and no tensor, so that `torch.fx` does not see them."""
 _NOT_THE_USERS = (*(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)), "<")
 
 
@@ -37,7 +44,8 @@ def trace(model: nn.Module) -> fx.GraphModule:
             use. The message names the line or the part.
     """
     try:
-        graph = _Tracer().trace(model)
+        with _seeing_makers():
+            graph = _Tracer().trace(model)
     except Exception as error:  # tracing runs the user's code: anything can be raised there
         raise CaptureError(
             f"the model could not be traced: {error}\n  at {_user_line(error)}\n"
@@ -46,6 +54,36 @@ def trace(model: nn.Module) -> fx.GraphModule:
         ) from error
     _check_names(graph)
     return fx.GraphModule(model, graph)
+
+
+def export(model: nn.Module, example: Tensor) -> fx.GraphModule | None:
+    """The calls that a model makes of torch on an example, all its own code resolved; None if that fails.
+
+    It serves models that `torch.fx` cannot trace. Sizes are those of the example.
+    """
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            exported = torch.export.export(model, (example,), strict=False).module(check_guards=False)
+    except Exception:  # it runs the user's code: anything can be raised there
+        return None
+    exported.graph.set_codegen(fx.graph.CodeGen())  # results as they are, in no structure of the user's
+    for node in exported.graph.nodes:
+        if node.op == "output" and len(node.args[0]) == 1:
+            node.args = tuple(node.args[0])
+        lines = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
+        node.meta["line"] = ":".join(lines[-1]) if lines else ""
+    return exported
+
+
+def calls_functions(traced: fx.GraphModule, known: Container[str]) -> bool:
+    """Whether a trace has calls of functions that are neither torch's nor known by name."""
+    targets = [node.target for node in traced.graph.nodes if node.op == "call_function"]
+    return any(
+        str(getattr(target, "__module__", None) or "torch").partition(".")[0] not in _TORCH
+        and getattr(target, "__name__", "") not in known
+        for target in targets
+    )
 
 
 class _Proxy(fx.Proxy):
@@ -66,6 +104,29 @@ def _record(function: Callable[..., Any]) -> None:
 
 for _function in IN_PLACE:
     _record(_function)
+
+
+@contextmanager
+def _seeing_makers() -> Iterator[None]:
+    """Trace calls such as torch.arange(x.shape[1])."""
+
+    def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            sizes = [v for v in leaves((args, kwargs)) if isinstance(v, fx.Proxy)]
+            if not sizes:
+                return function(*args, **kwargs)
+            return sizes[0].tracer.create_proxy("call_function", function, args, kwargs)
+
+        return call
+
+    own = {name: getattr(torch, name) for name in _MAKERS}
+    try:
+        for name, function in own.items():
+            setattr(torch, name, traced(function))
+        yield
+    finally:
+        for name, function in own.items():
+            setattr(torch, name, function)
 
 
 class _Tracer(fx.Tracer):

@@ -7,8 +7,8 @@ from typing import Any
 from torch import fx, nn
 
 from rheobase import methods
-from rheobase.conversion.capture import lower, raise_refusals, require_sites
-from rheobase.conversion.lowering import first_argument
+from rheobase.conversion.capture import lower, move_to_double, raise_refusals, require_sites
+from rheobase.conversion.nodes import first_argument
 from rheobase.conversion.refusals import NeedsExample
 from rheobase.conversion.tracing import CaptureError, trace
 from rheobase.methods import Method
@@ -52,7 +52,8 @@ def replace_sites(
     Raises:
         CaptureError: If something in the model could not be converted later.
     """
-    copied, lowering = lower(model, handles=handles)
+    movable, _ = move_to_double(model, None)
+    copied, lowering = lower(movable, handles=handles)
     _refuse_training_only(copied)
     traced = lowering.traced
     raise_refusals([row for row in lowering.rows if row.remedy != NeedsExample("").remedy])
@@ -71,7 +72,7 @@ def replace_sites(
         _exchange(traced, node, name, pool(module) if node in lowering.max_pools else module)
     traced.delete_all_unused_submodules()
     traced.recompile()
-    return traced.train(model.training)
+    return traced.train(model.training).to(None if movable is model else find_like(model).device)
 
 
 def _refuse_training_only(model: nn.Module) -> None:

@@ -9,7 +9,7 @@ from rheobase.io.environment import find_commit, package_versions
 from rheobase.io.files import replace_file, replacing, require_writable
 from rheobase.io.names import collect, find_name
 from rheobase.io.processes import Ranks, joined, present_ranks
-from rheobase.io.progress import display, interruptible, live_table, showing
+from rheobase.io.progress import announce, display, interruptible, live_table, showing
 from rheobase.io.results import Result, Shown, axes_or_new, draw_bars, draw_lines
 from rheobase.io.schema import (
     Digits,
@@ -38,6 +38,7 @@ __all__ = [
     "Ranks",
     "Result",
     "Shown",
+    "announce",
     "axes_or_new",
     "batches",
     "build_document",

@@ -115,6 +115,19 @@ def live_table(title: str, columns: Sequence[str], total: int, *, shown: bool = 
 
 
 @contextmanager
+def announce(line: str, after: float = 0.5) -> Iterator[None]:
+    """Print a line on standard error if the block takes longer than some seconds."""
+    timer = threading.Timer(after, _print, (line,))
+    timer.daemon = True
+    if _SHOWN.get():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
 def interruptible() -> Iterator[threading.Event]:
     """Let Ctrl-C wait for the current piece of work: the first sets the event, a second one stops at once.
 

@@ -4,13 +4,14 @@
 the same function, and equal it spike for spike.
 """
 
-from rheobase.kernels.backends import choose_backend, explain_no_triton
+from rheobase.kernels.backends import choose_backend, explain_no_triton, widen, widest_float
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
 from rheobase.kernels.follow import follow
 from rheobase.kernels.integrate_fire import integrate_fire
+from rheobase.kernels.launching import only_compile
 from rheobase.kernels.routines import collect_routines, report_routine
 from rheobase.kernels.sum_pool import sum_pool
 from rheobase.kernels.tally import tally
@@ -27,9 +28,12 @@ __all__ = [
     "integrate_fire",
     "keep",
     "linear_integrate_fire",
+    "only_compile",
     "report_routine",
     "share",
     "share_rows",
     "sum_pool",
     "tally",
+    "widen",
+    "widest_float",
 ]

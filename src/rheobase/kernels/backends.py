@@ -6,6 +6,21 @@ from functools import cache
 from importlib.util import find_spec
 
 import torch
+from torch import Tensor
+
+NO_DOUBLE = {"mps"}
+"""The types of devices that have no double precision."""
+_CAPABILITY = (8, 0)
+
+
+def widest_float(device: torch.device) -> torch.dtype:
+    """The widest floating point of a device."""
+    return torch.float32 if device.type in NO_DOUBLE else torch.float64
+
+
+def widen(x: Tensor) -> Tensor:
+    """Values in double precision: on their own device, or on the CPU if that device has none."""
+    return x.cpu().double() if x.device.type in NO_DOUBLE else x.double()
 
 
 def explain_no_triton(device: torch.device) -> str | None:
@@ -14,6 +29,8 @@ def explain_no_triton(device: torch.device) -> str | None:
         return "the package triton is not installed"
     if device.type == "cuda":
         return explain_no_launch(device)
+    if device.type != "cpu":
+        return f"the tensors are on {device}, and the kernels are written for NVIDIA GPUs"
     if os.environ.get("TRITON_INTERPRET") == "1":
         return None
     return f"the tensors are on {device}; move them to a GPU, or set TRITON_INTERPRET=1 to run it interpreted"
@@ -21,7 +38,12 @@ def explain_no_triton(device: torch.device) -> str | None:
 
 @cache
 def explain_no_launch(device: torch.device) -> str | None:
-    """Try a small Triton kernel on a GPU: say why it fails, as with an old driver, or return None."""
+    """Look at a GPU and try a small Triton kernel: say why it fails, as with old drivers, or return None."""
+    if torch.version.hip is not None:
+        return f"{device} is an AMD GPU, and the kernels are written for NVIDIA GPUs"
+    if device.type == "cuda" and (found := torch.cuda.get_device_capability(device)) < _CAPABILITY:
+        needed = ".".join(map(str, _CAPABILITY))
+        return f"{device} has compute capability {'.'.join(map(str, found))}, and the kernels need {needed}"
     try:
         from rheobase.kernels.integrate_fire import triton
 

@@ -77,26 +77,51 @@ class Method(ABC):
     name: ClassVar[str]
     """The name it is called by."""
 
-    needs_training: ClassVar[bool] = False
-    """Whether `convert` needs a network that was trained as `prepare` returns it."""
-
-    own_activation: ClassVar[bool] = False
-    """Whether `prepare` replaces ReLU by an activation of the method."""
-
-    aims_at_steps: ClassVar[bool] = False
-    """Whether a conversion, with any start, is made for runs of one length, its setting `steps`."""
-
-    code: ClassVar[Literal["rate", "sum"]] = "rate"
-    """What a value is in its networks: the mean of what is sent over the steps, or its sum."""
-
-    converges: ClassVar[bool] = True
-    """Whether a long run under a constant current approaches `snn.limit`."""
-
-    handles: ClassVar[tuple[str, ...]] = ()
-    """The nonlinearities other than ReLU that it has neurons for: names that `rules.HANDLED` knows."""
-
     tuning: ClassVar[Tuning | None] = None
     """The training that its paper adds, if any."""
+
+    @property
+    def title(self) -> str:
+        """What tables call it: its name, and where it corrects another method that one before it."""
+        return self.name
+
+    @property
+    def needs_training(self) -> bool:
+        """Whether `convert` needs a network that was trained as `prepare` returns it."""
+        return False
+
+    @property
+    def own_activation(self) -> bool:
+        """Whether `prepare` replaces ReLU by an activation of the method."""
+        return False
+
+    @property
+    def aims_at_steps(self) -> bool:
+        """Whether a conversion, with any start, is made for runs of one length, its setting `steps`."""
+        return False
+
+    @property
+    def code(self) -> Literal["rate", "sum"]:
+        """What a value is in its networks: the mean of what is sent over the steps, or its sum."""
+        return "rate"
+
+    @property
+    def converges(self) -> bool:
+        """Whether a long run under a constant current approaches `snn.limit`."""
+        return True
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        """The nonlinearities other than ReLU that it has neurons for: names that `rules.HANDLED` knows."""
+        return ()
+
+    @property
+    def encodes(self) -> bool | None:
+        """Whether sites are put in front of layers whose input is not events, and of products of signals.
+
+        None for networks with analog operations only: normalisation, softmax, products of matrices.
+        """
+        return False
 
     @property
     def cost(self) -> Cost:

@@ -3,8 +3,8 @@
 import importlib
 import pkgutil
 import sys
-from collections.abc import Iterable
-from dataclasses import MISSING, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -71,9 +71,26 @@ def get(method: str | Method, **settings: Any) -> Method:
 
 def restore(provenance: Provenance) -> Method | None:
     """The method that a network was converted with; None where its settings do not describe it any more."""
-    name, settings = provenance.method, provenance.settings
-    known = name in names() and settings.keys() == {f.name for f in fields(find(name))}
-    return get(name, **settings) if known and _plain(settings.values()) else None
+    return _restore(provenance.method, provenance.settings)
+
+
+def settings_of(method: Method) -> dict[str, object]:
+    """The settings of a method as a provenance holds them; one that is a method has its name as "method"."""
+    settings = asdict(method)
+    for field in fields(method):
+        value = getattr(method, field.name)
+        if isinstance(value, Method):
+            settings[field.name] = {"method": value.name, **settings_of(value)}
+    return settings
+
+
+def _restore(name: str, settings: Mapping[str, Any]) -> Method | None:
+    if name not in names() or settings.keys() != {f.name for f in fields(find(name))}:
+        return None
+    inner = {key: dict(value) for key, value in settings.items() if isinstance(value, dict)}
+    found = {key: _restore(value.pop("method", ""), value) for key, value in inner.items()}
+    plain = None not in found.values() and _plain(v for key, v in settings.items() if key not in found)
+    return get(name, **{**settings, **found}) if plain else None
 
 
 def _plain(values: Iterable[object]) -> bool:

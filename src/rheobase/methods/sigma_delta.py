@@ -60,6 +60,10 @@ class SumCode(Method):
         "leaky-relu",
         "elu",
         "layer-norm",
+        "rms-norm",
+        "group-norm",
+        "softmax",
+        "attention",
     )
 
     levels: int = 32
@@ -70,6 +74,9 @@ class SumCode(Method):
     per_channel: bool = True
     """One quantum for each channel instead of one for the layer. Without data there is one for the layer."""
 
+    encoders: bool | None = None
+    """Whether a neuron encodes the input of every layer with weights that is not events already, and both
+    operands of a product of two signals. None: in networks with normalisation, softmax or such products."""
     quanta: Mapping[str, Any] | tuple[tuple[str, tuple[float, ...]], ...] = ()
     """The quanta of some sites by their names, if they are known: numbers, or one for each channel. These
     sites have `levels` levels, also where they are quantised already."""
@@ -101,6 +108,10 @@ class SumCode(Method):
         return False
 
     @property
+    def encodes(self) -> bool | None:
+        return self.encoders
+
+    @property
     def initial(self) -> Initial:
         return HALF
 
@@ -116,7 +127,8 @@ class SumCode(Method):
     def observe(self, site: Site) -> Observer | None:
         if self._own(site) or site.name in dict(self.quanta):
             return None
-        return _Range(self.per_channel, self._function(site) not in UNSIGNED)
+        channels = site.channels if self.per_channel and site.layout else None
+        return _Range(channels, self._function(site) not in UNSIGNED)
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
         function, inner, grid = self._function(site), self._inner(site), self._own(site)
@@ -147,10 +159,13 @@ class SumCode(Method):
         return site.activation.grid if isinstance(site.activation, Activation) and not given else None
 
     def finish(self, conversion: Conversion) -> None:
+        sites = {site.name: site for site in conversion.ann.sites}
         for name, quantum in dict(self.quanta).items():
             find_name("site", name, dict.fromkeys(conversion.snn.sites), of="sigma-delta's quanta")
-            source = find_node(conversion.snn.module.graph, name).all_input_nodes[0]
-            channels = channels_of(conversion.snn.module, source)
+            node = find_node(conversion.ann.module.graph, name)
+            shape, place = node.meta.get("shape", ()), sites[name].channels
+            known = shape[place] if place < len(shape) else None
+            channels = known or channels_of(conversion.snn.module, node.all_input_nodes[0])
             if len(quantum) > 1 and channels not in (None, len(quantum)):
                 raise ValueError(
                     f"sigma-delta: site {name!r} has {channels} channels, but {len(quantum)} quanta were "
@@ -159,7 +174,8 @@ class SumCode(Method):
 
     def _quantum(self, site: Site, observer: Observer | None) -> Tensor:
         if given := dict(self.quanta).get(site.name):
-            return torch.tensor(given[0] if len(given) == 1 else given, dtype=torch.float64)
+            quantum = torch.tensor(given, dtype=torch.float64)
+            return quantum[0] if len(given) == 1 else quantum.reshape(site.layout)
         if observer is None:
             if site.bound is None:
                 raise ValueError(
@@ -178,7 +194,8 @@ class SumCode(Method):
                 f"quanta={{{site.name!r}: …}}"
             )
         # Other inputs may activate the channels that were silent here.
-        return torch.where(quantum > 0, quantum, quantum[quantum > 0].median())
+        quantum = torch.where(quantum > 0, quantum, quantum[quantum > 0].median())
+        return quantum.reshape(site.layout) if quantum.dim() else quantum
 
     @staticmethod
     def _inner(site: Site) -> nn.Module:
@@ -192,13 +209,13 @@ class SumCode(Method):
 class _Range(Histogram):
     """A histogram that also knows the smallest and the largest value of each channel."""
 
-    def __init__(self, per_channel: bool = True, signed: bool = False) -> None:
-        super().__init__(per_channel, signed)
+    def __init__(self, channels: int | None = 1, signed: bool = False) -> None:
+        super().__init__(channels, signed)
         self.seen, self.low, self.high = 0, torch.tensor(torch.inf), torch.tensor(-torch.inf)
 
     def update(self, a: Tensor) -> None:
         super().update(a)
-        others = [d for d in range(a.dim()) if d != 1]
+        others = [d for d in range(a.dim()) if d != (self.channels or 1)]
         self.seen += math.prod(a.shape[d] for d in others)
         self.low = a.amin(others).minimum(self.low.to(a))
         self.high = a.amax(others).maximum(self.high.to(a))

@@ -7,6 +7,7 @@ nonlinear ones are sites. Folding moves scales and amplitudes into the weights t
 from rheobase.network.activations import (
     FINEST,
     FUNCTIONS,
+    PIECEWISE_LINEAR,
     UNSIGNED,
     Activation,
     Clip,
@@ -16,6 +17,15 @@ from rheobase.network.activations import (
     RateNorm,
     Rectifier,
     Smooth,
+)
+from rheobase.network.analog import (
+    ANALOG,
+    GroupNorm,
+    LayerNorm,
+    MatMul,
+    RmsNorm,
+    Softmax,
+    count_products,
 )
 from rheobase.network.ann import classes_of, evaluating, find_like, require_classes
 from rheobase.network.batch_invariant import memory_format, run_graph, weigh
@@ -33,6 +43,7 @@ from rheobase.network.graph_edit import (
     replace_node,
     run_values,
 )
+from rheobase.network.groups import Group, Memory, Remembering, plain
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch, mean_over_steps
 from rheobase.network.operations import (
     POOLING,
@@ -41,8 +52,9 @@ from rheobase.network.operations import (
     Accumulating,
     Add,
     Concat,
+    Embedding,
+    Fixed,
     GatedMaxPool,
-    LayerNorm,
     MaxPool,
     Mean,
     Pad,
@@ -54,7 +66,8 @@ from rheobase.network.operations import (
     along_channels,
     count_multiplications,
 )
-from rheobase.network.precision import full_precision
+from rheobase.network.precision import full_precision, has_double, require_double
+from rheobase.network.rehearsals import Rehearsed, Waiting
 from rheobase.network.settings import TENSOR
 from rheobase.network.sigma_delta import SigmaDelta
 from rheobase.network.snn import SNN, Provenance, expect_snn
@@ -76,10 +89,12 @@ from rheobase.network.summary import Summary
 from rheobase.network.traits import TRAITS, traits_of
 
 __all__ = [
+    "ANALOG",
     "FINEST",
     "FUNCTIONS",
     "HALF",
     "INPUT",
+    "PIECEWISE_LINEAR",
     "POOLING",
     "RESERVED",
     "SNN",
@@ -98,15 +113,21 @@ __all__ = [
     "Constant",
     "ConstantCurrent",
     "Corrected",
+    "Embedding",
     "FewSpikes",
+    "Fixed",
     "GatedMaxPool",
     "Gaussian",
     "Grid",
+    "Group",
+    "GroupNorm",
     "Initial",
     "IntegrateFire",
     "LayerNorm",
+    "MatMul",
     "MaxPool",
     "Mean",
+    "Memory",
     "Network",
     "Neuron",
     "Objective",
@@ -120,23 +141,29 @@ __all__ = [
     "QuantisedClip",
     "RateNorm",
     "Rectifier",
+    "Rehearsed",
+    "Remembering",
     "Reshape",
+    "RmsNorm",
     "Scale",
     "Searched",
     "SigmaDelta",
     "Site",
     "Slice",
     "Smooth",
+    "Softmax",
     "Start",
     "Summary",
     "Switch",
     "TemporalSwitch",
     "Uniform",
+    "Waiting",
     "along_channels",
     "build_network",
     "channels_of",
     "classes_of",
     "count_multiplications",
+    "count_products",
     "describe",
     "evaluating",
     "expect_snn",
@@ -147,6 +174,7 @@ __all__ = [
     "fold_scales",
     "free_name",
     "full_precision",
+    "has_double",
     "insert_call",
     "load",
     "mean_over_steps",
@@ -154,8 +182,10 @@ __all__ = [
     "operation_of",
     "parse_coding",
     "parse_start",
+    "plain",
     "replace_node",
     "require_classes",
+    "require_double",
     "run_graph",
     "run_values",
     "save",

@@ -7,11 +7,25 @@ from torch import fx, nn
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the network with an activation, which conversion replaces by a neuron."""
+    """A place in the network with an activation, which conversion replaces by a neuron.
+
+    Attributes:
+        name: Its name.
+        activation: What is there.
+        bound: The largest value, if there is one.
+        layout: The shape of one number per channel, with −1 for the channels: (−1,) if they are dimension 1,
+            (1, −1) if they are dimension 2 of three; () for one number for all.
+    """
 
     name: str
     activation: nn.Module
     bound: float | None
+    layout: tuple[int, ...] = (-1,)
+
+    @property
+    def channels(self) -> int:
+        """The dimension of the channels; 1 if there is one number for all of them."""
+        return 1 + self.layout.index(-1) if self.layout else 1
 
 
 @dataclass

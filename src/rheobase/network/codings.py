@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from rheobase.kernels import widen
 from rheobase.network.random_bits import draw_bits, enter, name_place
 from rheobase.network.settings import SEED, Kind, integer, number
 
@@ -80,7 +81,7 @@ class Poisson(Coding):
     def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
         share_BN, spike_BN = _parts(x, self.scale, "Poisson")
         # Integers of 31 bits, so that x = 0 never fires and |x| = scale always does.
-        level_BN = (share_BN.double() * 2**31).long()
+        level_BN = (share_BN * 2**31).long()
         sample_B = torch.arange(first_sample, first_sample + x.shape[0], device=x.device)
         place_B = name_place(self.seed, sample_B, device=x.device)
         spikes_TBN = torch.empty(steps, *level_BN.shape, dtype=x.dtype, device=x.device)
@@ -118,7 +119,7 @@ class TemporalSwitch(Coding):
 
     def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
         share_BN, spike_BN = _parts(x, self.scale, "temporal switch")
-        on_BN = (share_BN.double() * (self.window - 1)).floor()
+        on_BN = (widen(share_BN) * (self.window - 1)).floor().to(share_BN)
         before_T = torch.arange(first_step, first_step + steps, device=x.device) % self.window
         return ((before_T[:, None, None] < on_BN) * spike_BN).view(steps, *x.shape)
 

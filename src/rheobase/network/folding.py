@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.network.analog import MatMul
 from rheobase.network.graph_edit import insert_call, operation_of
 from rheobase.network.neurons import Neuron
-from rheobase.network.operations import SYNAPTIC, TRANSPOSED, Concat, Reshape, Scale, Slice
+from rheobase.network.operations import SYNAPTIC, TRANSPOSED, Concat, Reshape, Scale, Slice, along_channels
 from rheobase.network.traits import traits_of
 
 
@@ -55,11 +56,16 @@ def _folds_back(weights: nn.Module | None, scale: Scale, dims: int) -> bool:
         return False
     if isinstance(weights, nn.Linear) and dims != 2:
         return False  # features are the last dimension, the channels of a scale are the second
-    return scale.scale.numel() in (1, _out_channels(weights))
+    return _per_channel(scale) and scale.scale.numel() in (1, _out_channels(weights))
+
+
+def _per_channel(scale: Scale) -> bool:
+    """Whether a scale and its shift do not differ within a channel."""
+    return scale.scale.dim() <= 1 and scale.shift.dim() <= 1
 
 
 def _folds_forward(weights: nn.Module | None, scale: Scale, dims: int) -> bool:
-    if weights is None or scale.scale.numel() not in (1, _in_channels(weights)):
+    if weights is None or not _per_channel(scale) or scale.scale.numel() not in (1, _in_channels(weights)):
         return False
     if isinstance(weights, nn.Linear):
         return dims == 2
@@ -149,9 +155,16 @@ def _carry(
     module: fx.GraphModule, node: fx.Node, operation: nn.Module, pending: dict[fx.Node, Tensor]
 ) -> Tensor:
     """Move the amplitudes pending at a node's inputs past the node; returns the one pending after it."""
-    if any(pending[i].dim() > 1 for i in node.all_input_nodes):
-        _settle(module, node, pending)  # no weights can take an amplitude per neuron
+    if isinstance(operation, MatMul):
+        return _multiply(module, node, pending)
     inputs = list(node.all_input_nodes)
+    if any(pending[i].dim() > 1 for i in inputs):
+        if isinstance(operation, nn.Linear) and _is_by_feature(pending[inputs[0]], operation):
+            _scale_inputs(operation, pending[inputs[0]].flatten())
+            return torch.ones_like(pending[inputs[0]].flatten()[0])
+        if not isinstance(operation, Scale) or operation.scale.dim():
+            _settle(module, node, pending)  # no weights can take an amplitude per neuron
+            inputs = list(node.all_input_nodes)
     waiting = [pending[i] for i in inputs]
     first = waiting[0]
     plain = all(w.dim() == 0 for w in waiting)
@@ -171,7 +184,7 @@ def _carry(
         if not _is_one(first):
             _scale_inputs(operation, first)
         return torch.ones_like(first.flatten()[0])
-    if isinstance(operation, Scale) and (plain or first.numel() == operation.scale.numel()):
+    if isinstance(operation, Scale) and (plain or operation.scale.dim() == 0 or _same_size(first, operation)):
         operation.scale = operation.scale * first.to(operation.scale)
         return torch.ones_like(first.flatten()[0])
     traits = traits_of(operation)
@@ -188,6 +201,24 @@ def _carry(
     return torch.ones_like(first.flatten()[0])
 
 
+def _multiply(module: fx.GraphModule, node: fx.Node, pending: dict[fx.Node, Tensor]) -> Tensor:
+    """Move the amplitudes of both operands past a matrix product, if they do not differ within a matrix."""
+    sources = node.all_input_nodes
+    dims = [_dims(module, source) for source in sources]
+    a, b = (
+        along_channels(pending[i], d) if d > 1 else pending[i] for i, d in zip(sources, dims, strict=True)
+    )
+    if any(x.dim() and (d < 3 or x.shape[-2:].numel() > 1) for x, d in zip((a, b), dims, strict=True)):
+        _settle(module, node, pending)
+        return torch.ones_like(a.flatten()[0])
+    return a * b
+
+
+def _is_by_feature(values: Tensor, linear: nn.Linear) -> bool:
+    """Whether values are one for each feature, the last dimension."""
+    return values.shape[-1] == values.numel() == linear.in_features
+
+
 def _settle(module: fx.GraphModule, node: fx.Node, pending: dict[fx.Node, Tensor]) -> None:
     """Insert an explicit scale at every input of a node with a pending amplitude."""
     for source in list(node.all_input_nodes):
@@ -199,6 +230,10 @@ def _settle(module: fx.GraphModule, node: fx.Node, pending: dict[fx.Node, Tensor
 
 def _is_one(values: Tensor) -> bool:
     return bool((values == 1).all())
+
+
+def _same_size(values: Tensor, scale: Scale) -> bool:
+    return values.dim() == scale.scale.dim() == 1 and values.numel() == scale.scale.numel()
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rheobase.kernels import integrate_fire
+from rheobase.kernels import integrate_fire, widest_float
 from rheobase.network.activations import FUNCTIONS
 from rheobase.network.operations import along_channels
 from rheobase.network.starts import ZERO, Initial
@@ -50,6 +50,15 @@ class Neuron(nn.Module, ABC):
     def window(self) -> int | None:
         """Number of steps it buffers before it fires, or None. A run then has exactly these, in one chunk."""
         return None
+
+    @property
+    def lines(self) -> int:
+        """The binary wires that a neuron drives."""
+        return 1
+
+    def count(self, positions: int) -> int:
+        """The number of binary neurons at a number of positions of the site."""
+        return positions
 
     def retune(self, threshold: Tensor, amplitude: Tensor | None = None) -> None:
         """Set the threshold and the amplitude, by default equal to the threshold."""
@@ -260,8 +269,8 @@ class FewSpikes(Neuron):
 
 
 def mean_over_steps(signal_TB: Tensor) -> Tensor:
-    """The mean (B, ...) over all steps, summed in double one by one, so that it depends on no batch size."""
-    total = signal_TB[0].double()
+    """The mean (B, ...) over all steps, summed one by one, so that it depends on no batch size."""
+    total = signal_TB[0].to(widest_float(signal_TB.device))
     for signal in signal_TB[1:]:
         total = total + signal
     return (total / len(signal_TB)).to(signal_TB.dtype)

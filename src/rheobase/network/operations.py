@@ -10,6 +10,7 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -63,7 +64,7 @@ class Concat(nn.Module):
 
 
 class Scale(nn.Module):
-    """x·scale + shift, each one number or one per channel."""
+    """x·scale + shift, each one number, one per channel, or of a shape that broadcasts against a sample."""
 
     scale: Tensor
     shift: Tensor
@@ -80,7 +81,7 @@ class Scale(nn.Module):
         return torch.addcmul(along_channels(self.shift, x.dim()), x, scale) if self.shifted else x * scale
 
     def extra_repr(self) -> str:
-        return f"channels={self.scale.numel()}" if self.scale.dim() else f"scale={self.scale.item():g}"
+        return f"shape={tuple(self.scale.shape)}" if self.scale.dim() else f"scale={self.scale.item():g}"
 
 
 class Reshape(nn.Module):
@@ -162,8 +163,17 @@ class Accumulating(nn.Module, ABC):
     """
 
     @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """What the ANN computes."""
+
     def accumulate(self, sums: tuple[Tensor, ...], steps: Tensor) -> Tensor:
-        """The sum of outputs for these sums of inputs; the leading dimension is steps·batch."""
+        """The sum of outputs for these sums of inputs; the leading dimension is steps·batch.
+
+        By default it is that of the mean inputs at every step.
+        """
+        means = (total / steps.view(-1, *[1] * (total.dim() - 1)) for total in sums)
+        mean: Tensor = self(*means)
+        return mean * steps.view(-1, *[1] * (mean.dim() - 1))
 
     def advance(self, inputs_TB: tuple[Tensor, ...], state: dict[str, Tensor], steps_before: int) -> Tensor:
         """Outputs (T, B, ...) for inputs (T, B, ...); `state` carries the sums from chunk to chunk."""
@@ -237,33 +247,36 @@ class Product(Accumulating):
         return product / steps.view(-1, *[1] * (product.dim() - 1))
 
 
-class LayerNorm(Accumulating):
-    """Layer normalisation over the last dimensions: the summed output is t times that of the mean input."""
+class Embedding(nn.Module):
+    """The rows of a table that numbers in the input select."""
 
-    weight: Tensor | None
-    bias: Tensor | None
+    weight: Tensor
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> None:
+    def __init__(self, weight: Tensor) -> None:
         super().__init__()
-        self.shape, self.eps = tuple(shape), eps
-        for name, values in (("weight", weight), ("bias", bias)):
-            self.register_buffer(name, None if values is None else values.detach().clone())
+        self.register_buffer("weight", weight.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
-
-    def accumulate(self, sums: tuple[Tensor, ...], steps: Tensor) -> Tensor:
-        taken = steps.view(-1, *[1] * (sums[0].dim() - 1))
-        return self.forward(sums[0] / taken) * taken
+        return nn.functional.embedding(x.long(), self.weight)
 
     def extra_repr(self) -> str:
-        return f"shape={self.shape}"
+        return f"rows={len(self.weight)}"
+
+
+class Fixed(nn.Module):
+    """A constant, the same for every sample, whatever the input."""
+
+    value: Tensor
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("value", value.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.value.expand(len(x), *self.value.shape)
+
+    def extra_repr(self) -> str:
+        return f"shape={tuple(self.value.shape)}"
 
 
 def count_multiplications(layer: nn.Module, inputs: int, outputs: int) -> int:

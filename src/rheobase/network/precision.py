@@ -5,6 +5,8 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
+from rheobase.kernels import widest_float
+
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
@@ -22,3 +24,17 @@ def full_precision(device: torch.device) -> Iterator[None]:
             yield
     finally:
         matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
+def has_double(device: torch.device) -> bool:
+    """Whether a device has double precision."""
+    return widest_float(device) == torch.float64
+
+
+def require_double(device: torch.device, what: str) -> None:
+    """Raise an error if a device has no double precision, in which something is computed."""
+    if not has_double(device):
+        raise ValueError(
+            f"{what} computes in double precision, which {device} does not have: move the network and the "
+            "data to the CPU, as with snn.cpu()"
+        )

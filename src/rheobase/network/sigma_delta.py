@@ -6,7 +6,7 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 import torch
 from torch import Tensor
 
-from rheobase.kernels import follow
+from rheobase.kernels import follow, widest_float
 from rheobase.network.activations import FUNCTIONS, PIECEWISE_LINEAR
 from rheobase.network.neurons import Neuron
 from rheobase.network.operations import along_channels
@@ -54,6 +54,11 @@ class SigmaDelta(Neuron):
         self.levels, self.signed, self.sizes, self.function = levels, signed, sizes, function
         self.register_buffer("parameter", None if parameter is None else parameter.detach().clone())
 
+    @property
+    def lines(self) -> int:
+        """One for each sign and size of an event, or for each bit if it has any size."""
+        return 2 * self.sizes if self.sizes else 1 + (self.levels * (2 if self.signed else 1)).bit_length()
+
     def limit(self, bound: float) -> None:
         """Clip f at the largest value of the site."""
         self.parameter = self.threshold.new_tensor(bound)
@@ -75,7 +80,8 @@ class SigmaDelta(Neuron):
         else:
             # In double: a library's vector and scalar code differ in the last bit of single precision, and
             # the batch decides which of them computes a value.
-            value = f(z.double(), *(p.double() for p in parameters))
+            wide = widest_float(z.device)
+            value = f(z.to(wide), *(p.to(wide) for p in parameters))
         start = torch.full_like(threshold, self.initial.fraction, dtype=value.dtype)
         count = torch.addcdiv(start, value, threshold.to(value.dtype)).floor_()
         return count.clamp_(-self.levels if self.signed else 0, self.levels).to(z.dtype)

@@ -8,6 +8,7 @@ from typing import Any, Literal, NoReturn
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.kernels import widen
 from rheobase.network.batch_invariant import run_graph
 from rheobase.network.codings import Coding
 from rheobase.network.graph_edit import find_node
@@ -65,6 +66,7 @@ class SNN(nn.Module):
         coding: How inputs become current.
         input_shape: One sample's shape, where it is known.
         provenance: The method and settings it was converted with.
+        delay: The first steps of a run whose outputs do not count; more may be asked for.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class SNN(nn.Module):
         coding: Coding,
         input_shape: tuple[int, ...] | None,
         provenance: Provenance,
+        delay: int = 0,
     ) -> None:
         super().__init__()
         self.module = module
@@ -81,6 +84,7 @@ class SNN(nn.Module):
         self.coding = coding
         self.input_shape = input_shape
         self.provenance = provenance
+        self.delay = delay
 
     def limit(self, x: Tensor) -> Tensor:
         """The output that a simulation approaches with more steps, in the network's full precision.
@@ -146,6 +150,15 @@ class SNN(nn.Module):
         return windows.pop() if windows else None
 
     @property
+    def depths(self) -> dict[str, int]:
+        """For each site the largest number of neurons in a row from the input up to and with it."""
+        depth: dict[fx.Node, int] = {}
+        for node in self.module.graph.nodes:
+            before = max((depth[i] for i in node.all_input_nodes), default=0)
+            depth[node] = before + (node.op == "call_module" and node.target in self.sites)
+        return {str(node.target): d for node, d in depth.items() if node.target in self.sites}
+
+    @property
     def code(self) -> Literal["rate", "sum"]:
         """Whether values are means over the steps or sums; all neurons of a network have one code."""
         return self.neuron(self.sites[0]).code
@@ -178,7 +191,7 @@ class SNN(nn.Module):
             low, high = alive.aminmax() if len(alive) else (torch.tensor(torch.inf),) * 2
             if run is not None and count is not None and site in run.spikes:
                 rate = run.spikes[site].sum().item() / count / run.left.sum().item()
-            dead, start = neuron.dead.double().mean().item(), str(neuron.initial)
+            dead, start = widen(neuron.dead).mean().item(), str(neuron.initial)
             kind = type(neuron).__name__
             sites.append(SiteSummary(site, kind, count, low.item(), high.item(), dead, start, rate))
         return Summary(self.extra_repr(), tuple(sites))

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
+from rheobase.kernels import widen
 from rheobase.network.operations import along_channels
 from rheobase.network.random_bits import draw_bits, name_place
 from rheobase.network.settings import SEED, Kind, number, one_of, tensor
@@ -143,7 +144,7 @@ class Corrected(Initial):
     values: Tensor
 
     def __str__(self) -> str:
-        return f"{self.start}, corrected by {self.values.double().mean().item():.4g}"
+        return f"{self.start}, corrected by {widen(self.values).mean().item():.4g}"
 
     def restart(self, start: Initial) -> Initial:
         return replace(self, start=self.start.restart(start))
@@ -251,7 +252,7 @@ def _draw(
     some = max(1, _AT_ONCE // max(1, count))
     parts = zip(torch.split(drawn.view(shape[0], count), some), torch.split(place_B, some), strict=True)
     for rows, places in parts:
-        rows.copy_(distribution(draw_bits(places, count, 53).double()))
+        rows.copy_(distribution(widen(draw_bits(places, count, 53))))
     return drawn
 
 

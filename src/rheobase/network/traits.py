@@ -11,12 +11,15 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from rheobase.network.activations import FINEST, FUNCTIONS, PARAMETERS
+from rheobase.network.analog import GroupNorm, LayerNorm, MatMul, RmsNorm, Softmax
+from rheobase.network.groups import Group
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch
 from rheobase.network.operations import (
     Add,
     Concat,
+    Embedding,
+    Fixed,
     GatedMaxPool,
-    LayerNorm,
     MaxPool,
     Mean,
     Pad,
@@ -27,6 +30,7 @@ from rheobase.network.operations import (
     Slice,
     sum_windows,
 )
+from rheobase.network.rehearsals import Rehearsed, Waiting
 from rheobase.network.settings import (
     Kind,
     Reader,
@@ -178,6 +182,16 @@ def _linear(name: str, monotone: Callable[[Any], bool] = _always, **more: Any) -
     return Traits(name=name, homogeneous=_always, spikes="pass", monotone=monotone, **more)
 
 
+def _norm(**more: Reader) -> Traits:
+    settings: dict[str, Reader] = {"weight": either(nothing, tensor), "eps": number, **more}
+    return Traits(
+        settings,
+        name="analog normalisation",
+        no_nir="it divides by a deviation, and NIR's operations are linear",
+    )
+
+
+_TWO_SIGNALS = "it multiplies two signals, and NIR can only add them"
 _PLANES = "NIR has convolutions over one and two dimensions only"
 _POOLED_PLANES = "NIR has pools over two dimensions only"
 _NOT_TRANSPOSED = "NIR has no transposed convolution"
@@ -289,17 +303,21 @@ TRAITS: dict[type, Traits] = {
     Product: Traits(
         name="accumulated product",
         inputs=(2, 2),
-        no_nir="it multiplies two signals, and NIR can only add them",
+        no_nir=_TWO_SIGNALS,
     ),
-    LayerNorm: Traits(
-        {
-            "shape": several(_COUNT),
-            "weight": either(nothing, tensor),
-            "bias": either(nothing, tensor),
-            "eps": number,
-        },
-        name="accumulated normalisation",
-        no_nir="it divides by a deviation, and NIR's operations are linear",
+    LayerNorm: _norm(shape=several(_COUNT), bias=either(nothing, tensor)),
+    RmsNorm: _norm(shape=several(_COUNT)),
+    GroupNorm: _norm(groups=_COUNT, bias=either(nothing, tensor)),
+    Softmax: Traits(name="analog softmax", no_nir="it divides by a sum, and NIR's operations are linear"),
+    MatMul: Traits(name="product of two signals", inputs=(2, 2), no_nir=_TWO_SIGNALS),
+    Embedding: Traits(
+        {"weight": tensor}, name="table", dims=lambda table, dims: dims + 1, no_nir="NIR has no tables"
+    ),
+    Fixed: Traits(
+        {"value": tensor},
+        name="constant",
+        dims=lambda fixed, dims: 1 + fixed.value.dim(),
+        no_nir="NIR has no constants besides biases",
     ),
     IntegrateFire: Traits(
         _NEURON | {"reset": word("subtract", "zero"), "strict": flag}, _neuron(IntegrateFire), "site"
@@ -309,6 +327,39 @@ TRAITS: dict[type, Traits] = {
         _few_spikes,
         "site",
         no_nir="the value of its spikes depends on their time, and NIR's are all equal: use another method",
+    ),
+    Group: Traits(
+        _NEURON
+        | {
+            "sizes": tensor,
+            "returns": several(number, 4096),
+            "forgives": flag,
+            "bias": either(nothing, tensor),
+            "strict": flag,
+        },
+        _neuron(Group),
+        "site",
+        no_nir="its members share a membrane, or its spikes have a sign or a bias of their own at each step, "
+        "and NIR's neurons have none of these: use another method",
+    ),
+    Rehearsed: Traits(
+        _NEURON
+        | {
+            "rule": word("mask", "shift"),
+            "length": _COUNT,
+            "turn": _COUNT,
+            "turns": _COUNT,
+            "strict": flag,
+        },
+        _neuron(Rehearsed),
+        "site",
+        no_nir="it starts again after a rehearsal, and NIR's neurons do not: use another method",
+    ),
+    Waiting: Traits(
+        _NEURON | {"window": _COUNT, "idle": integer(0), "even": flag},
+        _neuron(Waiting),
+        "site",
+        no_nir="it waits for a window before it fires, and NIR's neurons do not: use another method",
     ),
     SigmaDelta: Traits(
         _NEURON

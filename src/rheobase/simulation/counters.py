@@ -1,4 +1,7 @@
-"""What a run counts."""
+"""What a run counts.
+
+Shape letters: T steps of a chunk, B samples.
+"""
 
 import torch
 from torch import Tensor
@@ -16,13 +19,20 @@ class Counters:
         spikes: The spikes of each counted site at each step, (steps,).
         fan_out: The synapses behind each value of a source of spikes.
         sop: Synaptic operations at each step, (steps,).
+        members: The largest number of spikes that a neuron sends at a step, where it can be several.
     """
 
     def __init__(
-        self, sites: list[str], fan_out: dict[str, Tensor], steps: int, device: torch.device
+        self,
+        sites: list[str],
+        fan_out: dict[str, Tensor],
+        steps: int,
+        device: torch.device,
+        members: dict[str, int],
     ) -> None:
-        self._table = torch.zeros(len(sites), steps, dtype=torch.int64, device=device)
-        self.spikes = dict(zip(sites, self._table, strict=True))
+        self.members = members
+        self.table = torch.zeros(len(sites), steps, dtype=torch.int64, device=device)
+        self.spikes = dict(zip(sites, self.table, strict=True))
         self.fan_out = fan_out
         self.sop = torch.zeros(steps, dtype=torch.int64, device=device)
         self._routines: dict[str, dict[str, None]] = {}
@@ -30,44 +40,6 @@ class Counters:
     def counts(self, name: str) -> bool:
         """Whether anything is counted of what a node sends."""
         return name in self.spikes or name in self.fan_out
-
-    def add_spikes(self, name: str, spikes_TB: Tensor, before: int, binary: bool) -> None:
-        """Add the spikes (T, B, ...) that a node sent after some steps, and the operations they caused."""
-        self._add(name, before, *tally(spikes_TB, self.fan_out.get(name), binary=binary))
-
-    def add_totals(self, name: str, totals_TB: Tensor, before: int) -> None:
-        """Add the number of spikes (T, B) of each sample after some steps."""
-        self._add(name, before, totals_TB.sum(1), None)
-
-    def add_events(self, events: dict[str, Totals], before: int, present_TB: Tensor | None = None) -> None:
-        """Add the events of nodes after some steps, all at once: for few neurons that is most of the work.
-
-        Args:
-            events: For each node its events (T, B) and the synapses they reached.
-            before: The steps.
-            present_TB: Which samples count at which step, (T, B); None for all.
-        """
-        if not events:
-            return
-
-        def add_up(totals: list[Tensor]) -> Tensor:
-            totals_STB = torch.stack(totals)
-            return (totals_STB if present_TB is None else totals_STB * present_TB).sum(2)
-
-        none_TB = torch.zeros_like(next(iter(events.values()))[0])
-        steps = slice(before, before + len(none_TB))
-        if self.spikes:
-            totals = [events[site][0] if site in events else none_TB for site in self.spikes]
-            self._table[:, steps] += add_up(totals)
-        if reached := [reached_TB for _, reached_TB in events.values() if reached_TB is not None]:
-            self.sop[steps] += add_up(reached).sum(0)
-
-    def _add(self, name: str, before: int, spikes_T: Tensor, reached_T: Tensor | None) -> None:
-        after = before + len(spikes_T)
-        if name in self.spikes:
-            self.spikes[name][before:after] += spikes_T
-        if reached_T is not None:
-            self.sop[before:after] += reached_T
 
     def note_routine(self, site: str, routine: str) -> None:
         """Remember that a routine computed a site."""
@@ -77,3 +49,94 @@ class Counters:
     def kernels(self) -> dict[str, str]:
         """The routines that computed each site."""
         return {site: ", ".join(names) for site, names in self._routines.items()}
+
+
+class ChunkCounts:
+    """What one part of a batch sends in one chunk of steps.
+
+    Most of it is added to the counters at the end of the chunk, all at once: for few neurons that is most of
+    the work, and only then it is known which samples left in the chunk.
+
+    Attributes:
+        events: In the sum code the events of each node.
+        kept: The signals that are counted at the end of the chunk, because samples may leave in it.
+    """
+
+    def __init__(self, counters: Counters, before: int, T: int, B: int, *, leaving: bool) -> None:
+        """Begin a chunk.
+
+        Args:
+            counters: What the counts are added to.
+            before: The steps before the chunk.
+            T: Its steps.
+            B: The samples that take part in it.
+            leaving: Whether samples may leave in the chunk.
+        """
+        self.counters, self.shape, self.leaving = counters, (T, B), leaving
+        self.steps = slice(before, before + T)
+        self.events: dict[str, Totals] = {}
+        self.kept: list[tuple[str, Tensor, bool]] = []
+        self._totals_STB: Tensor | None = None
+        self._reached_TB: Tensor | None = None
+        self._counted: set[str] = set()
+
+    def rows(self, name: str) -> Totals:
+        """Where a kernel adds the spikes (T, B) of a site, int32, and the synapses they reach, int64."""
+        counters, device = self.counters, self.counters.table.device
+        if self._totals_STB is None:
+            shape = (len(counters.table), *self.shape)
+            self._totals_STB = torch.zeros(shape, dtype=torch.int32, device=device)
+        reaches = name in counters.fan_out
+        if reaches and self._reached_TB is None:
+            self._reached_TB = torch.zeros(self.shape, dtype=torch.int64, device=device)
+        self._counted.add(name)
+        site = list(counters.spikes).index(name)
+        return self._totals_STB[site], self._reached_TB if reaches else None
+
+    def see(self, name: str, signal_TB: Tensor, binary: bool) -> None:
+        """Count a signal, unless a kernel has done so or nothing is counted of it."""
+        if name in self._counted or not self.counters.counts(name):
+            return
+        if self.leaving:
+            self.kept.append((name, signal_TB, binary))
+        else:
+            self._tally(name, signal_TB, binary)
+
+    def close(self, present_TB: Tensor | None = None) -> None:
+        """Add what is left, for the samples that were present at each step; None for all."""
+        everyone = present_TB is None or not self.kept or bool(present_TB.all())
+        for name, signal_TB, binary in self.kept:
+            if not everyone:
+                assert present_TB is not None
+                here_TB = present_TB.view(*self.shape, *[1] * (signal_TB.dim() - 2)).to(signal_TB.dtype)
+                signal_TB = signal_TB * here_TB
+            self._tally(name, signal_TB, binary)
+        self.kept.clear()
+        spikes_STB, reached = self._totals_STB, [] if self._reached_TB is None else [self._reached_TB]
+        if self.events:
+            none_TB = torch.zeros_like(next(iter(self.events.values()))[0])
+            if self.counters.spikes:
+                found = (self.events.get(site, (none_TB, None))[0] for site in self.counters.spikes)
+                spikes_STB = torch.stack([*found])
+            reached += [reached_TB for _, reached_TB in self.events.values() if reached_TB is not None]
+        if spikes_STB is not None:
+            self.counters.table[:, self.steps] += _add_up(spikes_STB, present_TB)
+        if reached:
+            self.counters.sop[self.steps] += _add_up(torch.stack(reached), present_TB).sum(0)
+        self.events.clear()
+        self._totals_STB = self._reached_TB = None
+
+    def _tally(self, name: str, signal_TB: Tensor, binary: bool) -> None:
+        spikes, fan_out = self.counters.spikes.get(name), self.counters.fan_out.get(name)
+        for n in range(1, self.counters.members.get(name, 1) + 1):
+            tally(
+                signal_TB if n == 1 else (signal_TB >= n).to(signal_TB.dtype),
+                fan_out,
+                binary=binary,
+                spikes=None if spikes is None else spikes[self.steps],
+                reached=None if fan_out is None else self.counters.sop[self.steps],
+            )
+
+
+def _add_up(totals_STB: Tensor, present_TB: Tensor | None) -> Tensor:
+    return (totals_STB if present_TB is None else totals_STB * present_TB).sum(2)

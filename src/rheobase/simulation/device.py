@@ -2,11 +2,13 @@
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from rheobase.network import has_double
 
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
@@ -24,9 +26,10 @@ class DeviceTraits:
         busy: Samples times steps that keep the device busy: small batches get longer chunks.
         few_neurons: A fused layer with at most this many neurons leaves the device idle if it is computed
             step by step: its currents are computed first.
-        kernels_count: Whether fused kernels count spikes themselves at no cost.
+        kernels_reach: Whether fused kernels count synaptic operations too, and not only spikes.
         channels_last: Whether constant currents are stored channels-last.
         graphs: Whether runs can be captured as CUDA graphs.
+        double: Whether it has double precision.
         skips: Whether rows that have not changed are left out, which takes a look at the results of a chunk.
     """
 
@@ -37,9 +40,10 @@ class DeviceTraits:
     chunk: int | None = None
     busy: int = 0
     few_neurons: int = 0
-    kernels_count: bool = True
+    kernels_reach: bool = False
     channels_last: bool = False
     graphs: bool = False
+    double: bool = True
     skips: bool = False
 
 
@@ -54,12 +58,12 @@ DEVICES = {
         chunk=16,
         busy=2048,
         few_neurons=1 << 18,
-        kernels_count=False,
+        kernels_reach=True,
         channels_last=True,
         graphs=True,
     ),
 }
-_OTHER = DeviceTraits(memory=2**30, half=torch.bfloat16, counts=torch.uint8)
+_OTHER = DeviceTraits(memory=2**30, half=torch.float16, counts=torch.uint8)
 
 
 class Pace:
@@ -89,7 +93,7 @@ class Pace:
 
 def device_traits(device: torch.device) -> DeviceTraits:
     """The traits of a device."""
-    return DEVICES.get(device.type, _OTHER)
+    return DEVICES.get(device.type) or replace(_OTHER, double=has_double(device))
 
 
 def cap_memory(device: torch.device, memory: int | None) -> tuple[int, str | None]:

@@ -23,13 +23,14 @@ from rheobase.network import (
     Add,
     IntegrateFire,
     Neuron,
+    Remembering,
     SigmaDelta,
     memory_format,
     weigh,
 )
 from rheobase.simulation.active_samples import ActiveSamples
 from rheobase.simulation.changes import Changes
-from rheobase.simulation.counters import Counters, Totals
+from rheobase.simulation.counters import ChunkCounts, Counters
 from rheobase.simulation.device import device_traits
 from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.simulation.integer_products import IntegerProduct
@@ -59,15 +60,13 @@ class ChunkedRun:
         self.sums_up = job.snn.code == "sum"
         self.active = ActiveSamples(job.exit_rule, x, job.steps, settles=self.sums_up and job.probe is None)
         self.sent: dict[str, Tensor] = {}
-        self.uncounted: list[tuple[str, Tensor, bool]] = []
-        self.events: dict[str, Totals] = {}
+        self.counts = self._begin_counts(0)
         self.signals, self.changes = Signals(), Changes()
         self.still: Signals = {}
         self.membranes: Signals = {}
         self.sums: dict[fx.Node, dict[str, Tensor]] = {}
         self.buffers: Signals = {}
         self.read_sums: Signals = {}
-        self.spike_totals: dict[str, Tensor] = {}
         self.by_node = {step.node: step for step in self.plan.steps}
         self.number = {site: i for i, site in enumerate(self.snn.sites)}
         read = {node for step in self.plan.steps if not step.tail for node in step.inputs}
@@ -100,19 +99,7 @@ class ChunkedRun:
 
     def _shrink(self, before: int, T: int) -> None:
         """Count the spikes of the samples that were present in a chunk, and drop those that left in it."""
-        present_TB = self.active.present(before, T)
-        everyone = bool(present_TB.all()) if self.uncounted else True
-        for name, signal_TB, binary in self.uncounted:
-            if everyone:
-                self._count(name, signal_TB, before, binary)
-            elif (counted_TB := self.spike_totals.pop(name, None)) is not None:
-                self.counters.add_totals(name, counted_TB * present_TB, before)
-            else:
-                here_TB = present_TB.view(T, -1, *[1] * (signal_TB.dim() - 2)).to(signal_TB.dtype)
-                self._count(name, signal_TB * here_TB, before, binary)
-        self.counters.add_events(self.events, before, present_TB)
-        self.uncounted.clear()
-        self.events.clear()
+        self.counts.close(self.active.present(before, T))
         stay = self.active.drop(before + T)
         if stay is None:
             return
@@ -128,11 +115,12 @@ class ChunkedRun:
         """Run a chunk of steps: the signals (T, B, ...) that the read-out needs."""
         plan, moving, signals = self.plan, Signals(), Signals()
         self.signals, self.changes = signals, Changes()
+        self.counts = self._begin_counts(before)
         if self.snn.coding.constant:
             self.still[plan.source] = self.snn.coding.encode(self.x, before, T, self.first_sample)
         else:
             coded_TB = self.active.pick(self.snn.coding.encode(self.everyone, before, T, self.first_sample))
-            self._send(plan.source_name, coded_TB, before)
+            self.counts.see(plan.source_name, coded_TB, binary=False)
             moving[plan.source] = coded_TB.flatten(0, 1)
             if plan.source in plan.summed:
                 signals[plan.source] = coded_TB
@@ -154,7 +142,8 @@ class ChunkedRun:
                 self._note_changes(step, moving)
                 self._send_changes(step, signal_TB)
             else:
-                self._send(step.name, signal_TB, before, step.binary)
+                events_TB = self.sums.get(step.node, {}).pop("events", signal_TB)
+                self.counts.see(step.name, events_TB, step.binary)
             if self.job.probe is not None and step.name in self.job.probed:
                 shown = signal_TB if step.unit is None else self._values(step, signal_TB)
                 self.job.probe.see(step.name, shown, before)
@@ -165,49 +154,37 @@ class ChunkedRun:
             for node in plan.last_reads[step.node]:
                 moving.pop(node, None)
         if self.sums_up:
-            self._settle(before)
+            self._note_silence(before)
+        if self.job.exit_rule is None:
+            self.counts.close()
         return signals
 
-    def _send(self, name: str, signal_TB: Tensor, before: int, binary: bool = False) -> None:
-        """Count a signal now, or at the end of the chunk if samples may leave in it."""
-        if self.counters.counts(name):
-            if self.job.exit_rule is None:
-                self._count(name, signal_TB, before, binary)
-            else:
-                self.uncounted.append((name, signal_TB, binary))
+    def _begin_counts(self, before: int) -> ChunkCounts:
+        T, leaving = min(self.job.chunk, self.job.steps - before), self.job.exit_rule is not None
+        return ChunkCounts(self.counters, before, T, len(self.x), leaving=leaving)
 
     def _send_changes(self, step: Step, signal_TB: Tensor) -> None:
         """Note the events of a signal of the sum code that no neuron sends: where it has changed."""
         if not step.fires and self.counters.counts(step.name):
             sent = self.sent.setdefault(step.name, torch.zeros_like(signal_TB[0]))
-            self.events[step.name] = follow(signal_TB, sent, fan_out=self.counters.fan_out.get(step.name))
+            fan_out = self.counters.fan_out.get(step.name)
+            self.counts.events[step.name] = follow(signal_TB, sent, fan_out=fan_out)
 
-    def _settle(self, before: int) -> None:
-        """Note when samples last fired in a chunk of the sum code, and count its events if nobody left."""
+    def _note_silence(self, before: int) -> None:
+        """Note when samples last fired in a chunk of the sum code."""
         fires = {step.name for step in self.plan.steps if step.fires}
-        fired = [found[0] for name, found in self.events.items() if name in fires]
+        fired = [found[0] for name, found in self.counts.events.items() if name in fires]
         if fired:
             self.active.see_events(torch.stack(fired).any(0), before)
-        if self.job.exit_rule is None:
-            self.counters.add_events(self.events, before)
-            self.events.clear()
 
     def _note_changes(self, step: Step, moving: Signals) -> None:
         """Note which rows of a signal have changed, where the device can skip the others."""
         if not self.traits.skips:
             return
-        if step.name in self.events and step.fires:
-            self.changes.note_events(step.node, self.events[step.name][0])
+        if step.name in self.counts.events and step.fires:
+            self.changes.note_events(step.node, self.counts.events[step.name][0])
         else:
             self.changes.note_call(step.node, [i for i in step.inputs if i in moving])
-
-    def _count(self, name: str, spikes_TB: Tensor, before: int, binary: bool) -> None:
-        """Add what a source of spikes sent in a chunk."""
-        counted_TB = self.spike_totals.pop(name, None)
-        if counted_TB is None:
-            self.counters.add_spikes(name, spikes_TB, before, binary)
-        else:
-            self.counters.add_totals(name, counted_TB, before)
 
     def _values(self, step: Step, counts: Tensor) -> Tensor:
         """A signal that is kept as counts, as numbers."""
@@ -261,12 +238,12 @@ class ChunkedRun:
     @_call.register
     def _(self, layer: IntegrateFireLayer, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         spikes_TB, added, membrane, out = self._prepare(layer, step, moving, T)
-        totals_TB = None
-        counted = step.name in self.counters.spikes and step.name not in self.counters.fan_out
-        if counted and self.traits.kernels_count:
-            totals_TB = torch.zeros(T, len(membrane), dtype=torch.int32, device=membrane.device)
-            self.spike_totals[step.name] = totals_TB
-        layer.advance(spikes_TB, added, membrane, unfold(out, T), totals_TB)
+        rows = None
+        fan_out = self.counters.fan_out.get(step.name)
+        reaches = fan_out is None or self.traits.kernels_reach
+        if step.name in self.counters.spikes and reaches and not layer.currents_first(membrane):
+            rows = (*self.counts.rows(step.name), fan_out)
+        layer.advance(spikes_TB, added, membrane, unfold(out, T), rows)
         return out
 
     @_call.register
@@ -274,7 +251,9 @@ class ChunkedRun:
         counts_TB, added, membrane, out = self._prepare(layer, step, moving, T)
         fan_out = self.counters.fan_out.get(step.name)
         found = self.changes.rows([i for i in step.inputs if i in moving])
-        self.events[step.name] = layer.advance(counts_TB, added, membrane, unfold(out, T), fan_out, found)
+        self.counts.events[step.name] = layer.advance(
+            counts_TB, added, membrane, unfold(out, T), fan_out, found
+        )
         return out
 
     def _prepare(
@@ -308,8 +287,11 @@ class ChunkedRun:
         out_TB = unfold(out, T)
         if isinstance(neuron, SigmaDelta):
             fan_out = self.counters.fan_out.get(step.name)
-            self.events[step.name] = neuron.send(current, membrane, out_TB, fan_out)
+            self.counts.events[step.name] = neuron.send(current, membrane, out_TB, fan_out)
             return out if step.unit is not None else neuron.scale(out_TB).flatten(0, 1)
+        if isinstance(neuron, Remembering):
+            memory = self.sums.setdefault(step.node, {})
+            return neuron.advance(current, membrane, T, out_TB, memory, before).flatten(0, 1)
         binary = step.binary and isinstance(neuron, IntegrateFire)
         return (neuron.fire if binary else neuron.advance)(  # type: ignore[operator]
             current, membrane, T, out_TB
@@ -334,7 +316,7 @@ class ChunkedRun:
         signal = moving[source]
         address = signal.untyped_storage().data_ptr()
         others = [o for node, o in moving.items() if node is not source] + [*self.signals.values()]
-        others += [o for _, o, _ in self.uncounted]
+        others += [o for _, o, _ in self.counts.kept]
         shared = any(o.untyped_storage().data_ptr() == address for o in others)
         alike = signal.is_contiguous(memory_format=memory_format(membrane))
         free = source in self.plan.last_reads[step.node] and alike and not shared

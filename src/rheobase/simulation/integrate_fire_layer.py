@@ -19,6 +19,10 @@ from rheobase.simulation.device import device_traits
 from rheobase.simulation.fused_layer import FusedLayer, Synapse, as_one_step
 from rheobase.simulation.profiles import Profile
 
+Counted = tuple[Tensor, Tensor | None, Tensor | None]
+"""Spikes of each sample at each step, (T, B) int32, and the synapses they reach, (T, B) int64, both to be
+increased; the synapses behind each neuron."""
+
 # Currents stored at a time, if they are stored: those of PyTorch's kernels, and of our own.
 _PIECE, _OWN_PIECE = 1 << 25, 1 << 22
 
@@ -63,7 +67,7 @@ class IntegrateFireLayer(FusedLayer):
         added: Tensor | None,
         membrane: Tensor,
         out_TB: Tensor,
-        totals_TB: Tensor | None = None,
+        counted: Counted | None = None,
     ) -> None:
         """Write the spikes of T steps and update the membrane.
 
@@ -73,13 +77,13 @@ class IntegrateFireLayer(FusedLayer):
                 step. Counts if it is scaled or has a connection of its own, else a current.
             membrane: (B, N, ...).
             out_TB: (T, B, N, ...).
-            totals_TB: (T, B) int32, increased by the number of spikes of each sample at each step.
+            counted: Where to count; the layer does not if it computes currents first.
         """
         spikes_TB, added = self._combine(spikes_TB, added, membrane.dim())
         if self.currents_first(membrane):
-            self._advance_currents_first(spikes_TB, added, membrane, out_TB, totals_TB)
+            self._advance_currents_first(spikes_TB, added, membrane, out_TB)
         else:
-            self._fire(spikes_TB, added, membrane, out_TB, self.threshold, totals_TB)
+            self._fire(spikes_TB, added, membrane, out_TB, self.threshold, counted)
 
     def currents_first(self, membrane: Tensor) -> bool:
         """Whether currents are computed before the neurons fire, for a membrane (B, N, ...)."""
@@ -95,16 +99,19 @@ class IntegrateFireLayer(FusedLayer):
         membrane: Tensor,
         out_TB: Tensor,
         threshold: Tensor,
-        totals_TB: Tensor | None = None,
+        counted: Counted | None = None,
     ) -> None:
         """Run the fused kernel."""
+        totals, reached, fan_out = counted or (None, None, None)
         options: dict[str, Any] = {
             "residual": added,
             "residual_scale": self.scale,
             "strict": self.neuron.strict,
             "reset": self.neuron.reset,
             "out": out_TB,
-            "totals": totals_TB,
+            "totals": totals,
+            "reached": reached,
+            "fan_out": fan_out,
         }
         run: Callable[..., Tensor] = linear_integrate_fire
         if isinstance(self.synapse, nn.Conv2d):
@@ -120,7 +127,6 @@ class IntegrateFireLayer(FusedLayer):
         added: Tensor | None,
         membrane: Tensor,
         out_TB: Tensor,
-        totals_TB: Tensor | None,
     ) -> None:
         """Compute the currents of several steps together, then scan over them."""
         # Double precision holds integer potentials exactly.
@@ -143,8 +149,6 @@ class IntegrateFireLayer(FusedLayer):
             )
         if self._integer:
             membrane.copy_(potential)
-        if totals_TB is not None:
-            totals_TB += out_TB.flatten(2).sum(2, dtype=torch.int32)
 
     def _float_currents(
         self, spikes_TB: Tensor, added: Tensor | None, membrane: Tensor, scratch_TB: Tensor

@@ -28,7 +28,7 @@ def simulate(
     steps: int,
     *,
     at: Sequence[int] | None = None,
-    delay: int = 0,
+    delay: int | None = None,
     profile: str = "exact",
     exit_rule: Exit | None = None,
     memory: int | None = None,
@@ -47,7 +47,8 @@ def simulate(
         at: The steps after which to read out; the run lists them in rising order. By default all steps that
             give an answer: those after the delay, or only the last one if the network's neurons need all
             steps before they fire.
-        delay: Steps before outputs count: the read-out is the mean over the steps after them.
+        delay: Steps before outputs count: the read-out is the mean over the steps after them. By default
+            the network's own, which is zero for most methods.
         profile: The arithmetic: `exact`, `fast` or `int8`, see `rheobase.simulation.profiles`.
         exit_rule: When a sample's answer is safe: the sample then leaves the batch and keeps its answer.
         memory: A cap in bytes on the signals, membranes and sums of the run; the default suits the device.

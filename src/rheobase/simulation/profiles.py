@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from rheobase.kernels import widen
 from rheobase.simulation.device import device_traits
 
 PROFILES = ("exact", "fast", "int8")
@@ -103,8 +104,8 @@ class Integer(Profile):
 
     def number(self, values: Tensor, gain: Tensor | None) -> Tensor:
         assert gain is not None
-        scaled = (values.double() * gain.double()).round()
-        return scaled.clamp(-self._LARGEST, self._LARGEST).to(torch.int32).contiguous()
+        scaled = (widen(values) * widen(gain)).round().clamp(-self._LARGEST, self._LARGEST)
+        return scaled.to(values.device, torch.int32).contiguous()
 
     def current(self, values: Tensor, gain: Tensor | None) -> Tensor:
         assert gain is not None

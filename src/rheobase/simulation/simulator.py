@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rheobase.io import expect_integer
-from rheobase.kernels import explain_no_triton
-from rheobase.network import SNN, Constant, IntegrateFire, SigmaDelta, expect_snn, full_precision
+from rheobase.io import announce, expect_integer
+from rheobase.kernels import explain_no_triton, only_compile
+from rheobase.network import SNN, Constant, Group, IntegrateFire, SigmaDelta, expect_snn, full_precision
 from rheobase.simulation.counters import Counters
 from rheobase.simulation.cuda_graphs import RecordingError, Recordings
 from rheobase.simulation.device import cap_memory, device_traits
@@ -54,7 +54,7 @@ class Simulator:
         steps: int,
         *,
         at: Sequence[int] | None = None,
-        delay: int = 0,
+        delay: int | None = None,
         profile: str = "exact",
         exit_rule: Exit | None = None,
         memory: int | None = None,
@@ -84,7 +84,9 @@ class Simulator:
             pooled_units: Count operations behind average pooling by pooled values that are not zero, instead
                 of by the spikes that went in.
         """
-        steps, delay = expect_integer("steps", steps), expect_integer("delay", delay, 0)
+        expect_snn(snn)
+        steps = expect_integer("steps", steps)
+        delay = snn.delay if delay is None else expect_integer("delay", delay, 0)
         chunk = None if chunk is None else expect_integer("chunk", chunk)
         memory = None if memory is None else expect_integer("memory", memory)
         self.at = _check(snn, x, steps, at, delay, chunk)
@@ -99,13 +101,15 @@ class Simulator:
         self.exit_rule, self.probe = exit_rule, probe
         self.probed = () if probe is None else probe.names(snn)
         self.counted = snn.sites if count_spikes else []
+        self.members = {site: n.members for site, n in snn.neurons.items() if isinstance(n, Group)}
         # In the sum code no potential grows with the steps.
         self.profile = find_profile(profile, x.device, 1 if snn.code == "sum" else steps)
         self.notes: list[str] = []
         plan = plan_calls(snn, _shaped(snn, x), read)
         self.synapses = count_synapses(plan, pooled_units) if count_operations else None
         fan_out = {} if self.synapses is None else self.synapses.fan_out
-        self.fan_out = {name: counts.to(x.device) for name, counts in fan_out.items()}
+        with torch.inference_mode(False):  # kernels remember what they make of normal tensors
+            self.fan_out = {name: _put(counts, x.device) for name, counts in fan_out.items()}
         visible = {*self.probed, *self.fan_out}
         self.plan = mark_tail(plan, visible)
         if self._fuses(x.device):
@@ -161,6 +165,7 @@ class Simulator:
     def _run_once(self, x: Tensor, first_sample: int) -> Run:
         if (B := x.shape[0]) not in self._cuts:
             self._cuts[B] = self._cut(B)
+            self._compile(x)
         samples, chunk = self._cuts[B]
         leaving = self.exit_rule is not None or (self.snn.code == "sum" and chunk < self.steps)
         if self.graph and not leaving and self.probe is None:
@@ -185,7 +190,7 @@ class Simulator:
             probe=self.probe,
             probed=self.probed,
         )
-        counters = Counters(self.counted, self.fan_out, self.steps, x.device)
+        counters = Counters(self.counted, self.fan_out, self.steps, x.device, self.members)
         with torch.inference_mode(), full_precision(x.device):
             parts = [
                 ChunkedRun(job, part, first_sample + i * samples, counters).run()
@@ -206,6 +211,13 @@ class Simulator:
             last_event=last_event,
             notes=tuple(self.notes),
         )
+
+    def _compile(self, x: Tensor) -> None:
+        """Compile the GPU kernels of a run before the first of them runs."""
+        if x.device.type == "cuda" and self.probe is None and explain_no_triton(x.device) is None:
+            line = "rheobase: compiling GPU kernels for this network; they are kept for later runs"
+            with announce(line), only_compile():
+                self._run(x, *self._cuts[len(x)], 0)
 
     def _fuses(self, device: torch.device) -> bool:
         """Whether calls are fused, with a note if a kernel is missing."""
@@ -244,6 +256,12 @@ class Simulator:
         return plain and constant and all(step.binary or step.unit is not None for step in fires)
 
 
+def _put(counts: Tensor, device: torch.device) -> Tensor:
+    """Counts of one sample on a device, images channels-last."""
+    counts = counts.to(device)
+    return counts.movedim(0, -1).contiguous().movedim(-1, 0) if counts.dim() == 3 else counts
+
+
 def _shaped(snn: SNN, x: Tensor) -> Tensor:
     """Inputs in the network's precision, images channels-last."""
     x = x.to(snn.dtype)
@@ -254,9 +272,10 @@ def _check(
     snn: SNN, x: Tensor, steps: int, at: Sequence[int] | None, delay: int, chunk: int | None
 ) -> tuple[int, ...]:
     """Check a request; the steps to read out."""
-    expect_snn(snn)
     if snn.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"the network is in {snn.dtype}, which is too coarse for membranes: use snn.float()")
+    if delay < snn.delay:
+        raise ValueError(f"the outputs of this network count after {snn.delay} steps, got delay={delay}")
     if delay >= steps:
         raise ValueError(f"delay must lie in 0…{steps - 1} for {steps} steps, got {delay!r}")
     if delay and snn.code == "sum":

@@ -13,8 +13,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.network import POOLING, SYNAPTIC, Neuron, count_multiplications, traits_of
-from rheobase.simulation.plan import Plan
+from rheobase.network import (
+    POOLING,
+    SYNAPTIC,
+    MatMul,
+    Neuron,
+    count_multiplications,
+    count_products,
+    traits_of,
+)
+from rheobase.simulation.plan import Plan, Step
 
 
 @dataclass(frozen=True)
@@ -49,9 +57,8 @@ def count_synapses(plan: Plan, pooled_units: bool = False) -> Synapses:
         keeps_spikes = reads_spikes and traits_of(step.operation).homogeneous(step.operation)
         if isinstance(step.operation, Neuron) or keeps_spikes:
             spiking.add(step.node)
-        if isinstance(step.operation, SYNAPTIC) and not reads_spikes:
-            inputs, outputs = (math.prod(network.shapes[node]) for node in (step.inputs[0], step.node))
-            macs = count_multiplications(step.operation, inputs, outputs)
+        if isinstance(step.operation, (*SYNAPTIC, MatMul)) and not reads_spikes:
+            macs = network.count_macs(step)
             once, per_step = (once + macs, per_step) if step.still else (once, per_step + macs)
     fan_out = {
         step.name: network.count_fan_out(step.node)
@@ -71,6 +78,13 @@ class _Connections:
         self.shapes = {plan.source: plan.sample} | {step.node: step.shape for step in plan.steps}
         self.pooled_units = pooled_units
 
+    def count_macs(self, step: Step) -> int:
+        """The multiplications of a connection or a product of two signals whose values are analog."""
+        shapes = [self.shapes[node] for node in step.inputs]
+        if isinstance(step.operation, MatMul):
+            return count_products(*shapes)
+        return count_multiplications(step.operation, math.prod(shapes[0]), math.prod(step.shape))
+
     def sends(self, operation: nn.Module) -> bool:
         """Whether an operation sends spikes of its own."""
         pooled = self.pooled_units and isinstance(operation, POOLING)
@@ -82,7 +96,7 @@ class _Connections:
             ones = torch.ones(1, *self.shapes[node], dtype=torch.float64, device="cpu", requires_grad=True)
             total = self.reach(node, ones)
             gradient = torch.autograd.grad(total, ones, allow_unused=True)[0] if total.requires_grad else None
-        return torch.zeros_like(ones[0]) if gradient is None else gradient[0]
+        return (torch.zeros_like(ones[0]) if gradient is None else gradient[0]).long()
 
     def reach(self, node: fx.Node, x: Tensor) -> Tensor:
         """How many synapses a signal of ones reaches from a node."""
@@ -93,6 +107,9 @@ class _Connections:
             operation = self.operations[user]
             if isinstance(operation, SYNAPTIC):
                 total = total + _all_ones(operation)(x).sum()
+            elif isinstance(operation, MatMul):  # an event adds a row or a column of the other's counts
+                others = (x if i is node else x.new_ones(1, *self.shapes[i]) for i in user.all_input_nodes)
+                total = total + operation(*others).sum()
             elif traits_of(operation).spikes == "end":
                 total = total + x.expand(1, *self.shapes[user]).sum()
             elif not self.sends(operation):

@@ -18,7 +18,8 @@ from rheobase.kernels import collect_routines, conv_integrate_fire, linear_integ
 from rheobase.kernels.conv_integrate_fire import triton as triton_kernel
 from rheobase.kernels.conv_integrate_fire.dense import spread_weight
 from rheobase.kernels.conv_integrate_fire.packing import count_wide, pack
-from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels
+from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles, standard_pixels
+from rheobase.kernels.launching import launch, only_compile
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -65,6 +66,8 @@ def problems(draw):
         spiking = torch.randint(0, 2, shape, generator=seed).to(torch.uint8)
         problem["residual"] = draw(st.sampled_from([spiking, numbers(*shape)]))
         problem["residual_scale"] = draw(st.sampled_from([None, numbers(N, low=-5, high=6)]))
+    behind = torch.randint(0, 50, draw(st.sampled_from([(1, Y, X), (N, Y, X)])), generator=seed)
+    problem["fan_out"] = channels_last(behind.expand(N, Y, X).double()) if draw(st.booleans()) else None
     wide = draw(st.integers(0, C))
     narrow = problem["weight"][:, wide:]
     middle = narrow[..., kernel[0] // 2, kernel[1] // 2].clone()
@@ -76,7 +79,7 @@ def problems(draw):
 
 
 def run(problem: dict, backend: str, dtype: torch.dtype = torch.uint8, tile: Tile | None = None):
-    """Run one backend on its own state and a poisoned output; return spikes, membrane and totals."""
+    """Run one backend on its own state and a poisoned output; return what it wrote."""
     own = {k: v.to(DEVICE, copy=True) if isinstance(v, Tensor) else v for k, v in problem.items()}
     T, B = own["spikes"].shape[:2]
     poison = 255 if dtype == torch.uint8 else float("nan")
@@ -84,8 +87,14 @@ def run(problem: dict, backend: str, dtype: torch.dtype = torch.uint8, tile: Til
     if own["membrane"].movedim(1, -1).is_contiguous():
         out = channels_last(out)
     totals = torch.full((T, B), 7, dtype=torch.int32, device=DEVICE)
-    spikes = conv_integrate_fire(**own, out=out, totals=totals, backend=backend, tile=tile)
+    counts = {"totals": totals}
+    if own.get("fan_out") is not None:
+        counts["reached"] = torch.full((T, B), 1 << 40, device=DEVICE)
+    spikes = conv_integrate_fire(**own, **counts, out=out, backend=backend, tile=tile)
     assert spikes is out
+    if "reached" in counts:
+        wanted = (spikes.double() * own["fan_out"]).flatten(2).sum(2).long()
+        assert torch.equal(counts["reached"] - (1 << 40), wanted)
     return spikes, own["membrane"], totals
 
 
@@ -181,13 +190,37 @@ def test_spread_weight_is_the_convolution(data):
     assert torch.equal(got.view(2, *want.shape[2:], N).movedim(-1, 1), want)
 
 
-@given(
-    st.integers(4, 8).map(lambda bits: 1 << bits), st.integers(1, 70), st.integers(1, 60), st.integers(1, 60)
-)
-def test_cut_pixels_fills_the_tile(pixels, B, Y, X):
-    block = cut_pixels(pixels, B, Y, X)
+@given(st.integers(4, 8).map(lambda bits: 1 << bits), st.integers(1, 60), st.integers(1, 60))
+def test_cut_pixels_fills_the_tile(pixels, Y, X):
+    block = cut_pixels(pixels, Y, X)
     assert block[0] * block[1] * block[2] == pixels
     assert all(side & (side - 1) == 0 for side in block)
+
+
+@pytest.mark.parametrize("weight", [torch.float16, torch.float32, torch.int8])
+@pytest.mark.parametrize(("C", "N", "Y"), [(16, 16, 32), (64, 64, 32), (128, 256, 16), (512, 512, 4)])
+def test_batch_sizes_share_kernels(weight, C, N, Y):
+    """All batch sizes take one of two tiles: a network is not compiled again for every size."""
+    tiles = {
+        rank_tiles(weight, C, N, standard_pixels(B, N, Y * Y, processors=132), 132)[0] for B in range(1, 513)
+    }
+    assert len(tiles) <= 2
+
+
+def test_inside_of_only_compile_no_kernel_runs():
+    asked = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *arguments, **options: asked.append(("run", grid, arguments, options))
+
+        def warmup(self, *arguments, grid, **options):
+            asked.append(("compile", grid, arguments, options))
+
+    with only_compile():
+        launch(Kernel(), (3,), 1, SIZE=2)
+    launch(Kernel(), (3,), 1, SIZE=2)
+    assert asked == [("compile", (3,), (1,), {"SIZE": 2}), ("run", (3,), (1,), {"SIZE": 2})]
 
 
 def test_triton_needs_one_threshold_per_channel():

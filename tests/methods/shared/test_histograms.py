@@ -38,7 +38,7 @@ def test_batches_and_their_order_change_nothing() -> None:
 def test_one_quantum_for_a_layer_and_none_for_silent_channels() -> None:
     a = torch.rand(50, 3, 2)
     a[:, 1] = 0
-    by_channel, layer = Histogram(), Histogram(per_channel=False)
+    by_channel, layer = Histogram(), Histogram(None)
     by_channel.update(a)
     layer.update(a)
     assert (by_channel.find_quantum(8) > 0).tolist() == [True, False, True]

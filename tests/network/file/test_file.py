@@ -82,7 +82,7 @@ class TestRoundTrip:
         model.load_state_dict({**model.state_dict(), **plain.state_dict()})
         snn = convert(model.eval(), method, x)
         window = next(iter(snn.neurons.values())).window
-        assert_same(snn, round_trip(snn, tmp_path), x[:3], window or 6)
+        assert_same(snn, round_trip(snn, tmp_path), x[:3], window or 6 + snn.delay)
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
     def test_numbers_of_any_width(self, dtype: torch.dtype, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from rheobase.analysis.diagnosis.parts import PARTS, Account, Part, SiteDiagnosi
 from rheobase.analysis.diagnosis.remedies import Batches, Remedy, try_remedies
 from rheobase.analysis.evaluation import evaluate
 from rheobase.io import Data, Result, Shown, axes_or_new, batches, draw_bars, expect_integer
-from rheobase.network import SNN, Network, classes_of, expect_snn
+from rheobase.network import SNN, Network, classes_of, expect_snn, require_double
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,6 +121,7 @@ def diagnose(
         progress: Whether to show a progress bar while they are tried.
     """
     expect_snn(snn)
+    require_double(snn.device, "diagnose")
     steps = expect_integer("steps", steps)
     given = [(x.to(snn.device), y) for x, y in batches(data, batch_size, what="data to diagnose on")]
     network = capture_original(model, snn, given[0][0])

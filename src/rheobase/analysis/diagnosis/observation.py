@@ -10,9 +10,16 @@ from torch import Tensor, nn
 
 from rheobase import methods
 from rheobase.conversion import capture
-from rheobase.methods import activations
+from rheobase.methods import Method, activations
 from rheobase.network import SNN, SYNAPTIC, Activation, Network, Neuron, Site, along_channels
 from rheobase.simulation import still_currents, watch_sites
+
+
+def method_of(snn: SNN) -> Method | None:
+    """The method that a network was converted with; the example's settings where its own are lost."""
+    name = snn.provenance.method
+    example = methods.find(name).example() if name in methods.names() else None
+    return methods.restore(snn.provenance) or example
 
 
 def capture_original(model: nn.Module, snn: SNN, example: Tensor) -> Network:
@@ -21,8 +28,8 @@ def capture_original(model: nn.Module, snn: SNN, example: Tensor) -> Network:
     Raises:
         ValueError: Its sites or the sizes of its layers are not those of the SNN.
     """
-    name = snn.provenance.method
-    network = capture(model, example, methods.find(name).handles if name in methods.names() else ())
+    method = method_of(snn)
+    network = capture(model, example, *(() if method is None else (method.handles, method.encodes)))
     found = [site.name for site in network.sites]
     if found != snn.sites:
         raise ValueError(

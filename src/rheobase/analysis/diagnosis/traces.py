@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rheobase.methods import currents
-from rheobase.network import SNN, along_channels, classes_of
+from rheobase.network import SNN, Memory, Remembering, along_channels, classes_of
 from rheobase.simulation import plan_calls, simulate
 
 _T = TypeVar("_T")
@@ -108,8 +108,10 @@ def _follow(snn: SNN, site: str, x: Tensor, steps: int) -> list[SiteTrace]:
         with torch.inference_mode():
             if neuron.window is None:
                 spikes, levels = [], [membrane / units]
-                for current in current_TB:
-                    sent = neuron.advance(current[None], membrane, 1)
+                memory: Memory = {}
+                for t, current in enumerate(current_TB):
+                    more = (None, memory, t) if isinstance(neuron, Remembering) else ()
+                    sent = neuron.advance(current[None], membrane, 1, *more)
                     spikes.append(membrane[None] != levels[-1] if sums_up else sent != 0)
                     levels.append(membrane / units)
                 levels_TBN = torch.stack(levels).flatten(2)

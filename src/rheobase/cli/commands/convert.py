@@ -18,6 +18,9 @@ def convert(
     ] = False,
     images: Images = REMEMBERED,
     method: options.MethodName = None,
+    then: Annotated[
+        str, typer.Option(help="Methods that correct it, separated by commas, as signed,ftbc.")
+    ] = "",
     initial: options.Start = None,
     coding: Annotated[
         str | None, typer.Option(help="constant, poisson or tsc:WINDOW; by default the method's own.")
@@ -40,6 +43,7 @@ def convert(
         models.load(model, weights, dataset, random_weights=random_weights),
         method or models.method_for(model, weights),
         models.take(dataset.train, samples),
+        then=options.parse_names(then) if then else (),
         initial=initial,
         coding=coding,
         **options.parse_settings(setting),

@@ -1,21 +1,26 @@
 """Rules for sums, products and concatenation, with signals or constants."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, fx
 
+from rheobase.conversion.batch_dim import is_plain, model_shape
 from rheobase.conversion.lowering import Call
-from rheobase.conversion.refusals import Refusal
+from rheobase.conversion.refusals import NeedsExample, Refusal
 from rheobase.conversion.rules.registry import rule
-from rheobase.network import Add, Concat, Product, Scale
+from rheobase.network import Add, Concat, Fixed, Product, Scale
+
+MASKED = -1e30
+"""What masks add to a logit instead of −∞: its exponential is 0 all the same, and files take it."""
 
 
 @rule("add", "add_", "iadd", "__add__", "__radd__")
 def _add(call: Call, x: Any, other: Any, alpha: float = 1) -> fx.Node:
     if not isinstance(x, fx.Node):
-        return call.emit(Scale(*_per_channel(call, other, alpha, x)), other, becomes="scale and shift")
+        return call.emit(Scale(*_laid_out(call, other, alpha, x)), other, becomes="scale and shift")
     if other is x:
         result = call.emit(Scale(torch.tensor(1.0 + alpha)), x)
     elif isinstance(other, fx.Node):
@@ -23,7 +28,7 @@ def _add(call: Call, x: Any, other: Any, alpha: float = 1) -> fx.Node:
             other = call.emit(Scale(torch.tensor(float(alpha))), other)
         result = call.emit(Add(), x, other, becomes="sum")
     else:
-        result = call.emit(Scale(*_per_channel(call, x, 1.0, _constant(other) * alpha)), x, becomes="shift")
+        result = call.emit(Scale(*_laid_out(call, x, 1.0, _constant(other) * alpha)), x, becomes="shift")
     call.overwrite(call.in_place, result)
     return result
 
@@ -45,7 +50,7 @@ def _mul(call: Call, x: Any, other: Any) -> fx.Node:
     if isinstance(other, fx.Node):
         result = call.emit(Product(), x, other)
     else:
-        result = call.emit(Scale(*_per_channel(call, x, other, 0.0)), x)
+        result = call.emit(Scale(*_laid_out(call, x, other, 0.0)), x)
     call.overwrite(call.in_place, result)
     return result
 
@@ -65,12 +70,75 @@ def _neg(call: Call, x: fx.Node) -> fx.Node:
 
 
 @rule("cat", "concat", "concatenate")
-def _cat(call: Call, x: Sequence[fx.Node], dim: int = 0, axis: int | None = None) -> fx.Node:
+def _cat(call: Call, x: Sequence[Any], dim: int = 0, axis: int | None = None) -> fx.Node:
+    signals = [part for part in x if isinstance(part, fx.Node)]
+    if len(signals) < len(x) and not call.lowering.shapes_known:
+        raise NeedsExample("the shape of a constant among signals is not known")
     dim = dim if axis is None else axis
-    dim = dim if dim >= 0 else dim + len(call.shape)
-    if dim == 0:
-        raise Refusal("concatenation along the batch mixes samples", "concatenate along a later dimension")
-    return call.emit(Concat(dim), *x)
+    if not call.lowering.shapes_known or is_plain(signals[0]):
+        dim = dim if dim >= 0 else dim + len(call.shape)
+        if dim == 0:
+            raise Refusal(
+                "concatenation along the batch mixes samples", "concatenate along a later dimension"
+            )
+    else:
+        dim = call.dim(signals[0], dim)
+    parts = [part if isinstance(part, fx.Node) else _fixed(call, part, signals[0]) for part in x]
+    return call.emit(Concat(dim), *parts, becomes="concat")
+
+
+def _fixed(call: Call, value: Tensor, beside: fx.Node) -> fx.Node:
+    """A constant as a signal beside another one."""
+    sample = _one_sample(call, beside, value, enlarges=True)
+    source = next(node for node in call.lowering.graph.nodes if node.op == "placeholder")
+    node = call.lowering.add(f"{call.row.name}_constant", Fixed(sample), [source])
+    node.meta["shape"] = (call.shape_of(beside)[0], *sample.shape)
+    node.meta.update(at=beside.meta.get("at", 0), merged=beside.meta.get("merged", False))
+    return node
+
+
+@rule("masked_fill", "masked_fill_")
+def _masked_fill(call: Call, x: fx.Node, mask: Any, value: Any) -> fx.Node:
+    if not isinstance(mask, Tensor) or isinstance(value, fx.Node):
+        raise refuse_mask(call.row.call)
+    kept = ~mask.bool()
+    shift = torch.where(kept, 0.0, float(value))
+    result = call.emit(Scale(*_laid_out(call, x, kept.double(), shift)), x, becomes="mask")
+    call.overwrite(call.in_place, result)
+    return result
+
+
+@rule("where")
+def _where(call: Call, condition: Any, x: Any, other: Any = None) -> fx.Node:
+    if not isinstance(condition, Tensor):
+        raise refuse_mask(call.row.call)
+    if isinstance(x, fx.Node) and not isinstance(other, fx.Node):
+        return _masked_fill(call, x, ~condition, other)
+    if isinstance(other, fx.Node) and not isinstance(x, fx.Node):
+        return _masked_fill(call, other, condition, x)
+    raise Refusal("a choice between two signals has no spiking form", "choose one of them and a number")
+
+
+@rule("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "logical_and", "logical_or", "logical_not")
+def _compare(call: Call, *_: Any, **__: Any) -> NoReturn:
+    raise refuse_mask(call.row.call)
+
+
+@rule("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like", "new_tensor")
+def _new(call: Call, x: fx.Node, *args: Any, **named: Any) -> Tensor:
+    call.row.becomes = "constant"
+    like = torch.empty(call.shape_of(x))
+    function = getattr(like, call.function, None) or partial(getattr(torch, call.function), like)
+    result: Tensor = function(*args, **{k: v for k, v in named.items() if k not in ("device", "pin_memory")})
+    return result
+
+
+def refuse_mask(call: str) -> Refusal:
+    """The refusal of a mask that is computed from the input."""
+    return Refusal(
+        f"{call} makes a mask that depends on the data, and the network's connections are fixed",
+        "use a mask that is a buffer of the model, or inputs of one length without padding",
+    )
 
 
 def _constant(value: Any) -> Any:
@@ -79,26 +147,37 @@ def _constant(value: Any) -> Any:
     raise Refusal(f"a {type(value).__name__} cannot be a constant of the network", "use a number or a buffer")
 
 
-def _per_channel(call: Call, x: fx.Node, *values: Any) -> list[Tensor]:
-    """Constants as one number or one per channel, all of one shape."""
+def _laid_out(call: Call, x: fx.Node, *values: Any) -> list[Tensor]:
+    """Constants as one number, one per channel, or in a shape that broadcasts against a sample."""
     tensors = [torch.as_tensor(_constant(v), dtype=torch.float64) for v in values]
+    # An infinite mask stays finite, as files have it; its exponential is 0 all the same.
+    tensors = [t.nan_to_num(neginf=MASKED) if t.isneginf().any() else t for t in tensors]
     if all(t.numel() == 1 for t in tensors):
         return [t.reshape(()) for t in tensors]
+    samples = [_one_sample(call, x, t) if t.numel() > 1 else t.reshape(()) for t in tensors]
     shape = call.shape_of(x)
-    vectors = []
-    for t in tensors:
-        if t.dim() > len(shape) or (t.dim() == len(shape) and t.shape[0] != 1):
-            raise Refusal("a constant that differs between samples has no rule", "use one number per channel")
-        try:
-            spread = torch.broadcast_to(t, (1, *shape[1:])).transpose(0, 1).flatten(1)
-        except RuntimeError:
-            raise Refusal(
-                f"a constant of shape {tuple(t.shape)} enlarges a signal of shape {tuple(shape)}",
-                "repeat the signal first, with cat",
-            ) from None
-        if not (spread == spread[:, :1]).all():
-            raise Refusal(
-                "a constant that differs within a channel has no rule", "use one number per channel"
-            )
-        vectors.append(spread[:, 0].clone())
-    return vectors
+    spread = [torch.broadcast_to(t, (1, *shape[1:])).transpose(0, 1).flatten(1) for t in samples]
+    if all((s == s[:, :1]).all() for s in spread):
+        return [s[:, 0].clone() for s in spread]
+    return samples
+
+
+def _one_sample(call: Call, x: fx.Node, constant: Tensor, enlarges: bool = False) -> Tensor:
+    """A constant of the model, which broadcasts against a signal, for one sample of the lowered signal."""
+    lowered = call.shape_of(x)
+    shape, at, merged = model_shape(lowered, x), x.meta.get("at", 0), bool(x.meta.get("merged"))
+    differs = constant.dim() > len(shape)
+    if not differs:
+        rows = constant.reshape(*[1] * (len(shape) - constant.dim()), *constant.shape).movedim(at, 0)
+        if merged:
+            rows = rows.reshape(-1, lowered[1] if len(rows) == shape[at] else 1, *rows.shape[1:])
+        differs = len(rows) not in (1, lowered[0]) or not bool((rows == rows[:1]).all())
+    if differs:
+        raise Refusal("a constant that differs between samples has no rule", "use one number per channel")
+    sample: Tensor = rows[0]
+    if not enlarges and any(a not in (1, b) for a, b in zip(sample.shape, lowered[1:], strict=True)):
+        raise Refusal(
+            f"a constant of shape {tuple(constant.shape)} enlarges a signal of shape {tuple(shape)}",
+            "repeat the signal first, with cat",
+        )
+    return sample

@@ -9,7 +9,7 @@ from rheobase.conversion.lowering import Call, Rule
 from rheobase.conversion.refusals import Refusal, refuse_unknown
 from rheobase.conversion.rules.registry import RULES, rule
 from rheobase.conversion.unwrap import is_torchs, plain_layer
-from rheobase.network import TRAITS, MaxPool, Scale
+from rheobase.network import TRAITS, Embedding, MaxPool, Scale
 
 
 def _kept(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
@@ -22,16 +22,46 @@ for _type in TRAITS:
 
 
 @rule("linear")
-def _linear(call: Call, x: fx.Node, weight: Any, bias: Any = None) -> fx.Node:
+def lower_linear(call: Call, x: fx.Node, weight: Any, bias: Any = None) -> fx.Node:
+    """A linear layer by its function."""
     _expect_weights(weight, bias)
-    return _with_weights(call, x, weight, bias, nn.Linear, weight.shape[1], weight.shape[0])
+    if x.meta.get("at", 0) and x.meta["at"] == len(call.shape) - 1:
+        raise Refusal(f"{call.row.call} mixes samples", "keep the batch apart from the features")
+    return call.emit(make_linear(weight, bias), x)
 
 
-@rule("matmul")
+def make_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """A linear layer with the given weights."""
+    layer: nn.Linear = _make(nn.Linear, weight, bias, weight.shape[1], weight.shape[0])
+    return layer
+
+
+@rule("matmul", "bmm")
 def _matmul(call: Call, x: Any, other: Any) -> fx.Node:
     if not isinstance(x, fx.Node) or not isinstance(other, Tensor) or other.dim() != 2:
         raise refuse_unknown("matmul")
-    return _linear(call, x, other.T)
+    return lower_linear(call, x, other.T)
+
+
+@rule("embedding")
+def _embedding(call: Call, x: Any, weight: Any, *_: Any, **__: Any) -> fx.Node:
+    if isinstance(weight, fx.Node):  # aten has the table first
+        x, weight = weight, x
+    if x.op != "placeholder":
+        raise Refusal(
+            "a table is read with numbers that the network computed", "read it with the input itself"
+        )
+    return call.emit(Embedding(weight), x)
+
+
+@rule("Embedding")
+def _embedding_module(call: Call, x: Any, module: nn.Embedding) -> Any:
+    if isinstance(x, Tensor):
+        call.row.becomes = "constant"
+        return module(x).detach()
+    if module.max_norm is not None:
+        raise Refusal("an embedding with max_norm changes its table", "use max_norm=None")
+    return _embedding(call, x, module.weight)
 
 
 def _convolve(module_type: Any, *names: str) -> Rule:
@@ -42,9 +72,8 @@ def _convolve(module_type: Any, *names: str) -> Rule:
         settings = _by_name(names, args, kwargs)
         first, second = weight.shape[0], weight.shape[1] * settings.get("groups", 1)
         channels = (first, second) if "output_padding" in names else (second, first)
-        return _with_weights(
-            call, x, weight, bias, module_type, *channels, tuple(weight.shape[2:]), **settings
-        )
+        layer = _make(module_type, weight, bias, *channels, tuple(weight.shape[2:]), **settings)
+        return call.emit(layer, x)
 
     return lower
 
@@ -74,16 +103,14 @@ def _expect_weights(weight: Any, bias: Any) -> None:
         )
 
 
-def _with_weights(
-    call: Call, x: fx.Node, weight: Tensor, bias: Tensor | None, module_type: Any, *args: Any, **kwargs: Any
-) -> fx.Node:
-    """Emit a layer of torch with the given weights."""
+def _make(module_type: Any, weight: Tensor, bias: Tensor | None, *args: Any, **kwargs: Any) -> Any:
+    """A layer of torch with the given weights."""
     like = {"device": weight.device, "dtype": weight.dtype}
     layer = nn.utils.skip_init(  # type: ignore[no-untyped-call]
         module_type, *args, bias=bias is not None, **kwargs, **like
     )
     layer.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
-    return call.emit(layer, x)
+    return layer
 
 
 @rule("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
@@ -97,6 +124,13 @@ def _batch_norm_module(call: Call, x: fx.Node, module: nn.BatchNorm2d) -> fx.Nod
 
 
 @rule("batch_norm")
+def _batch_norm_function(call: Call, x: fx.Node, *args: Any, **named: Any) -> fx.Node:
+    if isinstance(call.node.target, torch._ops.OpOverload):  # aten has the statistics last
+        weight, bias, mean, var, training, _, eps, *_ = args
+        return _batch_norm(call, x, mean, var, weight, bias, training, eps=eps)
+    return _batch_norm(call, x, *args, **named)
+
+
 def _batch_norm(
     call: Call,
     x: fx.Node,

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.conversion.lowering import Call, Rule, first_argument
+from rheobase.conversion.lowering import Call, Rule
+from rheobase.conversion.nodes import first_argument
 from rheobase.conversion.refusals import Refusal
 from rheobase.network import UNSIGNED, MaxPool, Quantised, Rectifier, Smooth, traits_of
 

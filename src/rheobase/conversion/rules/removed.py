@@ -7,6 +7,7 @@ from torch import fx, nn
 
 from rheobase import methods
 from rheobase.conversion.lowering import Call
+from rheobase.conversion.nodes import name_of
 from rheobase.conversion.refusals import Refusal, refuse_unknown
 from rheobase.conversion.rules.registry import rule
 from rheobase.conversion.rules.sites import HANDLED
@@ -33,15 +34,21 @@ def _stochastic_depth(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
     return call.drop(x, "removed: for training only")
 
 
-@rule("Identity", "contiguous", "detach", "clone", "float", "to")
+@rule(
+    "Identity", "contiguous", "detach", "clone", "float", "to", "alias", "_to_copy", "type_as", "long", "int"
+)
 def _identity(call: Call, x: fx.Node, *args: Any, module: nn.Module | None = None, **kwargs: Any) -> fx.Node:
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.dtype) and not value.is_floating_point:
-            raise Refusal(f"a cast to {value} rounds the signal", "keep signals in floating point")
+    casts = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype) and not v.is_floating_point]
+    if casts or call.function in ("long", "int"):
+        readers = [name_of(user) if user.op != "call_module" else "embedding" for user in call.node.users]
+        if x.op != "placeholder" or not all("embedding" in name or "size" in name for name in readers):
+            to = casts[0] if casts else call.function
+            raise Refusal(f"a cast to {to} rounds the signal", "keep signals in floating point")
+        return call.drop(x, "removed: the table takes whole numbers")
     return call.drop(x, "removed: changes nothing")
 
 
-@rule("_assert")
+@rule("_assert", "_assert_tensor_metadata", "_assert_async", "sym_size", "_guards_fn")
 def _assertion(call: Call, *_: Any, **__: Any) -> None:
     call.row.becomes = "removed: a check"
 
@@ -72,7 +79,7 @@ def _refuse(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) -> 
     """Refuse a call; the remedy names the methods that have a neuron for it."""
     name = _name(call, module)
     refusal = refuse_unknown(name)
-    every = {method: methods.find(method).handles for method in methods.names()}
+    every = {method: methods.find(method).example().handles for method in methods.names()}
     found = [method for method, handles in every.items() if any(name in HANDLED[h] for h in handles)]
     remedy = f"convert by {' or '.join(found)}, which has a neuron for it; or {refusal.remedy}"
     raise Refusal(refusal.reason, remedy) if found else refusal

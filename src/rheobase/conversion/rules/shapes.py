@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from rheobase.conversion.batch_dim import batch_first, is_plain, model_shape
 from rheobase.conversion.lowering import Call
 from rheobase.conversion.refusals import NeedsExample, Refusal
 from rheobase.conversion.rules.registry import rule
-from rheobase.network import Mean, Pad, Permute, Reshape, Slice
+from rheobase.network import Concat, Mean, Pad, Permute, Reshape, Slice
 
 
 @rule("flatten", "Flatten")
@@ -23,15 +24,23 @@ def _flatten(
     return _reshape(call, x)
 
 
-@rule("reshape", "view", "squeeze", "unsqueeze", "Unflatten", "unflatten")
+@rule(
+    "reshape",
+    "view",
+    "_unsafe_view",
+    "squeeze",
+    "unsqueeze",
+    "Unflatten",
+    "unflatten",
+    "view_as",
+    "reshape_as",
+)
 def _reshape(call: Call, x: fx.Node, *sizes: Any, module: nn.Module | None = None, **_: Any) -> fx.Node:
     if call.lowering.shapes_known:
-        if call.shape[0] != call.shape_of(x)[0]:
-            raise Refusal(
-                f"the reshape from {tuple(call.shape_of(x))} to {tuple(call.shape)} mixes samples",
-                "keep dimension 0, the batch, as it is",
-            )
-        return call.emit(Reshape(call.shape[1:]), x)
+        at = x.meta.get("at", 0)
+        if at and list(call.shape[:at]) != model_shape(call.shape_of(x), x)[:at]:
+            raise Refusal(f"{call.row.call} of a signal whose batch is dimension {at}", "move it first again")
+        return _reshape_to(call, x, at)
     shape = sizes[0] if sizes and isinstance(sizes[0], (tuple, list, torch.Size)) else sizes
     named = call.row.call in ("x.view()", "x.reshape()", "reshape()")
     rest = [s for s in shape[1:] if isinstance(s, int)]
@@ -43,6 +52,9 @@ def _reshape(call: Call, x: fx.Node, *sizes: Any, module: nn.Module | None = Non
 @rule("size", "dim", "getattr")
 def _size(call: Call, x: fx.Node, *which: Any) -> Any:
     if call.lowering.shapes_known:
+        if which == ("mT",):
+            dims = len(call.shape)
+            return permute(call, x, [*range(dims - 2), dims - 1, dims - 2])
         raise Refusal(f"the attribute {which[0]} of a signal has no rule", "use permute or reshape")
     if call.row.call == "getattr()" and which != ("shape",):
         raise NeedsExample(f"the attribute {which[0]} is not known")
@@ -59,62 +71,163 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
         return x[index]
     if not isinstance(index, tuple) and not call.lowering.shapes_known:
         raise NeedsExample("the shape of the indexed signal is not known")
-    if not isinstance(index, tuple) or index[:1] != (slice(None),):
-        raise Refusal(f"indexing by {index} may mix samples", "keep the batch: index as x[:, ...]")
-    extents, whole = call.shape_of(x), x
-    for dim, part in enumerate(index):
-        if isinstance(part, slice) and part == slice(None):
+    index = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(part, fx.Node) for part in index):
+        raise Refusal("indexing by a signal has no spiking form", "index by constants")
+    extents = model_shape(call.shape_of(x), x)
+    taken = sum(part is not None and part is not Ellipsis for part in index)
+    if Ellipsis in index:
+        place = index.index(Ellipsis)
+        index = (*index[:place], *[slice(None)] * (len(extents) - taken), *index[place + 1 :])
+    at = x.meta.get("at", 0)
+    whole, dim, new_at = x, 0, at
+    for part in index:
+        if part is None:
+            new_at += dim <= at
             continue
+        if dim == at and part != slice(None):
+            raise Refusal(f"indexing by {part} may mix samples", "keep the batch: index as x[:, ...]")
         if isinstance(part, int):
+            new_at -= dim < at
             part = slice(part % extents[dim], part % extents[dim] + 1)
-        if not isinstance(part, slice) or part.step not in (None, 1):
-            raise Refusal(f"indexing by {part} has no spiking form", "use integers, or slices with step 1")
-        start, stop, _ = part.indices(extents[dim])
-        x = call.emit(Slice(dim, start, stop - start), x)
-    if x is whole:
-        return call.drop(x, "removed: changes nothing")
-    return call.emit(Reshape(call.shape[1:]), x) if any(isinstance(part, int) for part in index) else x
+        if not isinstance(part, slice):
+            raise Refusal(f"indexing by {part} has no spiking form", "use integers and slices")
+        x, dim = _take(call, x, dim, *part.indices(extents[dim])), dim + 1
+    if len(call.shape) == len(extents) and all(isinstance(part, slice) for part in index):
+        return call.drop(x, "removed: changes nothing") if x is whole else x
+    return _reshape_to(call, x, new_at)
 
 
-@rule("chunk", "split")
-def _chunk(call: Call, x: fx.Node, sizes: Any = None, dim: int = 0, **_: Any) -> tuple[fx.Node, ...]:
+def _take(call: Call, x: fx.Node, dim: int, start: int, stop: int, step: int) -> fx.Node:
+    """A part of a signal along a dimension of the model's."""
+    extent = model_shape(call.shape_of(x), x)[dim]
+    if step == 1 and stop - start == extent:
+        return x
+    place, shape = call.dim(x, dim), list(call.shape_of(x))
+    if step != 1:  # as one of the columns of a table
+        if step < 1 or extent % step or start >= step or stop < extent - step + 1 + start:
+            raise Refusal(f"a step of {step} over {extent} positions has no rule", "use slices with step 1")
+        shape[place : place + 1] = [extent // step, step]
+        x = call.emit(Reshape(shape[1:]), x, shape=shape)
+        shape[place + 1] = 1
+        x = call.emit(Slice(place + 1, start, 1), x, shape=shape)
+        del shape[place + 1]
+        return call.emit(Reshape(shape[1:]), x, shape=shape, becomes="slice")
+    shape[place] = stop - start
+    return call.emit(Slice(place, start, stop - start), x, shape=shape)
+
+
+def _reshape_to(call: Call, x: fx.Node, at: int) -> fx.Node:
+    """The signal in the shape of the call's result, with the batch at a place."""
+    node = call.emit(placed := Reshape(()), x, at=at)
+    placed.shape = node.meta["shape"][1:]
+    return node
+
+
+@rule("slice", "narrow")
+def _slice(
+    call: Call, x: fx.Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> fx.Node:
+    extents = model_shape(call.shape_of(x), x)
+    dim %= len(extents)
+    end = (start or 0) + (end or 0) if call.function == "narrow" else end
+    bounds = slice(start, end, step).indices(extents[dim])
+    taken = _take(call, x, dim, *bounds)
+    return call.drop(x, "removed: changes nothing") if taken is x else taken
+
+
+@rule("select")
+def _select(call: Call, x: fx.Node, dim: int, index: int) -> fx.Node:
+    extents, at = model_shape(call.shape_of(x), x), x.meta.get("at", 0)
+    dim %= len(extents)
+    if dim == at:
+        raise Refusal("selecting a sample mixes samples", "select along a later dimension")
+    start = index % extents[dim]
+    return _reshape_to(call, _take(call, x, dim, start, start + 1, 1), at - (dim < at))
+
+
+@rule("chunk", "split", "unbind", "split_with_sizes")
+def _chunk(
+    call: Call, x: fx.Node, sizes: Any = None, dim: int | None = None, **_: Any
+) -> tuple[fx.Node, ...]:
     shapes = call.node.meta.get("tensors")
     if not shapes:
         raise NeedsExample("the sizes of the parts are not known")
-    dim = dim if dim >= 0 else dim + len(shapes[0])
-    if dim == 0:
+    single = call.function == "unbind"
+    dim = (sizes if single and dim is None else dim) or 0
+    at = x.meta.get("at", 0)
+    dim %= len(model_shape(call.shape_of(x), x))
+    if dim == at:
         raise Refusal("splitting the batch mixes samples", "split along a later dimension")
     parts, start = [], 0
     for shape in shapes:
-        part = call.emit(Slice(dim, start, shape[dim]), x, becomes="slices")
-        part.meta["shape"] = shape
+        stop = start + (1 if single else shape[dim])
+        part = _take(call, x, dim, start, stop, 1)
+        if single:
+            facts = batch_first(shape, at - (dim < at), call.lowering.batch, call.row.call)
+            part = call.emit(Reshape(facts["shape"][1:]), part, shape=facts["shape"], at=facts["at"])
         parts.append(part)
-        start += shape[dim]
+        start = stop
+    call.row.becomes = "slices"
     return tuple(parts)
 
 
-@rule("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis")
+@rule("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "adjoint")
 def _permute(call: Call, x: fx.Node, *dims: Any, **named: Any) -> fx.Node:
     numbered = torch.empty(
         tuple(range(len(call.shape))), device="meta"
     )  # the size of a dimension is its number
     order = getattr(numbered, call.function)(*dims, **named).shape
-    if order[0] != 0:
-        raise Refusal("a permutation that moves the batch has no spiking form", "keep dimension 0 first")
-    return call.emit(Permute(order), x)
+    return permute(call, x, order)
+
+
+def permute(call: Call, x: fx.Node, order: Sequence[int]) -> fx.Node:
+    """A signal with the model's dimensions in another order."""
+    if not call.lowering.shapes_known:
+        if order[0] != 0:
+            raise Refusal("a permutation that moves the batch has no spiking form", "keep dimension 0 first")
+        return call.emit(Permute(order), x)
+    at, merged = x.meta.get("at", 0), bool(x.meta.get("merged"))
+    places = [*range(1 + merged), *(call.dim(x, d) for d in order if d != at)]
+    extents = call.shape_of(x)
+    shape, new_at = [extents[place] for place in places], list(order).index(at)
+    if places == list(range(len(places))):
+        node = call.emit(Reshape(shape[1:]), x, shape=shape, at=new_at, becomes="permute")
+    else:
+        node = call.emit(Permute(places), x, shape=shape, at=new_at)
+    return node
+
+
+@rule("roll")
+def _roll(call: Call, x: fx.Node, shifts: Any, dims: Any = None) -> fx.Node:
+    if dims is None:
+        raise Refusal("a roll over all dimensions mixes samples", "name the dimensions")
+    pairs = zip(*((v,) if isinstance(v, int) else v for v in (shifts, dims)), strict=True)
+    for shift, dim in pairs:
+        place, shape = call.dim(x, dim), call.shape_of(x)
+        extent = shape[place]
+        if first := -shift % extent:  # what comes to the front
+            halves = []
+            for start, length in ((first, extent - first), (0, first)):
+                sizes = [*shape[:place], length, *shape[place + 1 :]]
+                halves.append(call.emit(Slice(place, start, length), x, shape=sizes))
+            x = call.emit(Concat(place), *halves, shape=shape, becomes="roll")
+    return x if call.row.becomes else call.drop(x, "removed: changes nothing")
 
 
 @rule("mean")
 def _mean(call: Call, x: fx.Node, dim: Any = None, keepdim: bool = False, axis: Any = None) -> fx.Node:
     dim = dim if axis is None else axis
     dims = [dim] if isinstance(dim, int) else list(dim or [0])
+    at = x.meta.get("at", 0)
     if any(d < 0 for d in dims):
-        dims = [d % len(call.shape_of(x)) for d in dims]
-    if 0 in dims:
+        dims = [d % len(model_shape(call.shape_of(x), x)) for d in dims]
+    if at in dims:
         raise Refusal(
             "a mean over the batch mixes samples", "take the mean over later dimensions, such as mean([2, 3])"
         )
-    return call.emit(Mean(dims, keepdim), x)
+    places = dims if is_plain(x) else [call.dim(x, d) for d in dims]
+    return call.emit(Mean(places, keepdim), x, at=at if keepdim else at - sum(d < at for d in dims))
 
 
 @rule("pad")

@@ -8,9 +8,11 @@ from torch import Tensor, fx, nn
 
 from rheobase.conversion.lowering import Call, Rule
 from rheobase.conversion.refusals import Refusal
+from rheobase.conversion.rules.attention import PRODUCTS, SOFTMAX
 from rheobase.conversion.rules.quantised import quantisation_rules
 from rheobase.conversion.rules.registry import RULES, rule
-from rheobase.network import Activation, LayerNorm, Rectifier, Smooth
+from rheobase.conversion.rules.transformer import LAYERS, NORMS
+from rheobase.network import Activation, Rectifier, Smooth
 
 
 @rule("ReLU")
@@ -125,15 +127,6 @@ def _lower_prelu(call: Call, x: fx.Node, weight: Any = None, module: nn.PReLU | 
     return call.site(x, Smooth("leaky-relu", slopes[0] if slopes.numel() == 1 else slopes), None, False)
 
 
-def _lower_layer_norm(
-    call: Call, x: fx.Node, normalized_shape: Any = None, weight: Any = None, bias: Any = None,
-    eps: float = 1e-5, module: nn.LayerNorm | None = None,
-) -> fx.Node:  # fmt: skip
-    if module is not None:
-        return call.emit(LayerNorm(module.normalized_shape, module.weight, module.bias, module.eps), x)
-    return call.emit(LayerNorm(normalized_shape, weight, bias, eps), x)
-
-
 _leaky = _with_number("leaky-relu", "negative_slope", 0.01)
 _elu = _with_number("elu", "alpha", 1.0)
 
@@ -152,7 +145,9 @@ HANDLED: dict[str, dict[str, Rule]] = {
         **dict.fromkeys(("prelu", "PReLU"), _lower_prelu),
     },
     "elu": dict.fromkeys(("elu", "elu_", "ELU"), _elu),
-    "layer-norm": {"layer_norm": _lower_layer_norm, "LayerNorm": _lower_layer_norm},
+    **NORMS,
+    "softmax": SOFTMAX,
+    "attention": PRODUCTS | LAYERS,
     "rate-norm": {"RateNorm": _activation_module},
 }
 """Nonlinearities that become sites only for methods that have a neuron for them."""

@@ -184,6 +184,8 @@ def _mixing(shape: tuple[int, ...], matrix: Tensor, bias: Tensor | None = None) 
 
 def _scale(draft: Draft, node: fx.Node, scale: Scale) -> None:
     channels, *_ = shape = draft.shapes[node]
+    if max(scale.scale.dim(), scale.shift.dim()) > 1:
+        raise Refusal("NIR has no constants that differ within a channel", "leave them out of the model")
     shift = scale.shift.expand(channels).clone() if scale.shift.any() else None
     draft.set(node, _mixing(shape, torch.diag(scale.scale.expand(channels)), shift))
 

@@ -31,6 +31,8 @@ def conv_integrate_fire(
     reset: str = "subtract",
     out: Tensor | None = None,
     totals: Tensor | None = None,
+    reached: Tensor | None = None,
+    fan_out: Tensor | None = None,
     tile: Tile | None = None,
     backend: str = "auto",
 ) -> Tensor:
@@ -62,6 +64,8 @@ def conv_integrate_fire(
         out: Spikes of an earlier call, to be overwritten: (T, B, N, Y, X), channels-last, uint8, bfloat16,
             float16 or float32.
         totals: (T, B) int32, increased by the number of spikes of each sample at each step.
+        reached: (T, B) int64, increased by the number of synapses that these spikes reach.
+        fan_out: (N, Y, X): the number of synapses behind each neuron; integers.
         tile: How the fused kernel is cut; chosen for the layer if not given.
         backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`.
 
@@ -93,24 +97,28 @@ def conv_integrate_fire(
         residual_scale=residual_scale,
         membrane=membrane,
         totals=totals,
+        reached=reached,
+        fan_out=fan_out,
         strict=strict,
         reset=reset,
     )
     check_problem(problem)
     if out.numel() == 0:
         return out
-    if name == "reference":
-        report_routine("reference convolution and scan")
-        reference.run(problem)
-    elif name == "cpu":
-        from rheobase.kernels.conv_integrate_fire import cpu
-
-        cpu.run(problem)
-    else:
+    if name == "triton":
         from rheobase.kernels.conv_integrate_fire import triton
 
         report_routine("triton fused")
         triton.run(problem, tile)
-        if totals is not None:
-            totals += out.flatten(2).sum(2, dtype=torch.int32)
+        return out
+    if name == "reference":
+        report_routine("reference convolution and scan")
+        reference.run(problem)
+    else:
+        from rheobase.kernels.conv_integrate_fire import cpu
+
+        cpu.run(problem)
+    if reached is not None and fan_out is not None:
+        fired_TBN = out.flatten(2).ne(0).double()
+        reached += (fired_TBN @ fan_out.flatten().to(fired_TBN)).round().long()
     return out

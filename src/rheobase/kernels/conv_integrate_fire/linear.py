@@ -22,6 +22,7 @@ def linear_integrate_fire(
     *,
     residual: Tensor | None = None,
     out: Tensor | None = None,
+    fan_out: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
     """Apply a linear layer to spikes and run the integrate-and-fire neurons it drives, for T steps.
@@ -36,6 +37,7 @@ def linear_integrate_fire(
         threshold: Broadcastable to (N,).
         residual: (T, B, N) or (B, N).
         out: (T, B, N), to be overwritten.
+        fan_out: (N,).
         options: Further arguments of `conv_integrate_fire`.
 
     Returns:
@@ -59,6 +61,7 @@ def linear_integrate_fire(
         threshold[..., None, None],
         residual=None if residual is None else residual[..., None, None],
         out=None if out is None else out[..., None, None],
+        fan_out=None if fan_out is None else fan_out[..., None, None],
         **options,
     )
     return fired[..., 0, 0] if out is None else out

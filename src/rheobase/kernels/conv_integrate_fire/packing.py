@@ -51,6 +51,28 @@ def count_wide(weight: Tensor) -> int:
     return keep(weight, "wide channels", lambda: _count_wide(weight))
 
 
+def group_synapses(fan_out: Tensor, block: int) -> tuple[Tensor, int]:
+    """The synapses behind the neurons of a layer, one number for each group of alike channels of a pixel.
+
+    Args:
+        fan_out: (N, Y, X).
+        block: Channels of a tile, a power of two.
+
+    Returns:
+        (Y, X, groups) int32, padded with zeros to whole tiles; and the channels of a group, at most `block`.
+    """
+    return keep(fan_out, ("synapses", block), lambda: _group_synapses(fan_out, block))
+
+
+def _group_synapses(fan_out: Tensor, block: int) -> tuple[Tensor, int]:
+    last = fan_out.movedim(0, -1).to(torch.int32)
+    alike = block
+    while last.shape[-1] % alike or last.reshape(-1, alike).diff(dim=1).any():
+        alike //= 2
+    groups = last[..., ::alike]
+    return F.pad(groups, (0, -groups.shape[-1] % (block // alike))).contiguous(), alike
+
+
 def _count_wide(weight: Tensor) -> int:
     others = weight.clone()
     others[..., weight.shape[2] // 2, weight.shape[3] // 2] = 0

@@ -59,7 +59,9 @@ class Problem(Convolution):
     """The arguments of `conv_integrate_fire`."""
 
     membrane: Tensor
-    totals: Tensor | None
+    totals: Tensor | None = None
+    reached: Tensor | None = None
+    fan_out: Tensor | None = None
     strict: bool
     reset: str
 
@@ -68,7 +70,8 @@ class Problem(Convolution):
         return [self.out, self.membrane]
 
     def own(self, maps: Reshape, vector: Reshape) -> dict[str, Tensor]:
-        return {"membrane": maps(self.membrane)}
+        fan_out = {} if self.fan_out is None else {"fan_out": maps(self.fan_out)}
+        return {"membrane": maps(self.membrane)} | fan_out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +130,12 @@ def check_problem(problem: Convolution) -> None:
         if problem.totals is not None:
             check_dtype("totals", problem.totals, (torch.int32,))
             check_shape("totals", problem.totals, (T, B))
+        if (problem.reached is None) != (problem.fan_out is None):
+            raise ValueError("reached and fan_out belong together: give both, or none")
+        if problem.reached is not None and problem.fan_out is not None:
+            check_dtype("reached", problem.reached, (torch.int64,))
+            check_shape("reached", problem.reached, (T, B))
+            check_shape("fan_out", problem.fan_out, (N, Y, X))
     if isinstance(problem, Quantisation):
         check_dtype("high", problem.high, numbers)
         check_shape("high", problem.high, (N,))

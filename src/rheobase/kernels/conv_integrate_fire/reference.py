@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rheobase.kernels.backends import widen
 from rheobase.kernels.conv_integrate_fire.problem import Convolution, Problem, Quantisation
 
 
@@ -26,19 +27,19 @@ def run(problem: Problem) -> None:
 def quantise(problem: Quantisation) -> None:
     """Fill `out` step by step."""
     p = problem
-    high = p.high[:, None, None].double()
+    high = widen(p.high[:, None, None])
     for t in range(len(p.spikes)):
         z = _add_current(torch.zeros(p.out.shape[1:], dtype=p.number, device=p.out.device), p, t)
         # In float64 no quotient is rounded up to an integer.
-        count = (z.double() / p.threshold.to(z.dtype).double()).floor()
+        count = (widen(z) / widen(p.threshold.to(z.dtype))).floor()
         p.out[t] = torch.minimum(count.clamp(min=0), high)
 
 
 def _add_current(potential: Tensor, p: Convolution, t: int) -> Tensor:
     """Potentials plus the current of a step."""
     # In float64: it holds integers exactly, and no device silently rounds it to fewer bits.
-    current = F.conv2d(p.spikes[t].double(), p.weight.double(), None, p.stride, p.padding)
-    potential = potential + current.to(potential.dtype)
+    current = F.conv2d(widen(p.spikes[t]), widen(p.weight), None, p.stride, p.padding)
+    potential = potential + current.to(potential)
     if p.bias is not None:
         potential = potential + p.bias.to(potential.dtype)[:, None, None]
     if p.residual is not None:

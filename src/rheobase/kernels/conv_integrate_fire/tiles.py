@@ -6,6 +6,8 @@ from math import ceil
 
 import torch
 
+_MANY = 512  # samples that tiles are chosen for if there is enough work
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -70,6 +72,20 @@ def rank_tiles(
     return sorted(list_tiles(weight, C, N, residual), key=work)
 
 
+def standard_pixels(B: int, N: int, pixels: int, processors: int) -> int:
+    """The number of output pixels that tiles are chosen for: one of two, so that few kernels are compiled.
+
+    Args:
+        B: Samples.
+        N: Output channels.
+        pixels: Output pixels of one sample.
+        processors: Multiprocessors of the GPU.
+    """
+    if B * pixels * N >= 2 * processors * 128 * 128:
+        return _MANY * pixels
+    return max(1, processors * 64 * 64 // N)  # one of the smallest tiles for each multiprocessor
+
+
 def _speed(tile: Tile, integer: bool, residual: bool) -> float:
     """The speed of a tile relative to the best one if there are enough of them, measured on an H200."""
     if tile.channels < 64:
@@ -96,12 +112,12 @@ def _speed(tile: Tile, integer: bool, residual: bool) -> float:
     return speeds[integer, residual].get(shape, 0.5)
 
 
-def cut_pixels(pixels: int, B: int, Y: int, X: int) -> tuple[int, int, int]:
-    """Cut a number of pixels into samples × rows × columns with the least overhang over the tensor."""
+def cut_pixels(pixels: int, Y: int, X: int) -> tuple[int, int, int]:
+    """Cut a number of pixels into samples × rows × columns with the least overhang over many images."""
 
     def overhang(block: tuple[int, int, int]) -> tuple[int, int, int]:
-        b, y, x = block
-        return ceil(B / b) * b * ceil(Y / y) * y * ceil(X / x) * x, -x, -y
+        _, y, x = block
+        return ceil(Y / y) * y * ceil(X / x) * x, -x, -y
 
     powers = [1 << bits for bits in range(pixels.bit_length())]
     blocks = [(pixels // (y * x), y, x) for y, x in product(powers, powers) if y * x <= pixels]

@@ -22,142 +22,22 @@ from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
-from rheobase.kernels.conv_integrate_fire.packing import align, count_wide, pack
+from rheobase.kernels.conv_integrate_fire.packing import align, count_wide, group_synapses, pack
+from rheobase.kernels.conv_integrate_fire.parts import accumulate, fire
 from rheobase.kernels.conv_integrate_fire.problem import Convolution, Problem, Quantisation
-from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles
+from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles, standard_pixels
 from rheobase.kernels.conv_integrate_fire.widening import widen
+from rheobase.kernels.launching import launch
 
 _too_large: set[tuple[torch.device, Tile]] = set()
 """Tiles for which a device has too little shared memory."""
 
 
-@triton.jit
-def _accumulate(
-    potential,
-    spikes,
-    weight,
-    image,
-    y0,
-    x0,
-    n0,
-    N,
-    step_round,
-    C: tl.constexpr,
-    WIDE_C: tl.constexpr,
-    KERNEL_Y: tl.constexpr,
-    KERNEL_X: tl.constexpr,
-    STRIDE_Y: tl.constexpr,
-    STRIDE_X: tl.constexpr,
-    PADDING_Y: tl.constexpr,
-    PADDING_X: tl.constexpr,
-    TAPS: tl.constexpr,
-    SPLIT: tl.constexpr,
-    PRECISION: tl.constexpr,
-    VIA_FLOAT32: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-):
-    """Add one matrix product to the potential: a tap of the kernel over a block of input channels.
-
-    Channels from WIDE_C on are seen by the middle tap alone, and come last.
-    """
-    BLOCKS_WIDE: tl.constexpr = (WIDE_C + BLOCK_C - 1) // BLOCK_C
-    MIDDLE: tl.constexpr = KERNEL_Y // 2 * KERNEL_X + KERNEL_X // 2
-    # Padding in whole strides, so that the divisions below never see a negative number.
-    SHIFT_Y: tl.constexpr = (PADDING_Y + STRIDE_Y - 1) // STRIDE_Y
-    SHIFT_X: tl.constexpr = (PADDING_X + STRIDE_X - 1) // STRIDE_X
-    tap = step_round // BLOCKS_WIDE
-    c = step_round % BLOCKS_WIDE * BLOCK_C
-    if WIDE_C < C:
-        beyond = step_round - TAPS * BLOCKS_WIDE
-        tap = tl.where(beyond < 0, tap, MIDDLE)
-        c = tl.where(beyond < 0, c, WIDE_C + beyond * BLOCK_C)
-    down = tap // KERNEL_X + (SHIFT_Y * STRIDE_Y - PADDING_Y)
-    right = tap % KERNEL_X + (SHIFT_X * STRIDE_X - PADDING_X)
-    y = y0 + down // STRIDE_Y - SHIFT_Y
-    x = x0 + right // STRIDE_X - SHIFT_X
-    # Pixels outside the image, and channels past the last, read as zero.
-    box = spikes.load([image, y, down % STRIDE_Y, x, right % STRIDE_X * C + c])
-    seen = box.reshape(potential.shape[0], BLOCK_C)
-    taken = weight.load([tap * N + n0, c])
-    if VIA_FLOAT32:
-        seen, taken = seen.to(tl.float32), taken.to(tl.float32)
-    elif seen.dtype != taken.dtype:
-        # A signed byte has a fast conversion.
-        seen = seen.to(tl.int8, bitcast=True).to(taken.dtype)
-    potential = tl.dot(seen, taken.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
-    if SPLIT:
-        rest = weight.load([(TAPS + tap) * N + n0, c])
-        if VIA_FLOAT32:
-            rest = rest.to(tl.float32)
-        potential = tl.dot(seen, rest.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
-    return potential
-
-
-@triton.jit
-def _quantise(z, theta, high):
-    """How many times theta fits into z, from 0 to high."""
-    # A product with the inverse is fast, and wrong by at most one.
-    inverse = 1.0 / theta.to(tl.float32)
-    if theta.dtype == tl.int32:
-        z = tl.minimum(tl.maximum(z, 0), high * theta)
-        count = (z.to(tl.float32) * inverse).to(tl.int32)
-        count -= (count * theta > z).to(tl.int32)
-        count += (count * theta + theta <= z).to(tl.int32)
-    else:
-        count = tl.floor(tl.minimum(tl.maximum(z * inverse, 0), high))
-        count = tl.where(tl.fma(-count, theta, z) < 0, count - 1, count)
-        count = tl.where(tl.fma(-count - 1, theta, z) >= 0, count + 1, count)
-        count = tl.minimum(tl.maximum(count, 0), high)
-    return count
-
-
-@triton.jit
-def _fire(
-    potential,
-    bias,
-    residual,
-    residual_scale,
-    residual_step,
-    threshold,
-    high,
-    out,
-    t,
-    b0,
-    y0,
-    x0,
-    n0,
-    STRICT: tl.constexpr,
-    SUBTRACT: tl.constexpr,
-    QUANTISE: tl.constexpr,
-    RESIDUAL: tl.constexpr,
-    BLOCK_B: tl.constexpr,
-    BLOCK_Y: tl.constexpr,
-    BLOCK_X: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """Finish a step: write the spikes or counts and return the potential for the next step."""
-    PIXELS: tl.constexpr = BLOCK_B * BLOCK_Y * BLOCK_X
-    # Loaded every step: kept across the products they would cost as many registers as the potential.
-    n = n0 + tl.arange(0, BLOCK_N)
-    theta = tl.load(threshold + n)[None, :]
-    potential += tl.load(bias + n)[None, :]
-    if RESIDUAL:
-        extra = residual.load([t * residual_step, b0, y0, x0, n0]).reshape(PIXELS, BLOCK_N)
-        potential += extra.to(potential.dtype) * tl.load(residual_scale + n)[None, :]
-    if QUANTISE:
-        sent = _quantise(potential, theta, tl.load(high + n)[None, :])
-        potential = tl.zeros_like(potential)
-    else:
-        sent = potential > theta if STRICT else potential >= theta
-        potential = tl.where(sent, potential - theta if SUBTRACT else 0, potential)
-    # Through float32: the interpreter has no other conversion to bfloat16.
-    emitted = sent.to(tl.float32).to(out.dtype)
-    out.store([t, b0, y0, x0, n0], emitted.reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
-    return potential
-
-
 # Not compiled again for every size: addresses are computed by descriptors, so nothing would be gained.
-@triton.jit(do_not_specialize=["steps", "B", "N", "Y", "X"])
+@triton.jit(
+    do_not_specialize=["residual_step", "steps", "B", "N", "Y", "X"],
+    do_not_specialize_on_alignment=["totals", "reached"],
+)
 def _conv_integrate_fire(
     spikes,
     weight,
@@ -170,6 +50,9 @@ def _conv_integrate_fire(
     threshold,
     high,
     out,
+    totals,
+    reached,
+    synapses,
     steps,
     B,
     N,
@@ -187,6 +70,8 @@ def _conv_integrate_fire(
     SUBTRACT: tl.constexpr,
     QUANTISE: tl.constexpr,
     RESIDUAL: tl.constexpr,
+    COUNT: tl.constexpr,
+    ALIKE: tl.constexpr,
     SPLIT: tl.constexpr,
     PRECISION: tl.constexpr,
     VIA_FLOAT32: tl.constexpr,
@@ -219,29 +104,29 @@ def _conv_integrate_fire(
     if ONE_LOOP:
         for i in range(steps * ROUNDS):
             t = i // ROUNDS
-            potential = _accumulate(
+            potential = accumulate(
                 potential, spikes, weight, t * B + b0, y0, x0, n0, N, i % ROUNDS,
                 C, WIDE_C, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
                 TAPS, SPLIT, PRECISION, VIA_FLOAT32, BLOCK_C,
             )
             if i % ROUNDS == ROUNDS - 1:
-                potential = _fire(
+                potential = fire(
                     potential, bias, residual, residual_scale, residual_step, threshold, high, out,
-                    t, b0, y0, x0, n0,
-                    STRICT, SUBTRACT, QUANTISE, RESIDUAL, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
+                    totals, reached, synapses, t, b0, y0, x0, n0, B, N, Y, X,
+                    STRICT, SUBTRACT, QUANTISE, RESIDUAL, COUNT, ALIKE, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
                 )
     else:
         for t in range(steps):
             for i in range(ROUNDS):
-                potential = _accumulate(
+                potential = accumulate(
                     potential, spikes, weight, t * B + b0, y0, x0, n0, N, i,
                     C, WIDE_C, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
                     TAPS, SPLIT, PRECISION, VIA_FLOAT32, BLOCK_C,
                 )
-            potential = _fire(
+            potential = fire(
                 potential, bias, residual, residual_scale, residual_step, threshold, high, out,
-                t, b0, y0, x0, n0,
-                STRICT, SUBTRACT, QUANTISE, RESIDUAL, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
+                totals, reached, synapses, t, b0, y0, x0, n0, B, N, Y, X,
+                STRICT, SUBTRACT, QUANTISE, RESIDUAL, COUNT, ALIKE, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
             )
     # fmt: on
     if not QUANTISE:
@@ -271,7 +156,8 @@ def run(problem: Convolution, tile: Tile | None) -> None:
     C = images.shape[-1]
     weight, gain = pack(p.weight)
     processors = _count_processors(images.device)
-    ranked = rank_tiles(weight.dtype, C, N, B * Y * X, processors, p.residual is not None)
+    pixels = standard_pixels(B, N, Y * X, processors)
+    ranked = rank_tiles(weight.dtype, C, N, pixels, processors, p.residual is not None)
     if isinstance(p, Quantisation):
         # One loop over steps and products would need more registers than two programs can share.
         ranked = [replace(t, one_loop=False) for t in ranked]
@@ -307,7 +193,7 @@ def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
     Y, X = p.out.shape[-2:]
     images, weight, gain, state, extra, written = a.images, a.weight, a.gain, a.state, a.extra, a.written
     C = images.shape[-1]
-    block_b, block_y, block_x = cut_pixels(cut.pixels, B, Y, X)
+    block_b, block_y, block_x = cut_pixels(cut.pixels, Y, X)
     box = [block_b, block_y, block_x, cut.channels]
     programs = prod(-(-size // block) for size, block in zip((B, Y, X, N), box, strict=True))
 
@@ -325,9 +211,16 @@ def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
     if p.residual is not None and residual_scale is None:
         residual_scale = torch.ones(N, dtype=p.number, device=state.device)
     threshold = vector(p.threshold.expand(N, 1, 1), largest, largest, largest)
+    totals = p.totals if isinstance(p, Problem) else None
+    reached = p.reached if isinstance(p, Problem) else None
+    synapses, alike = (None, cut.channels)
+    if isinstance(p, Problem) and p.fan_out is not None:
+        synapses, alike = group_synapses(p.fan_out, cut.channels)
     high = F.pad(p.high.to(p.number), (0, -N % cut.channels)) if isinstance(p, Quantisation) else threshold
     with torch.cuda.device_of(images):
-        _conv_integrate_fire[(programs,)](
+        launch(
+            _conv_integrate_fire,
+            (programs,),
             _describe(_fold_stride(images, p.stride), [block_b, block_y, 1, block_x, cut.depth]),
             _describe(weight, [cut.channels, cut.depth]),
             vector(p.bias, 0, 0),
@@ -339,6 +232,9 @@ def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
             threshold,
             high,
             _describe(written, [1, *box]),
+            threshold if totals is None else totals,
+            threshold if reached is None else reached,
+            threshold if synapses is None else synapses,
             T,
             B,
             N,
@@ -356,6 +252,8 @@ def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
             SUBTRACT=isinstance(p, Problem) and p.reset == "subtract",
             QUANTISE=isinstance(p, Quantisation),
             RESIDUAL=p.residual is not None,
+            COUNT=0 if totals is None else 1 if reached is None else 2,
+            ALIKE=alike,
             SPLIT=gain is not None,
             PRECISION="ieee",
             VIA_FLOAT32=not p.integer and os.environ.get("TRITON_INTERPRET") == "1",

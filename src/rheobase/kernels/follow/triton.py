@@ -10,11 +10,12 @@ import triton.language as tl
 from torch import Tensor
 
 from rheobase.kernels.follow.layout import flatten_targets, in_order
+from rheobase.kernels.launching import launch
 
 _LONGEST = 4096
 
 
-@triton.jit(do_not_specialize=["T"])
+@triton.jit(do_not_specialize=["T", "B"])
 def _follow(
     target,
     count,
@@ -85,7 +86,9 @@ def run(
         return events, reached
     block = min(_LONGEST, max(32, triton.next_power_of_2(N)))
     with torch.cuda.device_of(target):
-        _follow[(triton.cdiv(N, block) * B,)](
+        launch(
+            _follow,
+            (triton.cdiv(N, block) * B,),
             target_TBN,
             state,
             state if written is None else written,

@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rheobase.kernels.launching import launch
+
 # With this many neurons a GPU hides the latency of its memory; with fewer, programs load steps ahead.
 _MANY = 1 << 20
 _STEPS_AHEAD = 8
@@ -62,7 +64,9 @@ def run(
     neurons = membrane_N.numel()
     block, stages = (1024, 1) if neurons >= _MANY else (256, _STEPS_AHEAD)
     with torch.cuda.device_of(membrane_N):
-        _integrate_fire[(triton.cdiv(neurons, block),)](
+        launch(
+            _integrate_fire,
+            (triton.cdiv(neurons, block),),
             current_TN,
             membrane_N,
             threshold_M,

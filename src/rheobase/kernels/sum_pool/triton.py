@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rheobase.kernels.launching import launch
+
 
 @triton.jit(do_not_specialize=["M"])
 def _sum_pool(
@@ -37,7 +39,19 @@ def run(counts: Tensor, side: int) -> Tensor:
     block_c = min(triton.next_power_of_2(C), 128)
     block_m = 4096 // block_c
     with torch.cuda.device_of(images):
-        _sum_pool[(triton.cdiv(M, block_m), triton.cdiv(C, block_c))](
-            images, out, M, C, H, W, Y, X, SIDE=side, BLOCK_M=block_m, BLOCK_C=block_c
+        launch(
+            _sum_pool,
+            (triton.cdiv(M, block_m), triton.cdiv(C, block_c)),
+            images,
+            out,
+            M,
+            C,
+            H,
+            W,
+            Y,
+            X,
+            SIDE=side,
+            BLOCK_M=block_m,
+            BLOCK_C=block_c,
         )
     return out.movedim(-1, 1)

@@ -14,7 +14,13 @@ __all__ = ["tally"]
 
 @torch.no_grad()
 def tally(
-    signal: Tensor, fan_out: Tensor | None = None, *, binary: bool = False, backend: str = "auto"
+    signal: Tensor,
+    fan_out: Tensor | None = None,
+    *,
+    binary: bool = False,
+    spikes: Tensor | None = None,
+    reached: Tensor | None = None,
+    backend: str = "auto",
 ) -> tuple[Tensor, Tensor | None]:
     """Count what was sent at each step.
 
@@ -22,11 +28,13 @@ def tally(
         signal: (T, B, ...), of any dtype. A value that is not zero counts as one.
         fan_out: In the shape of one sample: the number of synapses that each value reaches, integers.
         binary: Whether the signal is known to be 0 or 1 throughout.
+        spikes: (T,) int64, increased by the first result.
+        reached: (T,) int64, increased by the second.
         backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`.
 
     Returns:
         How many values were not zero, (T,) int64, and how many synapses they reached, (T,) int64, or None
-        without a fan-out.
+        without a fan-out: `spikes` and `reached` where they were given.
 
     Raises:
         ValueError: Shapes do not fit, or the backend cannot run.
@@ -36,10 +44,14 @@ def tally(
             f"fan_out has shape {tuple(fan_out.shape)}: expected one sample's, {tuple(signal.shape[2:])}"
         )
     name = choose_backend(signal.device, backend)
-    if name == "reference":
-        return reference.run(signal, fan_out)
-    if name == "cpu":
-        return cpu.run(signal, fan_out, binary)
-    from rheobase.kernels.tally import triton
+    if name == "triton":
+        from rheobase.kernels.tally import triton
 
-    return triton.run(signal, fan_out)
+        return triton.run(signal, fan_out, spikes, reached)
+    found, synapses = (
+        reference.run(signal, fan_out) if name == "reference" else cpu.run(signal, fan_out, binary)
+    )
+    found = found if spikes is None else spikes.add_(found)
+    if synapses is not None and reached is not None:
+        synapses = reached.add_(synapses)
+    return found, synapses

@@ -9,10 +9,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rheobase.kernels.launching import launch
+
 BLOCK, ROUNDS = 2048, 16
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["spikes", "reached"])
 def _tally(
     signal, fan_out, spikes, reached, M, N, FAN_OUT: tl.constexpr, BLOCK: tl.constexpr, ROUNDS: tl.constexpr
 ):
@@ -31,20 +33,28 @@ def _tally(
         tl.atomic_add(reached + t, tl.sum(synapses, 0))
 
 
-def run(signal: Tensor, fan_out: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def run(
+    signal: Tensor, fan_out: Tensor | None, spikes: Tensor | None, reached: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
     """Count, as `tally` says."""
     last = signal.dim() == 5 and signal.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
     if last and fan_out is not None:
         fan_out = fan_out.movedim(0, -1)
     flat = (signal.movedim(2, -1) if last else signal).flatten(1).contiguous()
     T, M = flat.shape
-    spikes = torch.zeros(T, dtype=torch.int64, device=signal.device)
-    reached = None if fan_out is None else torch.zeros_like(spikes)
+    if spikes is None:
+        spikes = torch.zeros(T, dtype=torch.int64, device=signal.device)
+    if fan_out is None:
+        reached = None
+    elif reached is None:
+        reached = torch.zeros_like(spikes)
     weights = None if fan_out is None else fan_out.to(torch.int32).contiguous()
     if M == 0:
         return spikes, reached
     with torch.cuda.device_of(signal):
-        _tally[(triton.cdiv(M, BLOCK * ROUNDS), T)](
+        launch(
+            _tally,
+            (triton.cdiv(M, BLOCK * ROUNDS), T),
             flat,
             flat if weights is None else weights,
             spikes,

@@ -18,6 +18,12 @@ _DEPTH = 20 * _PER_OCTAVE
 _POINTS = 8
 
 
+def bin_values(device: torch.device) -> Tensor:
+    """The value that each bin stands for, its middle on the logarithmic scale, in double."""
+    j = torch.arange(_BINS, dtype=torch.float64, device=device)
+    return torch.exp2(_FIRST + (j + 0.5) / _PER_OCTAVE)
+
+
 class Histogram(Observer):
     """Counts the values of each channel in bins of a logarithmic scale, negative ones apart if asked.
 
@@ -25,22 +31,28 @@ class Histogram(Observer):
     changes the result.
     """
 
-    def __init__(self, per_channel: bool = True, signed: bool = False) -> None:
-        self.per_channel, self.signed = per_channel, signed
-        self.like, self.counts = torch.empty(()), torch.empty(0, 0, 0, dtype=torch.int64)
+    def __init__(self, channels: int | None = 1, signed: bool = False) -> None:
+        """Prepare.
+
+        Args:
+            channels: The dimension of the channels; None to count all values together.
+            signed: Whether values can be negative.
+        """
+        self.channels, self.signed = channels, signed
+        self.like, self.counts = torch.empty(()), torch.empty(0, 0, 0, dtype=torch.int32)
 
     def update(self, a: Tensor) -> None:
-        rows = a.movedim(1, 0).flatten(1) if self.per_channel else a.reshape(1, -1)
+        rows = a.reshape(1, -1) if self.channels is None else a.movedim(self.channels, 0).flatten(1)
         parts = [rows, -rows] if self.signed else [rows]
         if not self.counts.numel():
             self.like = a.new_empty(())
-            self.counts = torch.zeros(len(rows), len(parts), _BINS, dtype=torch.int64, device=a.device)
+            self.counts = torch.zeros(len(rows), len(parts), _BINS, dtype=torch.int32, device=a.device)
         for place, part in enumerate(parts):
             bins = part.clamp(min=0).log2_().sub_(_FIRST).mul_(_PER_OCTAVE).clamp_(-1, _BINS - 1)
             bins = bins.floor_().long() + 1  # 0 for what counts as zero
             bins += torch.arange(len(rows), device=a.device)[:, None] * (_BINS + 1)
             found = torch.bincount(bins.flatten(), minlength=len(rows) * (_BINS + 1))
-            self.counts[:, place] += found.view(len(rows), -1)[:, 1:]
+            self.counts[:, place] += found.view(len(rows), -1)[:, 1:].to(torch.int32)
 
     def find_quantum(self, levels: int) -> Tensor:
         """The quantum of least squared error for counts up to ±levels: one number, or one per channel.
@@ -62,4 +74,4 @@ class Histogram(Observer):
         error_JK = error_JK.square_().view(_DEPTH, _POINTS, -1).mean(1)
         best_C = quantum_K[(counts_CJ.double() @ error_JK).argmin(1)] * largest_C
         best_C = torch.where(top_C < 0, 0, best_C).to(self.like)
-        return best_C if self.per_channel else best_C.reshape(())
+        return best_C.reshape(()) if self.channels is None else best_C

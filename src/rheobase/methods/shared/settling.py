@@ -7,13 +7,17 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from rheobase.io import display
 from rheobase.methods.contract import Conversion
+from rheobase.methods.shared.side_by_side import activations, currents
 from rheobase.network import Neuron, Site
 from rheobase.simulation import Simulator, memory_for_all_steps
 
@@ -93,3 +97,62 @@ class StandIn(Neuron):
             return self.neuron.advance(shifted, membrane.copy_(start), steps).to(membrane.dtype)
 
         return self.settle(current.expand(steps, *membrane.shape), fire)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One site on some of the data.
+
+    Attributes:
+        current: Its currents, (T, B, ...).
+        activation: Its activations in the ANN, (B, ...).
+        place: The number of the site, and that of the first input.
+    """
+
+    current: Tensor
+    activation: Tensor
+    place: tuple[int, int]
+
+    def start(self, neuron: Neuron) -> Tensor:
+        """The membranes of a neuron before the first step."""
+        return neuron.start(self.activation.shape, *self.place)
+
+
+Lessons = Callable[[], Iterable[Lesson]]
+"""Yields the lessons of all data each time it is called."""
+
+
+def fit_layers(conversion: Conversion, steps: int, what: str, fit: Callable[[Neuron, Lessons], None]) -> None:
+    """Fit each site in order, with those before it already fitted: in one run if memory allows it.
+
+    Args:
+        conversion: The conversion. The calibration data are run in its coding and with its start.
+        steps: Number of steps to run.
+        what: What the progress bar says.
+        fit: Fits the neuron of a site to lessons. It may be called for a site again, with more data.
+    """
+    snn = conversion.snn
+    neurons = snn.neurons
+
+    def lesson(name: str, x: Tensor, current: Tensor, first_sample: int) -> Lesson:
+        a = activations(conversion.ann, x, [name])[name]
+        return Lesson(current.expand(steps, *a.shape), a, (snn.sites.index(name), first_sample))
+
+    def settler(site: Site) -> Settle:
+        def settle(current: Tensor, fire: Fire) -> Tensor:
+            x = gather(conversion, current.shape[1])
+            whole = lesson(site.name, x, current, 0)
+            fit(neurons[site.name], lambda: [whole])
+            bar.advance()
+            return fire()
+
+        return settle
+
+    def parts(name: str) -> Iterable[Lesson]:
+        for seen in currents(snn, name, conversion.calibration(), steps):
+            yield lesson(name, seen.inputs, seen.current, seen.first_sample)
+
+    with display(what, len(snn.sites)) as bar:
+        if not settle_at_once(conversion, steps, settler):
+            for name, neuron in neurons.items():
+                fit(neuron, partial(parts, name))

@@ -64,7 +64,7 @@ def _depth(node: fx.Node) -> int:
 def _shift_before(module: fx.GraphModule, node: fx.Node, values: Tensor) -> None:
     source = node.all_input_nodes[0]
     before = module.get_submodule(str(source.target)) if source.op == "call_module" else None
-    if isinstance(before, Scale) and len(source.users) == 1:
+    if isinstance(before, Scale) and len(source.users) == 1 and before.shift.dim() < 2:
         shift = before.shift + values
         module.set_submodule(str(source.target), Scale(before.scale.expand_as(shift), shift))
         return

@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 
 from rheobase.network.codings import CODINGS
 from rheobase.network.graph_edit import find_result
+from rheobase.network.groups import Group
 from rheobase.network.neurons import Neuron
 from rheobase.network.operations import RESERVED, Reshape, along_channels
 from rheobase.network.settings import (
@@ -86,6 +87,8 @@ def describe_network(snn: SNN) -> tuple[dict[str, Any], dict[str, Tensor]]:
             **{name: _plain(noted) for name, noted in _notes(snn.provenance).items() if noted},
         },
     }
+    if snn.delay:
+        document["delay"] = snn.delay
     return document, tensors
 
 
@@ -131,7 +134,7 @@ def build_network(document: Any, tensors: dict[str, Tensor]) -> SNN:
     Raises:
         FormatError: If it is not a complete and valid network.
     """
-    if not isinstance(document, dict) or document.keys() != _KEYS:
+    if not isinstance(document, dict) or document.keys() - {"delay"} != _KEYS:
         found = sorted(document) if isinstance(document, dict) else document
         raise FormatError(f"the network is described by {str(found)[:200]}, expected {sorted(_KEYS)}")
     tensors = dict(tensors)
@@ -143,7 +146,8 @@ def build_network(document: Any, tensors: dict[str, Tensor]) -> SNN:
         raise FormatError(f"the tensor {next(iter(tensors))[:200]!r} is not used by the network")
     _check_precision(module)
     sites = _check_sites(document["sites"], module)
-    snn = SNN(module, sites, coding, input_shape, _provenance(document["provenance"]))
+    delay = integer(0)(document.get("delay", 0), Place("delay", tensors))
+    snn = SNN(module, sites, coding, input_shape, _provenance(document["provenance"]), delay)
     if input_shape is not None:
         _check_shapes(snn, input_shape)
     return snn.eval().requires_grad_(False)
@@ -314,6 +318,9 @@ def _pass(operation: nn.Module, *inputs: Tensor) -> Tensor:
             _check_broadcast(values, shape)
         if isinstance(operation, SigmaDelta) and operation.parameter is not None:
             _check_broadcast(operation.parameter, shape)
+        if isinstance(operation, Group):
+            for values in (*operation.sizes, *(() if operation.bias is None else operation.bias)):
+                _check_broadcast(values, shape)
         _check_start(operation.initial, shape)
         return inputs[0]
     if isinstance(operation, Reshape):  # torch cannot infer a size of −1 from an empty batch

@@ -1,0 +1,56 @@
+"""Nodes of a traced model: their names, arguments and results."""
+
+import re
+from typing import Any
+
+from torch import Tensor, fx, nn
+
+
+def parts_of(node: fx.Node) -> list[Any]:
+    """The shapes of the results of a call that returned several values with tensors among them."""
+    given = [tuple(v.shape) if isinstance(v, Tensor) else None for v in leaves(node.meta.get("value"))]
+    return node.meta.get("tensors") or (given if any(shape is not None for shape in given) else [])
+
+
+def is_list(value: Any) -> bool:
+    """Whether a value is a tuple or a list."""
+    return isinstance(value, (tuple, list))
+
+
+def leaves(values: Any) -> list[Any]:
+    """The values in nested tuples, lists and dictionaries."""
+    found: list[Any] = []
+    fx.node.map_aggregate(values, found.append)
+    return found
+
+
+def name_of(node: fx.Node) -> str:
+    """Where in the model a call is."""
+    if node.op == "call_module":
+        return str(node.target)
+    stack = node.meta.get("nn_module_stack") or {}
+    scope = [path for path, _ in stack.values()][-1] if stack else ""
+    target = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", node.name).partition(".")[0]
+    return f"{scope}.{name}" if scope else str(name)
+
+
+def first_argument(node: fx.Node) -> Any:
+    """The first argument of a call, given by position or by name."""
+    return node.args[0] if node.args else node.kwargs.get("input")
+
+
+def plain_name(name: str) -> str:
+    """A name with the characters that files allow: letters, digits, hyphens, underscores and points."""
+    return re.sub(r"[^\w.-]", "_", name)
+
+
+def describe_call(node: fx.Node, module: nn.Module | None) -> str:
+    """What a node calls, in words."""
+    if module is not None:
+        kind = type(module)
+        return f"nn.{kind.__name__}" if kind.__module__.startswith("torch.nn") else kind.__name__
+    if isinstance(node.target, str):
+        return f"x.{node.target}()"
+    name = str(getattr(node.target, "__name__", node.target))
+    return f"{name.partition('.')[0]}()"

@@ -1,0 +1,145 @@
+"""Rules for products of two signals, softmax and attention."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from rheobase.conversion.batch_dim import model_shape
+from rheobase.conversion.lowering import Call, Rule
+from rheobase.conversion.refusals import Refusal, refuse_unknown
+from rheobase.conversion.rules.arithmetic import MASKED, refuse_mask
+from rheobase.conversion.rules.layers import lower_linear
+from rheobase.network import MatMul, Permute, Scale, Softmax
+
+BECOMES = "attention: events, analog softmax"
+
+
+def _lower_matmul(call: Call, x: Any, other: Any) -> fx.Node:
+    if isinstance(x, fx.Node) and isinstance(other, Tensor) and other.dim() == 2:
+        return lower_linear(call, x, other.T)
+    if not isinstance(x, fx.Node) or not isinstance(other, fx.Node):
+        raise refuse_unknown(call.function)
+    for signal in (x, other):
+        dims = len(model_shape(call.shape_of(signal), signal))
+        if dims < 3 or signal.meta.get("at", 0) > dims - 3:
+            raise Refusal(f"{call.row.call} multiplies samples with each other", "keep the batch apart")
+    return call.emit(MatMul(), x, other)
+
+
+def _lower_einsum(call: Call, equation: str, *operands: Any) -> fx.Node:
+    """A matrix product in index notation: one index of each signal is kept, and one is summed over."""
+    signals = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
+    terms, _, result = equation.replace(" ", "").partition("->")
+    first, *second = terms.split(",")
+    if len(signals) != 2 or len(second) != 1 or not result or "." in equation:
+        raise refuse_unknown("einsum")
+    a, b = first, second[0]
+    kept_a, kept_b, summed = set(a) - set(b), set(b) - set(a), (set(a) & set(b)) - set(result)
+    if (
+        isinstance(signals[1], Tensor)
+        and len(b) == 2
+        and a[-1] in summed
+        and result == a[:-1] + "".join(kept_b)
+    ):
+        return lower_linear(call, signals[0], signals[1] if b[1] == a[-1] else signals[1].T)
+    shared = [letter for letter in result if letter in a and letter in b]
+    matrix = len(kept_a) == len(kept_b) == len(summed) == 1 and {*result} == {*shared, *kept_a, *kept_b}
+    nodes = all(
+        isinstance(s, fx.Node) and s.meta.get("at", 0) == 0 and not s.meta.get("merged") for s in signals
+    )
+    if not matrix or not nodes or not a[0] == b[0] == result[0]:
+        raise Refusal(f"einsum {equation!r} is not a product of matrices with the batch first", "use matmul")
+    (i,), (j,), (k,) = kept_a, kept_b, summed
+    x = _reorder(call, signals[0], a, [*shared, i, k])
+    y = _reorder(call, signals[1], b, [*shared, k, j])
+    sizes = dict(zip(result, call.shape, strict=True))
+    product = call.emit(MatMul(), x, y, shape=[sizes[letter] for letter in (*shared, i, j)])
+    return _reorder(call, product, [*shared, i, j], result)
+
+
+def _reorder(call: Call, x: fx.Node, found: Sequence[str], wanted: Sequence[str]) -> fx.Node:
+    order = [list(found).index(letter) for letter in wanted]
+    if order == sorted(order):
+        return x
+    shape = call.shape_of(x)
+    return call.emit(Permute(order), x, shape=[shape[d] for d in order])
+
+
+def _lower_softmax(
+    call: Call, x: fx.Node, dim: int | None = None, *_: Any, module: Any = None, **__: Any
+) -> fx.Node:
+    dim = dim if module is None else module.dim
+    if call.is_last:
+        call.lowering.left_out = module or nn.Softmax(dim)
+        return call.drop(x, "removed: the read-out is logits, in the same order")
+    if dim is None:
+        raise Refusal("softmax without a dimension", "name it: softmax(x, dim=-1)")
+    shape, place = call.shape_of(x), call.dim(x, dim)
+    last = len(shape) - 1
+    if place == last:
+        return call.emit(Softmax(), x)
+    order = [last if d == place else place if d == last else d for d in range(len(shape))]
+    turned = [shape[d] for d in order]
+    x = call.emit(Permute(order), x, shape=turned)
+    x = call.emit(Softmax(), x, shape=turned)
+    return call.emit(Permute(order), x, becomes="analog softmax")
+
+
+def _lower_attention(
+    call: Call, q: Any = None, k: Any = None, v: Any = None, attn_mask: Any = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **named: Any,
+) -> fx.Node:  # fmt: skip
+    q, k, v = named.get("query", q), named.get("key", k), named.get("value", v)
+    if dropout_p:
+        raise Refusal(
+            f"attention with dropout_p={dropout_p} drops values in evaluation too",
+            "pass dropout_p=self.p if self.training else 0.0",
+        )
+    if len({len(call.shape_of(x)) for x in (q, k, v)}) > 1 or call.shape_of(q)[1] != call.shape_of(k)[1]:
+        raise Refusal("the keys of this attention have fewer heads", "repeat the heads of keys and values")
+    dims = len(call.shape_of(k))
+    turned = [*range(dims - 2), dims - 1, dims - 2]
+    k = call.emit(Permute(turned), k, shape=[call.shape_of(k)[d] for d in turned], part="k")
+    return attend(call, q, k, v, attn_mask, causal=is_causal, scale=scale)
+
+
+def attend(
+    call: Call, q: fx.Node, k: fx.Node, v: fx.Node, mask: Any, causal: bool, scale: float | None = None,
+    prefix: str = "",
+) -> fx.Node:  # fmt: skip
+    """softmax(q·k·scale + mask)·v over the last two dimensions of lowered signals; k is transposed."""
+    rows, width = call.shape_of(q)[:-1], call.shape_of(q)[-1]
+    shape = [*rows, call.shape_of(k)[-1]]
+    logits = call.emit(MatMul(), q, k, shape=shape, part=f"{prefix}logits")
+    factor = torch.tensor(1 / math.sqrt(width) if scale is None else scale, dtype=torch.float64)
+    scaled = Scale(factor, _read_mask(call, mask, causal, shape))
+    logits = call.emit(scaled, logits, shape=shape, part=f"{prefix}scale")
+    weights = call.emit(Softmax(), logits, shape=shape, part=f"{prefix}softmax")
+    shape = [*rows, call.shape_of(v)[-1]]
+    return call.emit(MatMul(), weights, v, shape=shape, part=f"{prefix}mix", becomes=BECOMES)
+
+
+def _read_mask(call: Call, mask: Any, causal: bool, shape: Sequence[int]) -> Tensor:
+    """What is added to logits (B, ..., rows, columns), for one sample."""
+    if isinstance(mask, fx.Node):
+        raise refuse_mask(call.row.call)
+    if causal and mask is None:
+        mask = torch.ones(*shape[-2:], dtype=torch.bool).tril()
+    if mask is None:
+        return torch.zeros((), dtype=torch.float64)
+    added = torch.where(mask, 0.0, MASKED) if mask.dtype == torch.bool else mask
+    rows = added.double().clamp(min=MASKED).reshape(*[1] * (len(shape) - added.dim()), *added.shape)
+    if not bool((rows == rows[:1]).all()):
+        raise Refusal("a mask that differs between samples has no rule", "use one mask for all samples")
+    return rows[0] if bool(rows.any()) else torch.zeros((), dtype=torch.float64)
+
+
+PRODUCTS: dict[str, Rule] = {
+    **dict.fromkeys(("matmul", "__matmul__", "bmm"), _lower_matmul),
+    "einsum": _lower_einsum,
+    "scaled_dot_product_attention": _lower_attention,
+}
+SOFTMAX: dict[str, Rule] = dict.fromkeys(("softmax", "Softmax", "_softmax"), _lower_softmax)

@@ -1,0 +1,159 @@
+"""The parts of the fused Triton kernel: one matrix product, and the end of a step.
+
+Letters: C input channels, N output channels; T, B, Y and X as in the kernel.
+"""
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def accumulate(
+    potential,
+    spikes,
+    weight,
+    image,
+    y0,
+    x0,
+    n0,
+    N,
+    step_round,
+    C: tl.constexpr,
+    WIDE_C: tl.constexpr,
+    KERNEL_Y: tl.constexpr,
+    KERNEL_X: tl.constexpr,
+    STRIDE_Y: tl.constexpr,
+    STRIDE_X: tl.constexpr,
+    PADDING_Y: tl.constexpr,
+    PADDING_X: tl.constexpr,
+    TAPS: tl.constexpr,
+    SPLIT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    VIA_FLOAT32: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """Add one matrix product to the potential: a tap of the kernel over a block of input channels.
+
+    Channels from WIDE_C on are seen by the middle tap alone, and come last.
+    """
+    BLOCKS_WIDE: tl.constexpr = (WIDE_C + BLOCK_C - 1) // BLOCK_C
+    MIDDLE: tl.constexpr = KERNEL_Y // 2 * KERNEL_X + KERNEL_X // 2
+    # Padding in whole strides, so that the divisions below never see a negative number.
+    SHIFT_Y: tl.constexpr = (PADDING_Y + STRIDE_Y - 1) // STRIDE_Y
+    SHIFT_X: tl.constexpr = (PADDING_X + STRIDE_X - 1) // STRIDE_X
+    tap = step_round // BLOCKS_WIDE
+    c = step_round % BLOCKS_WIDE * BLOCK_C
+    if WIDE_C < C:
+        beyond = step_round - TAPS * BLOCKS_WIDE
+        tap = tl.where(beyond < 0, tap, MIDDLE)
+        c = tl.where(beyond < 0, c, WIDE_C + beyond * BLOCK_C)
+    down = tap // KERNEL_X + (SHIFT_Y * STRIDE_Y - PADDING_Y)
+    right = tap % KERNEL_X + (SHIFT_X * STRIDE_X - PADDING_X)
+    y = y0 + down // STRIDE_Y - SHIFT_Y
+    x = x0 + right // STRIDE_X - SHIFT_X
+    # Pixels outside the image, and channels past the last, read as zero.
+    box = spikes.load([image, y, down % STRIDE_Y, x, right % STRIDE_X * C + c])
+    seen = box.reshape(potential.shape[0], BLOCK_C)
+    taken = weight.load([tap * N + n0, c])
+    if VIA_FLOAT32:
+        seen, taken = seen.to(tl.float32), taken.to(tl.float32)
+    elif seen.dtype != taken.dtype:
+        # A signed byte has a fast conversion.
+        seen = seen.to(tl.int8, bitcast=True).to(taken.dtype)
+    potential = tl.dot(seen, taken.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
+    if SPLIT:
+        rest = weight.load([(TAPS + tap) * N + n0, c])
+        if VIA_FLOAT32:
+            rest = rest.to(tl.float32)
+        potential = tl.dot(seen, rest.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
+    return potential
+
+
+@triton.jit
+def _quantise(z, theta, high):
+    """How many times theta fits into z, from 0 to high."""
+    # A product with the inverse is fast, and wrong by at most one.
+    inverse = 1.0 / theta.to(tl.float32)
+    if theta.dtype == tl.int32:
+        z = tl.minimum(tl.maximum(z, 0), high * theta)
+        count = (z.to(tl.float32) * inverse).to(tl.int32)
+        count -= (count * theta > z).to(tl.int32)
+        count += (count * theta + theta <= z).to(tl.int32)
+    else:
+        count = tl.floor(tl.minimum(tl.maximum(z * inverse, 0), high))
+        count = tl.where(tl.fma(-count, theta, z) < 0, count - 1, count)
+        count = tl.where(tl.fma(-count - 1, theta, z) >= 0, count + 1, count)
+        count = tl.minimum(tl.maximum(count, 0), high)
+    return count
+
+
+@triton.jit
+def fire(
+    potential,
+    bias,
+    residual,
+    residual_scale,
+    residual_step,
+    threshold,
+    high,
+    out,
+    totals,
+    reached,
+    synapses,
+    t,
+    b0,
+    y0,
+    x0,
+    n0,
+    B,
+    N,
+    Y,
+    X,
+    STRICT: tl.constexpr,
+    SUBTRACT: tl.constexpr,
+    QUANTISE: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+    COUNT: tl.constexpr,
+    ALIKE: tl.constexpr,
+    BLOCK_B: tl.constexpr,
+    BLOCK_Y: tl.constexpr,
+    BLOCK_X: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Finish a step: write and count the spikes or counts, and return the potential for the next step."""
+    PIXELS: tl.constexpr = BLOCK_B * BLOCK_Y * BLOCK_X
+    # Loaded every step: kept across the products they would cost as many registers as the potential.
+    n = n0 + tl.arange(0, BLOCK_N)
+    theta = tl.load(threshold + n)[None, :]
+    potential += tl.load(bias + n)[None, :]
+    if RESIDUAL:
+        extra = residual.load([t * residual_step, b0, y0, x0, n0]).reshape(PIXELS, BLOCK_N)
+        potential += extra.to(potential.dtype) * tl.load(residual_scale + n)[None, :]
+    if QUANTISE:
+        sent = _quantise(potential, theta, tl.load(high + n)[None, :])
+        potential = tl.zeros_like(potential)
+    else:
+        sent = potential > theta if STRICT else potential >= theta
+        potential = tl.where(sent, potential - theta if SUBTRACT else 0, potential)
+    # Through float32: the interpreter has no other conversion to bfloat16.
+    emitted = sent.to(tl.float32).to(out.dtype)
+    out.store([t, b0, y0, x0, n0], emitted.reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
+    if COUNT > 0:
+        # Channels beyond the last never fire; pixels beyond the image may.
+        pixel = tl.arange(0, PIXELS)
+        x = x0 + pixel % BLOCK_X
+        y = y0 + pixel // BLOCK_X % BLOCK_Y
+        inside = ((x < X) & (y < Y)).to(tl.int32)
+        groups = tl.sum(sent.to(tl.int32).reshape(PIXELS, BLOCK_N // ALIKE, ALIKE), 2) * inside[:, None]
+        b = b0 + tl.arange(0, BLOCK_B)
+        number = tl.sum(tl.sum(groups, 1).reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
+        tl.atomic_add(totals + t * B + b, number, mask=b < B, sem="relaxed")
+        if COUNT > 1:
+            row = tl.cdiv(N, BLOCK_N) * (BLOCK_N // ALIKE)
+            group = n0 // ALIKE + tl.arange(0, BLOCK_N // ALIKE)
+            place = ((y * X + x) * row)[:, None] + group[None, :]
+            weights = tl.load(synapses + place, mask=inside[:, None] > 0, other=0)
+            number = tl.sum(tl.sum(groups * weights, 1).to(tl.int64).reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
+            tl.atomic_add(reached + t * B + b, number, mask=b < B, sem="relaxed")
+    return potential

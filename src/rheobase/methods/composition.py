@@ -1,0 +1,129 @@
+"""Methods that correct another one: `convert(model, "qcfs", then=["signed", "ftbc"])`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar, Literal, Self
+
+from torch import nn
+
+from rheobase.methods.contract import COSTS, Conversion, Cost, Fits, Method, Observer
+from rheobase.methods.registry import find, get, names
+from rheobase.network import HALF, Coding, Neuron, Site, Start
+
+ORDER = ("thresholds", "neurons", "members", "signs", "biases")
+"""What corrections change, in the only order in which they compose: each is fitted to those before it."""
+
+
+@dataclass(frozen=True)
+class Correction(Method):
+    """A method that changes the network that another one, its base, makes.
+
+    The base answers what is at a site during training, what is observed, and which neuron goes there. The
+    correction revises that neuron in `revise`, or the whole network in `correct`.
+    """
+
+    changes: ClassVar[str]
+    """What it changes, one of `ORDER`."""
+    adds: ClassVar[Cost] = "reads"
+    """What it does in addition to its base."""
+
+    base: Method = field(default="robust-norm", kw_only=True)  # type: ignore[assignment]
+    """The method that it corrects: a method, or the name of one. The default takes any trained network."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base", get(self.base))
+        if isinstance(self.base, Correction) and ORDER.index(self.base.changes) >= ORDER.index(self.changes):
+            both = (
+                f"both change its {self.changes}"
+                if self.base.changes == self.changes
+                else f"it changes {self.changes}, which {self.base.name} relies on: put it first"
+            )
+            raise ValueError(f"{self.name} cannot correct {self.base.title}: {both}")
+
+    def revise(self, neuron: Neuron, site: Site) -> Neuron:
+        """The neuron of the base, changed: by default as it is."""
+        return neuron
+
+    def correct(self, conversion: Conversion) -> None:
+        """What remains once the base has finished: by default nothing."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.base.title} + {self.name}"
+
+    @property
+    def needs_training(self) -> bool:
+        return self.base.needs_training
+
+    @property
+    def own_activation(self) -> bool:
+        return self.base.own_activation
+
+    @property
+    def aims_at_steps(self) -> bool:
+        return self.base.aims_at_steps or any(f.name == "steps" for f in fields(self))
+
+    @property
+    def code(self) -> Literal["rate", "sum"]:
+        return self.base.code
+
+    @property
+    def converges(self) -> bool:
+        return self.base.converges
+
+    @property
+    def cost(self) -> Cost:
+        return max(self.base.cost, self.adds, key=COSTS.index)
+
+    @property
+    def fits(self) -> Fits:
+        return self.base.fits
+
+    @property
+    def needs_calibration(self) -> bool:
+        return self.base.needs_calibration or self.adds != "reads"
+
+    @property
+    def initial(self) -> Start:
+        """Half a threshold, unless the base fits a start or currents that have half of it already."""
+        return HALF if self.base.fits == "nothing" else self.base.initial
+
+    @property
+    def coding(self) -> Coding:
+        return self.base.coding
+
+    def aimed_at(self, steps: int) -> Self:
+        aim = {"steps": steps} if any(f.name == "steps" for f in fields(self)) else {}
+        return replace(self, base=self.base.aimed_at(steps), **aim)
+
+    def activation(self, site: Site) -> nn.Module:
+        return self.base.activation(site)
+
+    def observe(self, site: Site) -> Observer | None:
+        return self.base.observe(site)
+
+    def neuron(self, site: Site, observer: Observer | None) -> Neuron:
+        found = self.base.neuron(site, observer)
+        try:
+            return self.revise(found, site)
+        except ValueError as error:
+            raise ValueError(f"{self.name} cannot correct {self.base.title}: {error}") from None
+
+    def finish(self, conversion: Conversion) -> None:
+        self.base.finish(conversion)
+        self.correct(conversion)
+
+
+def compose(method: Method, then: Sequence[str | Method]) -> Method:
+    """A method with corrections, each on top of those before it.
+
+    Raises:
+        ValueError: One of them is no correction, or they do not compose in this order.
+    """
+    for each in [then] if isinstance(then, (str, Method)) else then:
+        found = get(each)
+        if not isinstance(found, Correction):
+            known = ", ".join(n for n in names() if issubclass(find(n), Correction))
+            raise ValueError(f"{found.name} corrects no other method; those that do are {known}")
+        method = replace(found, base=method)
+    return method

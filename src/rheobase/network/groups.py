@@ -1,0 +1,208 @@
+"""The neuron of the methods for few steps: binary members that share a membrane and may take spikes back.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from rheobase.network.neurons import IntegrateFire, Neuron
+from rheobase.network.operations import along_channels
+from rheobase.network.starts import Initial
+
+Memory = dict[str, Tensor]
+"""What a neuron keeps between steps besides its membrane, each (B, ...)."""
+
+
+def plain(neuron: Neuron) -> IntegrateFire:
+    """A neuron, if it integrates, fires 0 or 1 and resets by subtraction.
+
+    Raises:
+        ValueError: It is another one.
+    """
+    if not isinstance(neuron, IntegrateFire) or neuron.reset != "subtract":
+        raise ValueError(
+            f"expected integrate-and-fire neurons with reset by subtraction, got {neuron}: choose another "
+            "base, such as qcfs, opi or robust-norm"
+        )
+    return neuron
+
+
+class Remembering(Neuron):
+    """A neuron with more state than its membrane, or with a rule that depends on the step."""
+
+    @abstractmethod
+    def advance(
+        self,
+        current: Tensor,
+        membrane: Tensor,
+        steps: int,
+        out: Tensor | None = None,
+        memory: Memory | None = None,
+        before: int = 0,
+    ) -> Tensor:
+        """As `Neuron.advance`.
+
+        Args:
+            current: As there.
+            membrane: As there.
+            steps: As there.
+            out: As there.
+            memory: Kept by the caller from call to call, empty before the first step; None if this call has
+                all steps. A neuron with several members writes the number of those that fired to "events",
+                (T, B, ...).
+            before: The number of steps before these.
+        """
+
+
+class Group(Remembering):
+    """Members with one membrane: each is a binary neuron, and what one sends is subtracted for all.
+
+    u = v(t−1) + I(t) − β(t). In their order, each member i fires if the rest of u reaches its size: s_i = 1
+    if u ≥ q_i·θ, then u ← u − q_i·θ. The group may also take back a spike of its last member, of size q: if u
+    ≤ −λ(t)·q·θ and it has sent at least q more than it has taken back, it sends −q and u ← u + q·θ. v(t) is
+    what remains; with `forgives` it is at least 0 as long as the group has sent nothing (net).
+
+    One member of size 1 that takes nothing back is an `IntegrateFire`. m members of size 1/m round the
+    membrane down to a multiple of θ/m; n of sizes 1, ½ … 2^(1−n) send its binary digits.
+
+    The start is in units of the last member, so that half a unit rounds to nearest.
+
+    Attributes:
+        threshold: θ: one number, one per channel, or one per neuron.
+        sizes: q: the size of each member in units of θ: (n,), or (n, C), or (n, ...) for each neuron. Members
+            of size 0 do not exist; the last one always does.
+        returns: λ at each step, the last one for all later steps; empty if spikes are never taken back.
+        forgives: Whether a group that has sent nothing forgets what is below zero.
+        bias: β at each step, (steps,) or (steps, C), zero after them; None for none.
+    """
+
+    sizes: Tensor
+    bias: Tensor | None
+
+    def __init__(
+        self,
+        threshold: Tensor,
+        amplitude: Tensor | None = None,
+        initial: Initial | None = None,
+        *,
+        sizes: Tensor | None = None,
+        returns: tuple[float, ...] = (),
+        forgives: bool = False,
+        bias: Tensor | None = None,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(threshold, amplitude, initial)
+        sizes = torch.ones(1) if sizes is None else sizes
+        if not sizes.dim() or not (sizes >= 0).all() or not (sizes[-1] > 0).all():
+            raise ValueError(
+                "expected sizes of at least one member, none below zero and the last above zero, got "
+                f"{sizes.tolist()}"
+            )
+        if bias is not None and not bias.dim():
+            raise ValueError("expected a bias for each step, got one number")
+        self.register_buffer("sizes", sizes.detach().to(threshold))
+        self.register_buffer("bias", None if bias is None else bias.detach().to(threshold))
+        self.returns, self.forgives, self.strict = tuple(returns), forgives, strict
+
+    @classmethod
+    def of(cls, neuron: Neuron) -> "Group":
+        """The same neuron as a group; groups are returned as they are.
+
+        Raises:
+            ValueError: It is no neuron that integrates, fires 0 or 1 and resets by subtraction.
+        """
+        if isinstance(neuron, cls):
+            return neuron
+        found = plain(neuron)
+        return cls(found.threshold, found.amplitude, found.initial, strict=found.strict)
+
+    @property
+    def members(self) -> int:
+        """The largest number of members of a neuron."""
+        return len(self.sizes)
+
+    @property
+    def lines(self) -> int:
+        """The binary wires of a neuron: one for each member, and one to take spikes back."""
+        return self.members + bool(self.returns)
+
+    def count(self, positions: int) -> int:
+        return int((self.sizes > 0).sum()) * self.members * positions // self.sizes.numel()
+
+    def potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        unit = along_channels(self.threshold, len(shape)) * along_channels(self.sizes[-1], len(shape))
+        potential = self.initial.potential(unit, shape, site, first_sample)
+        return torch.where(along_channels(self.dead, len(shape)), 0, potential)
+
+    def forward(self, z: Tensor) -> Tensor:
+        most = along_channels(self.sizes.sum(0), z.dim())
+        rate = (z / along_channels(self.threshold, z.dim())).clamp(min=0)
+        return torch.minimum(rate, most) * along_channels(self.amplitude, z.dim())
+
+    def advance(
+        self,
+        current: Tensor,
+        membrane: Tensor,
+        steps: int,
+        out: Tensor | None = None,
+        memory: Memory | None = None,
+        before: int = 0,
+    ) -> Tensor:
+        memory = {} if memory is None else memory
+        sent = memory.setdefault("sent", torch.zeros_like(membrane))
+        spikes = torch.empty(steps, *membrane.shape).to(membrane) if out is None else out
+        many = self.members > 1
+        if many:
+            events_TB = torch.zeros(steps, *membrane.shape, dtype=torch.uint8, device=membrane.device)
+        moving = current.dim() > membrane.dim()
+        for t in range(steps):
+            membrane += current[t] if moving else current
+            value, events = self.fire(membrane, sent, before + t)
+            if many:
+                events_TB[t] = events
+            spikes[t] = self.scale(value)
+        if many:
+            memory["events"] = events_TB
+        return spikes
+
+    def scale(self, value: Tensor) -> Tensor:
+        """What is sent, (B, ...), given it in units of the amplitude."""
+        return value * along_channels(self.amplitude, value.dim())
+
+    def fire(self, membrane: Tensor, sent: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """Fire once, given the membrane with this step's current; it and the net sum sent are updated.
+
+        Returns:
+            What is sent in units of the amplitude, and the number of events, each (B, ...).
+        """
+        dims = membrane.dim()
+        if self.bias is not None and step < len(self.bias):
+            membrane -= along_channels(self.bias[step], dims)
+        theta = along_channels(self.threshold, dims)
+        value, events = torch.zeros_like(membrane), torch.zeros_like(membrane, dtype=torch.uint8)
+        for size in self.sizes:
+            share = along_channels(size, dims)
+            level = theta * share
+            fired = (membrane > level if self.strict else membrane >= level) & (share > 0)
+            membrane -= torch.where(fired, level, 0)
+            value += torch.where(fired, share, 0)
+            events += fired
+        if self.returns:  # share and level are those of the last member
+            reach = self.returns[min(step, len(self.returns) - 1)]
+            back = (membrane <= -reach * level) & (sent > share / 2)
+            membrane += torch.where(back, level, 0)
+            value -= torch.where(back, share, 0)
+            events += back
+        sent += value
+        if self.forgives:
+            membrane.copy_(torch.where(sent < share / 2, membrane.clamp(min=0), membrane))
+        return value, events
+
+    def extra_repr(self) -> str:
+        count = self.threshold.numel()
+        threshold = f"{self.threshold.item():.4g}" if count == 1 else f"{count} values"
+        back = f", returns={self.returns[0]:g}…{self.returns[-1]:g}" if self.returns else ""
+        return f"threshold={threshold}, members={self.members}{back}, initial={self.initial}"

@@ -1,0 +1,49 @@
+"""Methods on top of others: what they take over, their order, and what they refuse."""
+
+import pytest
+import torch
+from torch import nn
+
+from conftest import images
+from rheobase import convert, load, methods, save
+from rheobase.methods import compose
+from rheobase.methods.qcfs import QCFS
+from rheobase.methods.signed import Signed
+
+
+def test_a_correction_takes_over_what_its_base_declares() -> None:
+    method = compose(QCFS(levels=4), [Signed(rule="eager")])
+    assert method == Signed(rule="eager", base=QCFS(levels=4))
+    assert method.title == "qcfs + signed"
+    assert (method.needs_training, method.own_activation, method.cost) == (True, True, "reads")
+    observing = compose(methods.get("calibration", steps=3), ["signed"]).aimed_at(6)
+    assert (observing.fits, observing.cost, observing.initial) == ("biases", "runs", observing.base.initial)
+    assert (observing.steps, observing.base.steps) == (6, 6)
+    assert Signed(base="opi").base == methods.get("opi")
+
+
+def test_its_file_names_every_method(trained: nn.Module, digits, tmp_path) -> None:
+    x = images(digits, 16)
+    chain = [methods.get("signed", rule="symmetric")]
+    snn = convert(trained, methods.get("robust-norm", percentile=99.0), x, then=chain)
+    save(snn, tmp_path / "snn.safetensors")
+    restored = methods.restore(load(tmp_path / "snn.safetensors").provenance)
+    assert restored == compose(methods.get("robust-norm", percentile=99.0), chain)
+    snn.provenance.settings["base"] = {"method": "unknown"}
+    assert methods.restore(snn.provenance) is None
+
+
+@pytest.mark.parametrize(
+    ("base", "then", "facts"),
+    [
+        ("qcfs", ["signed", "signed"], "signed.*qcfs \\+ signed.*both"),
+        ("robust-norm", ["max-norm"], "max-norm.*signed"),
+        ("sigma-delta", ["signed"], "signed.*sigma-delta.*SigmaDelta"),
+        ("few-spikes", ["signed"], "signed.*few-spikes.*FewSpikes"),
+        ("spike-norm", ["signed"], "signed.*spike-norm.*zero"),
+    ],
+)
+def test_bases_and_orders_that_cannot_work_are_refused(base: str, then: list[str], facts: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
+    with pytest.raises(ValueError, match=f"(?s){facts}"):
+        convert(model, base, torch.rand(8, 3), then=then)

@@ -1,0 +1,28 @@
+"""Thresholds that grow by what exceeds them, and a delayed read-out."""
+
+import pytest
+import torch
+from torch import nn
+
+from rheobase import convert
+from rheobase.methods.ltb import LTB
+
+
+def test_thresholds_by_hand() -> None:
+    """Of the activations 0 and 4 the mean excess is 2: at rate ½ one repetition gives 2, the next 3."""
+    model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 2)).eval()
+    nn.init.ones_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    x = torch.tensor([[0.0], [4.0]])
+    for repetitions, theta in ((1, 2.0), (2, 3.0), (50, 4.0)):
+        snn = convert(model, LTB(repetitions=repetitions, rate=0.5), x)
+        assert snn.neuron(snn.sites[0]).threshold.item() == pytest.approx(theta, rel=0.03)  # a bin's width
+
+
+@pytest.mark.parametrize(("steps", "delay"), [(32, 1), (4, 0), (5, 1)])
+def test_outputs_count_after_spikes_have_crossed_the_network(steps: int, delay: int) -> None:
+    """(θ − v(0))/mean a = 2/2 steps for the only layer, but the last four steps always count."""
+    model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 2)).eval()
+    nn.init.ones_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    assert convert(model, LTB(steps=steps), torch.tensor([[0.0], [4.0]])).delay == delay
