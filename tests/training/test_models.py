@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase.training import models
+import rheobase
+from rheobase.training import Recipe, datasets, find_recipe, models, train
 
 
 def count_units(model: nn.Module, channels: int, size: int) -> list[int]:
@@ -150,3 +151,40 @@ def test_networks_of_your_own():
 def test_what_cannot_be_imported_says_why(name, error, message):
     with pytest.raises(error, match=message):
         models.build(name)
+
+
+SMALL = {
+    "vit": {"width": 16, "depth": 2, "heads": 2, "size": 8},
+    "convnext": {"widths": (8, 16), "depth": 1},
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_transformers_learn_and_convert(name: str) -> None:
+    torch.manual_seed(0)
+    digits = datasets.load("digits").train.take(300)
+    recipe = Recipe(epochs=6, batch_size=50, learning_rate=5e-3, warmup_epochs=1, optimiser="adamw")
+    trained = train(models.build(name, channels=1, **SMALL[name]), digits, recipe, progress=False)
+    assert trained.history[-1].loss < 0.8 * trained.history[0].loss
+    x = digits.normalise(digits.images[:16])
+    snn = rheobase.convert(trained.model, "sigma-delta", x)
+    run = rheobase.simulate(snn, x, 64, at=[64])
+    assert torch.equal(run.logits[-1], snn.limit(x))
+    agree = (run.logits[-1].argmax(1) == trained.model(x).argmax(1)).float().mean()
+    assert agree >= 0.8
+
+
+@pytest.mark.parametrize("name", ["vit", "convnext"])
+@pytest.mark.parametrize("classes", [10, 100])
+def test_transformers_have_a_recipe_for_each_dataset(name: str, classes: int) -> None:
+    recipe = find_recipe(f"{name}-cifar{classes}")
+    assert recipe.optimiser == "adamw"
+    with torch.device("meta"):
+        assert models.build(name, classes)(torch.zeros(2, 3, 32, 32)).shape == (2, classes)
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="multiple of 4, got 10"):
+        models.build("vit", size=10)
+    with pytest.raises(ValueError, match=r"30.*4"):
+        models.build("vit", width=30)

@@ -49,10 +49,11 @@ def test_a_wrong_setting_is_named(wrong: dict[str, Any]) -> None:
 
 
 def test_the_papers_recipes() -> None:
-    assert {name for name in RECIPES if "cifar" in name} == {
+    papers = {name: recipe for name, recipe in RECIPES.items() if recipe.optimiser == "sgd"}
+    assert {name for name in papers if "cifar" in name} == {
         f"{net}-{data}" for net in ("vgg16", "resnet20", "resnet18") for data in ("cifar10", "cifar100")
     }
-    for name, recipe in RECIPES.items():
+    for name, recipe in papers.items():
         if "cifar" in name:
             ten = name.endswith("cifar10")
             assert (recipe.epochs, recipe.batch_size, recipe.momentum) == (300, 128, 0.9)

@@ -96,9 +96,15 @@ def device_traits(device: torch.device) -> DeviceTraits:
     return DEVICES.get(device.type) or replace(_OTHER, double=has_double(device))
 
 
-def cap_memory(device: torch.device, memory: int | None) -> tuple[int, str | None]:
-    """The cap in bytes on what a run holds, and a note where the device has less than was asked for."""
-    cap = device_traits(device).memory if memory is None else memory
+def cap_memory(device: torch.device, memory: int | None, least: int = 0) -> tuple[int, str | None]:
+    """The cap in bytes on what a run holds, and a note where the device has less than was asked for.
+
+    Args:
+        device: The device.
+        memory: The cap that was asked for; by default that of the device.
+        least: What the default is raised to if it is less.
+    """
+    cap = max(device_traits(device).memory, least) if memory is None else memory
     if device.type != "cuda":
         return cap, None
     reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -65,6 +65,7 @@ class Plan:
         sample: The shape of one input.
         dtype: The precision of what is not a count.
         count_size: Bytes of a count.
+        sums_up: Whether signals are sums: nothing but counts is kept from step to step.
     """
 
     steps: tuple[Step, ...]
@@ -75,6 +76,7 @@ class Plan:
     sample: tuple[int, ...]
     dtype: torch.dtype
     count_size: int = 1
+    sums_up: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -115,7 +117,7 @@ class Plan:
                 total += result
             if isinstance(step.operation, Remembering):
                 total += 2 * result
-            if isinstance(step.operation, Accumulating):
+            if isinstance(step.operation, Accumulating) and not self.sums_up:
                 total += result + sum(map(self._bytes, step.inputs))
         return total
 
@@ -137,6 +139,11 @@ class Plan:
     def spike_bytes(self) -> int:
         """Bytes of the spikes of all sites for one sample and step."""
         return sum(self._kept_bytes(step.node) for step in self.steps if step.fires)
+
+    @property
+    def few_steps_bytes(self) -> int:
+        """Bytes that a few steps of one sample need."""
+        return self.fixed_bytes + _FEW_STEPS * self.moving_bytes
 
     def fit(self, samples: int, steps: int, memory: int, keep_spikes: bool = False) -> tuple[int, int]:
         """The largest (samples at a time, steps at a time) that fit into a number of bytes.
@@ -188,7 +195,7 @@ class Plan:
     def _scratch_bytes(self, step: Step) -> int:
         scratch = step.scratch * self.count_size
         accumulating = isinstance(step.operation, Accumulating)
-        if accumulating:
+        if accumulating and not self.sums_up:
             # Sums of its inputs, of its outputs, and their differences.
             scratch += sum(map(self._bytes, step.inputs)) + 3 * self._bytes(step.node)
         if step.unit is None or accumulating:
@@ -236,7 +243,8 @@ def plan_calls(snn: SNN, x: Tensor, read: str | None = None) -> Plan:
         binary = isinstance(operation, IntegrateFire) and bool((operation.amplitude == 1).all())
         steps.append(Step(node, operation, inputs, node in still, shapes[node], binary, fires))
     coding, sample = snn.coding, tuple(x.shape[1:])
-    return Plan(tuple(steps), source, coding.constant, coding.spikes, result, sample, snn.dtype)
+    spikes, sums_up = coding.spikes, snn.code == "sum"
+    return Plan(tuple(steps), source, coding.constant, spikes, result, sample, snn.dtype, sums_up=sums_up)
 
 
 def mark_tail(plan: Plan, visible: Collection[str]) -> Plan:

@@ -117,7 +117,7 @@ class Simulator:
                 self.plan = fuse(self.plan, self.profile, visible)
             if profile != "exact" and (others := name_unfused(self.plan)):
                 self.notes.append(f"no {profile} kernel for {', '.join(others)}: computed in {snn.dtype}")
-        self.memory, note = cap_memory(x.device, memory)
+        self.memory, note = cap_memory(x.device, memory, self.plan.few_steps_bytes)
         self.notes += [] if note is None else [note]
         self.graph = device_traits(x.device).graphs and self._is_repeatable()
         self.recordings = Recordings()

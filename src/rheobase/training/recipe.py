@@ -7,19 +7,21 @@ from typing import Literal, get_args
 from rheobase.io import find_name
 
 Decay = Literal["cosine", "constant"]
+Optimiser = Literal["sgd", "adamw"]
 Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of one training by stochastic gradient descent.
+    """The settings of one training by gradient descent.
 
     Attributes:
         epochs: Passes over the data.
         batch_size: Images per step, over all processes together.
         learning_rate: The largest learning rate, reached after the warm-up.
-        momentum: Of the optimiser.
-        weight_decay: L2 penalty on every parameter except the thresholds.
+        momentum: Of the optimiser; the first β of AdamW.
+        weight_decay: L2 penalty on every parameter except the thresholds. In AdamW the decay at each step, of
+            matrices and kernels only: biases, norms, scales and tables of positions do not decay.
         clip_decay: L2 penalty on the trained thresholds of `Clip`, which lowers them.
         label_smoothing: Share of the target spread evenly over all classes.
         schedule: Decay of the learning rate after the warm-up: along half a cosine to zero, or none.
@@ -30,6 +32,7 @@ class Recipe:
         compile: Whether to compile the network, which takes a minute and pays off on a GPU.
         seed: Together with the epoch and the step it determines the order of the images, the augmentation and
             the dropout.
+        optimiser: Stochastic gradient descent, or AdamW, which transformers need.
     """
 
     epochs: int
@@ -45,6 +48,7 @@ class Recipe:
     precision: Precision = "float32"
     compile: bool = False
     seed: int = 0
+    optimiser: Optimiser = "sgd"
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch_size", 1), ("warmup_epochs", 0), ("seed", 0)):
@@ -59,7 +63,8 @@ class Recipe:
         for name in ("momentum", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
-        for name, choices in (("schedule", get_args(Decay)), ("precision", get_args(Precision))):
+        words = (("schedule", Decay), ("precision", Precision), ("optimiser", Optimiser))
+        for name, choices in ((name, get_args(words)) for name, words in words):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         if self.warmup_epochs >= self.epochs:
@@ -107,6 +112,22 @@ RECIPES: dict[str, Recipe] = {
         precision="bfloat16",
         compile=True,
     ),
+    **{
+        f"{network}-cifar{classes}": Recipe(
+            epochs=200 if network == "vit" else 150,
+            batch_size=512,
+            learning_rate=1e-3 if network == "vit" else 2e-3,
+            weight_decay=0.05,
+            label_smoothing=0.1,
+            warmup_epochs=10,
+            augment=f"cifar{classes}",
+            precision="bfloat16",
+            compile=True,
+            optimiser="adamw",
+        )
+        for network in ("vit", "convnext")
+        for classes in (10, 100)
+    },
     # For small networks on the embedded digits, in seconds on a CPU. Such a short training needs a larger
     # clip_decay to lower the clips from 4 as far as a long one does.
     "digits": Recipe(epochs=30, batch_size=64, learning_rate=0.05, clip_decay=1e-2, warmup_epochs=1),

@@ -96,7 +96,9 @@ class TrainingState:
             raise ValueError(f"{error}; or remove it to start training from the beginning") from error
         if kept.get("kind") != _KIND:
             raise ValueError(f"{self._path} is not a training checkpoint; choose another file")
-        self._require_same("recipe", kept["recipe"], self._recipe)
+        # Older checkpoints have recipes with fewer settings, which were as the defaults are.
+        defaults = {f.name: f.default for f in fields(Recipe) if f.name not in kept["recipe"]}
+        self._require_same("recipe", defaults | kept["recipe"], self._recipe)
         # Older checkpoints describe their data by fewer fields.
         known = {name: value for name, value in self._data.items() if name in kept["dataset"]}
         self._require_same("dataset", kept["dataset"], known)

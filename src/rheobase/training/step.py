@@ -1,4 +1,4 @@
-"""One step of stochastic gradient descent, on a GPU replayed as a CUDA graph."""
+"""One step of gradient descent, on a GPU replayed as a CUDA graph."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -10,9 +10,16 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from rheobase.io import Ranks
-from rheobase.network import Clip
+from rheobase.network import SYNAPTIC, Clip
 from rheobase.training.recipe import Recipe
 
+# What optimisers keep of each parameter, and its name in checkpoints.
+_KEPT = {
+    "momentum_buffer": "momentum",
+    "exp_avg": "mean",
+    "exp_avg_sq": "mean_square",
+    "step": "step",
+}
 # Compilation, cuDNN's choice of algorithms and lazy allocations must be done before a capture.
 _STEPS_BEFORE_CAPTURE = 5
 
@@ -83,10 +90,14 @@ class Learner:
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors that later steps depend on, by name; not copies."""
-        momenta = {name: self.optimiser.state[p]["momentum_buffer"] for name, p in self.parameters.items()}
+        kept = {
+            f"{_KEPT[key]}.{name}": tensor
+            for name, p in self.parameters.items()
+            for key, tensor in self.optimiser.state[p].items()
+        }
         return {
             **{f"model.{name}": tensor for name, tensor in self.model.state_dict().items()},
-            **{f"momentum.{name}": tensor for name, tensor in momenta.items()},
+            **kept,
             "totals": self.totals,
         }
 
@@ -154,9 +165,11 @@ class Learner:
                 torch.backends.cudnn.benchmark = benchmark
                 outside.wait_stream(stream)
 
-    def _build_optimiser(self) -> torch.optim.SGD:
+    def _build_optimiser(self) -> torch.optim.Optimizer:
         clips = list(self.clips.values())
         others = [p for name, p in self.parameters.items() if name not in self.clips]
+        if self.recipe.optimiser == "adamw":
+            return self._build_adamw(clips, others)
         groups = [
             {"params": others, "weight_decay": self.recipe.weight_decay},
             {"params": clips, "weight_decay": self.recipe.clip_decay},
@@ -170,6 +183,27 @@ class Learner:
         # Starting from zero does not change the first step, and makes all steps alike.
         for parameter in self.parameters.values():
             optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return optimiser
+
+    def _build_adamw(self, clips: list[nn.Parameter], others: list[nn.Parameter]) -> torch.optim.AdamW:
+        tables = {id(p) for m in self.model.modules() for p in m._parameters.values() if not _weighs(m)}
+        decaying = [p for p in others if p.dim() > 1 and id(p) not in tables]
+        matrices = {id(p) for p in decaying}
+        groups = [
+            {"params": decaying, "weight_decay": self.recipe.weight_decay},
+            {"params": [p for p in others if id(p) not in matrices], "weight_decay": 0.0},
+            {"params": clips, "weight_decay": self.recipe.clip_decay},
+        ]
+        optimiser = torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=self.rate,
+            betas=(self.recipe.momentum, 0.999),
+            fused=True,
+            capturable=self.device.type == "cuda",
+        )
+        for parameter in self.parameters.values():
+            zeros = {key: torch.zeros_like(parameter) for key in ("exp_avg", "exp_avg_sq")}
+            optimiser.state[parameter].update(step=torch.zeros((), device=self.device), **zeros)
         return optimiser
 
     def _update(self, images: Tensor, labels: Tensor) -> None:
@@ -201,6 +235,11 @@ class Learner:
 
         self._replay = replay
         self.note = "steps replayed from a CUDA graph"
+
+
+def _weighs(module: nn.Module) -> bool:
+    """Whether a module multiplies its input by its parameters."""
+    return isinstance(module, (*SYNAPTIC, nn.modules.batchnorm._BatchNorm, nn.MultiheadAttention))
 
 
 def _can_capture(device: torch.device, ranks: Ranks) -> bool:

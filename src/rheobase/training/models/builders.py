@@ -10,6 +10,7 @@ from torch import nn
 from rheobase.io import find_name
 from rheobase.training.models.resnet import resnet18, resnet20
 from rheobase.training.models.small import small, small_residual
+from rheobase.training.models.transformers import convnext, vit
 from rheobase.training.models.vgg import vgg16
 
 BUILDERS: dict[str, Callable[..., nn.Module]] = {
@@ -18,6 +19,8 @@ BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "resnet20": resnet20,
     "small": small,
     "small-residual": small_residual,
+    "vit": vit,
+    "convnext": convnext,
 }
 _OWN = 'or "package.module:callable" for a network of your own'
 
