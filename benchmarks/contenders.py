@@ -47,6 +47,19 @@ def network(name: str, classes: int = 10) -> nn.Module:
     return model
 
 
+def settle(model: nn.Module) -> None:
+    """Give the activations of a network with random weights the size that training gives them."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.kaiming_normal_(module.weight)
+        elif isinstance(module, nn.BatchNorm2d):
+            module.reset_running_stats()
+            module.momentum = None  # a plain mean
+    with torch.no_grad():
+        model.train()(images(128, seed=5))
+    model.eval()
+
+
 def images(count: int, seed: int) -> Tensor:
     return torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
 

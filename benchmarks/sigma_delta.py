@@ -112,6 +112,7 @@ def run_images(
 def time_runs(network: str, device: torch.device, count: int) -> list[dict[str, Any]]:
     """Milliseconds per batch: of `evaluate` over many images, of a prepared simulator, of the ANN."""
     model = contenders.network(network)
+    contenders.settle(model)
     many = contenders.images(count, seed=2), torch.zeros(count, dtype=torch.int64)
     x = many[0][:BATCH]
     snn = rheobase.convert(model, "sigma-delta", x[:128], levels=16, sizes=4).to(device)

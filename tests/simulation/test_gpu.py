@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rheobase import HALF, Margin, convert, evaluate, prepare, simulate
 from rheobase.analysis.evaluation import accuracy
@@ -58,8 +58,16 @@ def network(name: str, *, grid: bool = False) -> SNN:
 
 
 def sum_code(name: str) -> SNN:
+    """A network whose activations have the size that training gives them."""
     torch.manual_seed(0)
-    return convert(models.build(name, 10).eval(), SumCode(levels=16, sizes=4), images(32, seed=0))
+    model = models.build(name, 10)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.kaiming_normal_(module.weight)
+    with torch.no_grad():
+        for _ in range(40):  # until the running statistics have settled
+            model(images(64, seed=0))
+    return convert(model.eval(), SumCode(levels=16, sizes=4), images(32, seed=0))
 
 
 def assert_same(got: Run, want: Run) -> None:
@@ -100,14 +108,10 @@ def test_large_batches_of_the_sum_code_give_the_events_of_the_cpu(name: str) -> 
     many = x.repeat(times, 1, 1, 1).to(GPU)
     simulator = Simulator(snn.to(GPU), many, 12, profile="int8")
     for there in [simulator.run(many) for _ in range(3)]:
-        assert (there.profile, there.notes) == ("int8", here.notes)
-        integer = [site for site in snn.sites[1:] if there.kernels[site] == "triton fused"]
-        # Random weights leave two layers with quanta too fine for integers.
-        assert integer == snn.sites[1 : len(integer) + 1]
-        assert len(integer) >= len(snn.sites) - 3
-        if not here.notes:
-            assert there.last_event.cpu().tolist() == times * here.last_event.tolist()
-        for site in [snn.sites[0], *integer]:
+        assert (there.profile, there.notes) == ("int8", ())
+        assert all(there.kernels[site] == "triton fused" for site in snn.sites[1:])
+        assert there.last_event.cpu().tolist() == times * here.last_event.tolist()
+        for site in snn.sites:
             assert here.spikes[site].sum() > 0
             assert torch.equal(there.spikes[site].cpu(), times * here.spikes[site]), site
     assert simulator.graph
@@ -229,13 +233,17 @@ def test_simulations_use_what_they_prepared(size: int) -> None:
     here = simulate(snn, x, 6, profile="int8")
     snn.to(GPU)
     for _ in range(4):
-        assert_same(simulate(snn, x.to(GPU), 6, profile="int8"), here)
+        there = simulate(snn, x.to(GPU), 6, profile="int8")
+        assert all(torch.equal(there.spikes[site].cpu(), here.spikes[site]) for site in snn.sites)
     (simulator,) = vars(snn)["_prepared"].simulators.values()
     assert simulator.graph
     assert simulator.recordings._kept[size] is not None
     other = images(size, seed=2)
-    there = simulate(snn, other.to(GPU), 6, profile="int8")
-    assert_same(there, simulate(snn.cpu(), other, 6, profile="int8"))
+    there, here = (
+        simulate(snn, other.to(GPU), 6, profile="int8"),
+        simulate(snn.cpu(), other, 6, profile="int8"),
+    )
+    assert all(torch.equal(there.spikes[site].cpu(), here.spikes[site]) for site in snn.sites)
 
 
 def test_without_triton_it_is_slower_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

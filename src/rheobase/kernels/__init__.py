@@ -13,6 +13,7 @@ from rheobase.kernels.follow import follow
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.launching import only_compile
 from rheobase.kernels.routines import collect_routines, report_routine
+from rheobase.kernels.running_mean import running_mean
 from rheobase.kernels.sum_pool import sum_pool
 from rheobase.kernels.tally import tally
 from rheobase.kernels.threads import count_threads, share, share_rows
@@ -30,6 +31,7 @@ __all__ = [
     "linear_integrate_fire",
     "only_compile",
     "report_routine",
+    "running_mean",
     "share",
     "share_rows",
     "sum_pool",

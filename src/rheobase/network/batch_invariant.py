@@ -25,7 +25,7 @@ from rheobase.network.nearest_linear import nearest_linear
 from rheobase.network.operations import SYNAPTIC
 
 # The height of the blocks on a GPU.
-_ROWS = 128
+_ROWS, _LINEAR_ROWS = 128, 1024
 
 
 def run_graph(
@@ -58,7 +58,8 @@ def memory_format(x: Tensor) -> torch.memory_format:
 def weigh(operation: nn.Module, x: Tensor) -> Tensor:
     """Apply a convolution, transposed convolution or linear layer to (rows, ...)."""
     if x.device.type != "cpu":
-        return _in_blocks(operation, x, _ROWS)
+        flat = isinstance(operation, nn.Linear) and x.dim() == 2
+        return _in_blocks(operation, x, _LINEAR_ROWS if flat else _ROWS)
     if isinstance(operation, nn.Linear) and x.dtype == torch.float32:
         y = nearest_linear(x.reshape(-1, x.shape[-1]), operation.weight, operation.bias)
         return y.view(*x.shape[:-1], -1)

@@ -16,7 +16,7 @@ from functools import singledispatchmethod
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.kernels import collect_routines, follow
+from rheobase.kernels import collect_routines, follow, running_mean
 from rheobase.network import (
     SYNAPTIC,
     Accumulating,
@@ -361,17 +361,15 @@ class ChunkedRun:
         # Sums of integers do not depend on their order, but PyTorch cannot know that.
         ordered = torch.are_deterministic_algorithms_enabled()
         if integer and len(read) == len(signal_TB) > 1 and not ordered:
-            sums = signal_TB.cumsum(0, dtype=self.snn.dtype)
-            sums = sums if total is None else sums.add_(total)
-            self.read_sums[node] = sums[-1].clone()
-            taken = torch.arange(read[0] - delay, read[-1] - delay + 1, device=sums.device)
-            return sums / taken.view(-1, *[1] * (sums.dim() - 1)) * unit
+            if total is None:
+                total = self.read_sums[node] = torch.zeros_like(signal_TB[0], dtype=self.snn.dtype)
+            return self._in_order(running_mean(signal_TB, total, read[0] - delay - 1, unit=unit))
         means: list[Tensor] = []
-        begin = before
+        begin, wide = before, torch.float64 if self.traits.double else self.snn.dtype
         for end in dict.fromkeys([*read, before + len(signal_TB)]):
             part_TB = signal_TB[begin - before : end - before]
             # Other sums are added one by one and in double precision, so that chunks change no sum.
-            for part in [part_TB.sum(0, dtype=self.snn.dtype)] if integer else part_TB.double():
+            for part in [part_TB.sum(0, dtype=self.snn.dtype)] if integer else part_TB.to(wide):
                 total = part.clone() if total is None else total + part
             if end in read:
                 assert total is not None
@@ -379,7 +377,14 @@ class ChunkedRun:
             begin = end
         if total is not None:
             self.read_sums[node] = total
-        return torch.stack(means) if means else signal_TB[:0]
+        return self._in_order(torch.stack(means)) if means else signal_TB[:0]
+
+    def _in_order(self, signal_SB: Tensor) -> Tensor:
+        """A signal in the one memory format that the read-out has on a device, so that bits do not vary."""
+        if signal_SB.dim() != 5:
+            return signal_SB
+        form = torch.channels_last if self.traits.channels_last else torch.contiguous_format
+        return unfold(signal_SB.flatten(0, 1).contiguous(memory_format=form), len(signal_SB))
 
 
 def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:

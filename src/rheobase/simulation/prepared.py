@@ -7,6 +7,7 @@ of a network have none.
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from operator import is_
 from typing import Any
 
@@ -109,22 +110,18 @@ class _Kept:
 
     def __init__(self) -> None:
         self.simulators: dict[Hashable, Simulator] = {}
-        self._holders: list[object] = []
-        self._state: tuple[list[object], list[tuple[int, int]]] = [], []
+        self._state = _State([])
 
     def fits(self, snn: SNN) -> bool:
         """Forget the simulators if the network has changed; whether changes can be noticed at all."""
-        try:
-            objects, stamps = _look(self._holders)
-            same = all(map(is_, objects, self._state[0])) and len(objects) == len(self._state[0])
-            if not (self._holders and same and stamps == self._state[1]):
-                self.simulators.clear()
-                starts = (neuron.initial for neuron in snn.neurons.values())
-                self._holders = [*snn.modules(), *starts, snn.coding]
-                self._state = _look(self._holders)
-        except RuntimeError:  # inference tensors do not track their changes
-            self._holders = []
-            return False
+        if not self._state.holds():
+            self.simulators.clear()
+            starts = (neuron.initial for neuron in snn.neurons.values())
+            try:
+                self._state = _State([*snn.modules(), *starts, snn.coding])
+            except RuntimeError:  # inference tensors do not track their changes
+                self._state = _State([])
+                return False
         return True
 
     def __deepcopy__(self, memo: object) -> "_Kept":
@@ -134,11 +131,25 @@ class _Kept:
         return _Kept, ()
 
 
-def _look(holders: Sequence[object]) -> tuple[list[object], list[tuple[int, int]]]:
-    """All that some objects hold, and the version and address of each tensor among it."""
-    objects: list[object] = []
-    for holder in holders:
-        objects += vars(holder).values()
-        if isinstance(holder, nn.Module):
-            objects += [*holder._parameters.values(), *holder._buffers.values(), *holder._modules.values()]
-    return objects, [(each._version, each.data_ptr()) for each in objects if isinstance(each, Tensor)]
+class _State:
+    """All that some objects hold at a time, with the version and address of each tensor among it."""
+
+    def __init__(self, holders: Sequence[object]) -> None:
+        self._places = [vars(holder) for holder in holders]
+        for module in (holder for holder in holders if isinstance(holder, nn.Module)):
+            self._places += [module._parameters, module._buffers, module._modules]
+        self._objects = self._look()
+        self._tensors = [each for each in self._objects if isinstance(each, Tensor)]
+        self._stamps = self._stamp()
+
+    def holds(self) -> bool:
+        """Whether there is something, and all is as it was."""
+        now = self._look()
+        same = len(now) == len(self._objects) > 0 and all(map(is_, now, self._objects))
+        return same and self._stamp() == self._stamps
+
+    def _look(self) -> list[object]:
+        return [*chain.from_iterable(map(dict.values, self._places))]
+
+    def _stamp(self) -> list[tuple[int, int]]:
+        return [(tensor._version, tensor.data_ptr()) for tensor in self._tensors]

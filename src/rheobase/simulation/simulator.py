@@ -304,8 +304,10 @@ def _check_inputs(snn: SNN, x: Tensor, finite: bool = False) -> None:
     if x.device != snn.device:
         raise ValueError(f"inputs are on {x.device} and the network on {snn.device}; move one with .to(...)")
     if snn.input_shape is not None and tuple(x.shape[1:]) != snn.input_shape:
+        grey = x.dim() == 4 and (x.shape[1], snn.input_shape[0]) == (1, 3)
         raise ValueError(
             f"inputs have samples of shape {tuple(x.shape[1:])}, the network expects {snn.input_shape}"
+            + ("; grey images get three channels by split.to_rgb()" if grey else "")
         )
     if x.shape[0] == 0:
         raise ValueError("the batch of inputs is empty")

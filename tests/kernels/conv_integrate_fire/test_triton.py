@@ -18,7 +18,7 @@ from rheobase.kernels import collect_routines, conv_integrate_fire, linear_integ
 from rheobase.kernels.conv_integrate_fire import triton as triton_kernel
 from rheobase.kernels.conv_integrate_fire.dense import spread_weight
 from rheobase.kernels.conv_integrate_fire.packing import count_wide, pack
-from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles, standard_pixels
+from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles, standard_batch
 from rheobase.kernels.launching import launch, only_compile
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -201,9 +201,7 @@ def test_cut_pixels_fills_the_tile(pixels, Y, X):
 @pytest.mark.parametrize(("C", "N", "Y"), [(16, 16, 32), (64, 64, 32), (128, 256, 16), (512, 512, 4)])
 def test_batch_sizes_share_kernels(weight, C, N, Y):
     """All batch sizes take one of two tiles: a network is not compiled again for every size."""
-    tiles = {
-        rank_tiles(weight, C, N, standard_pixels(B, N, Y * Y, processors=132), 132)[0] for B in range(1, 513)
-    }
+    tiles = {rank_tiles(weight, C, N, standard_batch(B) * Y * Y, processors=132)[0] for B in range(1, 513)}
     assert len(tiles) <= 2
 
 

@@ -59,8 +59,9 @@ def accumulate(
     if VIA_FLOAT32:
         seen, taken = seen.to(tl.float32), taken.to(tl.float32)
     elif seen.dtype != taken.dtype:
-        # A signed byte has a fast conversion.
-        seen = seen.to(tl.int8, bitcast=True).to(taken.dtype)
+        if seen.dtype.primitive_bitwidth == 8:  # a signed byte has a fast conversion
+            seen = seen.to(tl.int8, bitcast=True)
+        seen = seen.to(taken.dtype)
     potential = tl.dot(seen, taken.T, potential, input_precision=PRECISION, out_dtype=potential.dtype)
     if SPLIT:
         rest = weight.load([(TAPS + tap) * N + n0, c])

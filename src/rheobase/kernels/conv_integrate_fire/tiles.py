@@ -6,7 +6,8 @@ from math import ceil
 
 import torch
 
-_MANY = 512  # samples that tiles are chosen for if there is enough work
+# Samples that tiles are chosen for.
+_SOME, _MANY = 64, 512
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,9 @@ def rank_tiles(
     return sorted(list_tiles(weight, C, N, residual), key=work)
 
 
-def standard_pixels(B: int, N: int, pixels: int, processors: int) -> int:
-    """The number of output pixels that tiles are chosen for: one of two, so that few kernels are compiled.
-
-    Args:
-        B: Samples.
-        N: Output channels.
-        pixels: Output pixels of one sample.
-        processors: Multiprocessors of the GPU.
-    """
-    if B * pixels * N >= 2 * processors * 128 * 128:
-        return _MANY * pixels
-    return max(1, processors * 64 * 64 // N)  # one of the smallest tiles for each multiprocessor
+def standard_batch(B: int) -> int:
+    """The number of samples that tiles are chosen for: one of two, so that few kernels are compiled."""
+    return _MANY if B >= _SOME else _SOME
 
 
 def _speed(tile: Tile, integer: bool, residual: bool) -> float:

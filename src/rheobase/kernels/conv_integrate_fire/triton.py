@@ -25,7 +25,7 @@ from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
 from rheobase.kernels.conv_integrate_fire.packing import align, count_wide, group_synapses, pack
 from rheobase.kernels.conv_integrate_fire.parts import accumulate, fire
 from rheobase.kernels.conv_integrate_fire.problem import Convolution, Problem, Quantisation
-from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles, standard_pixels
+from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles, standard_batch
 from rheobase.kernels.conv_integrate_fire.widening import widen
 from rheobase.kernels.launching import launch
 
@@ -156,7 +156,7 @@ def run(problem: Convolution, tile: Tile | None) -> None:
     C = images.shape[-1]
     weight, gain = pack(p.weight)
     processors = _count_processors(images.device)
-    pixels = standard_pixels(B, N, Y * X, processors)
+    pixels = standard_batch(B) * Y * X
     ranked = rank_tiles(weight.dtype, C, N, pixels, processors, p.residual is not None)
     if isinstance(p, Quantisation):
         # One loop over steps and products would need more registers than two programs can share.
