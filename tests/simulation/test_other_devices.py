@@ -71,6 +71,11 @@ def main(double: str) -> None:
                 assert "graphics:0" in run.notes[0], run.notes
                 close(run.logits, here.logits, 0.2 if profile == "fast" else 1e-6)
                 result = rheobase.evaluate(converted, (y, labels), 8, profile=profile, progress=False)
+                error = rheobase.evaluate(
+                    converted, (y, here.logits[-1]), 8, profile=profile, metric="mse", progress=False
+                )
+                assert error.scores[-1] is not None
+                assert error.scores[-1] < (0.1 if profile == "fast" else 1e-10)
                 assert result.neurons == dict.fromkeys(snn.sites, 4 * 6 * 6)
                 if profile != "fast":  # whose half precision is another one
                     assert all(torch.equal(run.spikes[site].cpu(), here.spikes[site]) for site in snn.sites)

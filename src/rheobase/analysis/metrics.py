@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rheobase.io import Ranks, find_name
-from rheobase.network import classes_of
+from rheobase.network import classes_of, has_double
 
 Measure: TypeAlias = Callable[[Tensor, Tensor], Any]
 """From outputs and targets of a batch to its mean, or to a pair of sums and counts.
@@ -86,6 +86,7 @@ class Score:
             sums_S = self.metric.measure(outputs_SB, targets.to(outputs_SB.device, non_blocking=True))
             found = torch.stack((sums_S, torch.full_like(sums_S, len(targets))), 1)
         else:
+            outputs_SB = outputs_SB if has_double(outputs_SB.device) else outputs_SB.cpu()
             targets = targets.to(outputs_SB.device)
             found = torch.stack([self._measure(outputs, targets) for outputs in outputs_SB])
         self.totals = found if self.totals is None else self.totals + found
@@ -120,7 +121,9 @@ class Score:
         shape = ranks.of_first(self.totals.shape if self.totals is not None else torch.Size())
         exact = torch.int64 if self.metric.by_step else torch.float64
         own = torch.zeros(shape, dtype=exact, device="cpu") if self.totals is None else self.totals
-        totals = ranks.sum(own.to(device)).cpu()  # a process without a batch adds nothing
+        totals = ranks.sum(
+            own if ranks.count == 1 else own.to(device)
+        ).cpu()  # a process without a batch adds nothing
         values = []
         for sums, counts in totals:
             counted = counts > 0
