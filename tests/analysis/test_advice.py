@@ -241,3 +241,17 @@ def test_lines_and_true_latency_limit_the_choice(
     assert all(f"{3 * t.method.steps} steps" in t.note and "17" in t.note for t in short)  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"lines .* 0"):
         Budget(steps=4, lines=0)
+
+
+def test_the_best_are_corrected_twice(trained: nn.Module, digits, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["ftbc", "gn", "max-norm", "signed", "srp"]
+    monkeypatch.setattr(methods, "names", lambda: names)
+    advice = ask(trained, digits.train.take(64), Budget(steps=1, lines=2))
+    titles = [t.method.title for t in advice.trials]
+    first = [f"max-norm + {name}" for name in ("ftbc", "gn", "signed", "srp")]
+    assert titles.index("max-norm") < min(titles.index(title) for title in first)
+    assert "max-norm + signed + ftbc" in titles
+    assert not any("ftbc + signed" in title for title in titles)  # biases come last
+    notes = {t.method.title: t.note for t in advice.trials}
+    assert "4 lines" in notes["max-norm + gn"]
+    assert "5 steps" in notes["max-norm + srp"]

@@ -6,7 +6,7 @@ from torch import nn
 
 from conftest import images
 from rheobase import convert, load, methods, save
-from rheobase.methods import compose
+from rheobase.methods import compose, extend
 from rheobase.methods.qcfs import QCFS
 from rheobase.methods.signed import Signed
 
@@ -20,6 +20,13 @@ def test_a_correction_takes_over_what_its_base_declares() -> None:
     assert (observing.fits, observing.cost, observing.initial) == ("biases", "runs", observing.base.initial)
     assert (observing.steps, observing.base.steps) == (6, 6)
     assert Signed(base="opi").base == methods.get("opi")
+
+
+def test_one_more_correction_takes_its_place() -> None:
+    chain = compose(QCFS(), ["gn", "ftbc"])
+    assert extend(chain, Signed()) == compose(QCFS(), ["gn", "signed", "ftbc"])
+    with pytest.raises(ValueError, match=r"members"):
+        extend(chain, methods.get("fission"))
 
 
 def test_its_file_names_every_method(trained: nn.Module, digits, tmp_path) -> None:

@@ -2,13 +2,15 @@
 
 Candidates are converted on one part of the calibration data and measured on the other, from the cheap to the
 expensive: every method as in its paper, with the default of `convert` before all that measure the network,
-then the cheap ones with a half start, then other starts and other settings of the best. One run gives the
-accuracy after every step; once a number of steps is enough, other candidates only run for fewer.
+then the cheap ones with a half start, then other starts and other settings of the best, then the best with
+methods that correct them, twice over. One run gives the accuracy after every step; once a number of steps is
+enough, other candidates only run for fewer.
 """
 
 import math
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,12 +23,12 @@ from rheobase.analysis.evaluation import Evaluation, evaluate
 from rheobase.analysis.trials import TRIED, Advice, Budget, Trial
 from rheobase.conversion import DEFAULT_METHOD, convert, lower
 from rheobase.io import Data, batches, live_table
-from rheobase.methods import COSTS, Method
+from rheobase.methods import COSTS, Correction, Method
 from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, classes_of, require_double
 
 __all__ = ["Advice", "Budget", "Trial", "advise"]
 
-_STARTS_OF, _SETTINGS_OF = 3, 2
+_STARTS_OF, _SETTINGS_OF, _CORRECTIONS = 3, 2, 2
 
 
 def advise(
@@ -107,6 +109,10 @@ def _split(model: nn.Module, calibration: Data, hold_out: float, seed: int) -> t
     return _Parts(x[rest], (x[held], y), right), "accuracy" if labels else "agreement"
 
 
+def _examples() -> list[Method]:
+    return [methods.find(name).example() for name in methods.names()]
+
+
 class _Search:
     """Tries candidates and keeps the best."""
 
@@ -127,7 +133,7 @@ class _Search:
 
     def candidates(self) -> Iterator[Trial]:
         """What to try next, given the results so far."""
-        every = [self._aim(methods.find(name).example()) for name in methods.names()]
+        every = [self._aim(method) for method in _examples() if not isinstance(method, Correction)]
         own = [Trial(method, method.initial) for method in every]
         usual = [Trial(method, HALF) for method in every if method.name == DEFAULT_METHOD]
         yield from sorted([*usual, *own], key=lambda trial: COSTS.index(trial.method.cost))
@@ -143,13 +149,25 @@ class _Search:
             aimed = self._aim(trial.method)
             for method in (aimed, *(variant for _, variant in aimed.variants())):
                 yield Trial(method, trial.initial)
+        for _ in range(_CORRECTIONS):
+            for trial in self._ranked()[:_SETTINGS_OF]:
+                yield from self._corrected(trial)
+
+    def _corrected(self, trial: Trial) -> Iterator[Trial]:
+        """A method with each correction that fits it."""
+        for correction in (method for method in _examples() if isinstance(method, Correction)):
+            with suppress(ValueError):  # it does not compose
+                method = self._aim(methods.extend(trial.method, correction))
+                yield Trial(method, method.initial)
 
     @property
     def most(self) -> int:
         """The largest possible number of candidates."""
-        every = [methods.find(name).example() for name in methods.names()]
+        every = _examples()
         settings = max(1 + len(list(method.variants())) for method in every)
-        return 2 * len(every) + 2 * _STARTS_OF + settings * _SETTINGS_OF
+        corrections = sum(isinstance(method, Correction) for method in every)
+        plain = 2 * (len(every) - corrections) + 2 * _STARTS_OF + settings * _SETTINGS_OF
+        return plain + corrections * _SETTINGS_OF * _CORRECTIONS
 
     def try_all(self) -> Iterator[Trial]:
         """Try the candidates one by one, until nothing better can be found."""

@@ -50,6 +50,7 @@ class Row:
         note: Why it was not measured, or what is special about it.
         timing: The true latency and the wires.
         silence: When images fell silent, in the sum code.
+        neurons: Binary neurons, with all members of groups.
     """
 
     method: str
@@ -62,6 +63,7 @@ class Row:
     note: str = ""
     timing: Latency | None = None
     silence: Silence | None = None
+    neurons: int = 0
 
     @property
     def reach(self) -> tuple[str, str]:
@@ -123,8 +125,9 @@ class Comparison(Result):
         for row in self.rows:
             nested = ("accuracy", "timing", "silence")
             cells = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in nested}
-            cells["latency"] = None if row.timing is None else row.timing.total
-            cells["lines"] = None if row.timing is None else row.timing.lines
+            for name in ("pre", "schedule", "total", "with_delays", "lines"):
+                found = None if row.timing is None else getattr(row.timing, name)
+                cells["latency" if name == "total" else name] = found
             cells["silent"] = None if row.silence is None else row.silence.largest
             rows.append({**cells, **{f"T={t}": row.accuracy.get(t) for t in self.steps}})
         return rows
@@ -275,4 +278,5 @@ def _measure(
         f"answers once, after {window} steps" if window else "",
         result.timing,
         result.silence,
+        sum(result.neurons.values()),
     )

@@ -163,14 +163,13 @@ class Evaluation(Result):
 
     @property
     def costs(self) -> list[str]:
-        """Latency, wires, silence and the quantised ANN, each in a sentence, where they are known."""
+        """Latency, wires, neurons, silence, the quantised ANN, each in a sentence, where they are known."""
         found: list[object] = [] if self.timing is None else [self.timing]
-        if self.timing is not None and self.timing.lines > 1:
-            end = self.at(self.steps)
-            found.append(
-                f"{end.per_neuron:.3g} events per neuron, {end.spikes * self.timing.bits:,.0f} bits per "
-                f"sample ({self.timing.bits} for an event)"
-            )
+        if self.timing is not None:
+            end, bits = self.at(self.steps), self.timing.bits
+            events = f"{sum(self.neurons.values()):,} neurons, {end.per_neuron:.3g} events per neuron"
+            sent = f", {end.spikes * bits:,.0f} bits per sample ({bits} for an event)"
+            found.append(events + (sent if self.timing.lines > 1 else ""))
         found += [each for each in (self.silence, self.quantised, self.analog) if each is not None]
         return [str(each) for each in found]
 
@@ -211,9 +210,8 @@ class Evaluation(Result):
         head = (
             f"{self.samples} samples, profile {self.profile}; spikes, SOP, energy and mean steps per sample"
         )
-        plain = self.timing is None or (self.timing.windows == 1 and self.timing.lines == 1)
-        notes = "" if plain else "\n".join(self.costs)
-        return Shown(("T", self._title, "spikes", "SOP", "energy", "mean steps"), rows, head, notes, left=0)
+        header = ("T", self._title, "spikes", "SOP", "energy", "mean steps")
+        return Shown(header, rows, head, "\n".join(self.costs), left=0)
 
 
 def evaluate(

@@ -3,7 +3,7 @@
 `shared` holds code that several methods use. Every method in a file of this folder is registered.
 """
 
-from rheobase.methods.composition import Correction, compose
+from rheobase.methods.composition import Correction, compose, extend
 from rheobase.methods.contract import COSTS, Conversion, Cost, Fits, Method, Observer, Tuning
 from rheobase.methods.registry import find, get, names, restore, settings_of
 from rheobase.methods.shared.observers import Maximum
@@ -23,6 +23,7 @@ __all__ = [
     "activations",
     "compose",
     "currents",
+    "extend",
     "find",
     "get",
     "mean_output",

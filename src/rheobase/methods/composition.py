@@ -127,3 +127,17 @@ def compose(method: Method, then: Sequence[str | Method]) -> Method:
             raise ValueError(f"{found.name} corrects no other method; those that do are {known}")
         method = replace(found, base=method)
     return method
+
+
+def extend(method: Method, correction: Correction) -> Method:
+    """A method with one more correction, at the place where it composes with those that it has.
+
+    Raises:
+        ValueError: There is no such place.
+    """
+    chain = [correction]
+    while isinstance(method, Correction):
+        chain.append(method)
+        method = method.base
+    chain.sort(key=lambda each: ORDER.index(each.changes))
+    return compose(method, chain)
