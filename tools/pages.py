@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rheobase.io import replace_file
-from tools import commands, performance, readme, reproduce, sigma_delta, timm, torchvision
+from tools import commands, performance, readme, reproduce, sigma_delta, timm, torchvision, transformers
 from tools.markdown import fill
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +21,7 @@ BLOCKS: dict[str, Callable[[], str]] = (
     | sigma_delta.BLOCKS
     | timm.BLOCKS
     | torchvision.BLOCKS
+    | transformers.BLOCKS
 )
 
 

@@ -166,15 +166,19 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def load_records() -> list[SumRecord]:
+def load_records(pattern: str = "sigma-delta*.json") -> list[SumRecord]:
     """All records, by network, levels and sizes."""
-    found = [read_document(SumRecord, path) for path in RECORDS.glob("sigma-delta*.json")]
+    found = [read_document(SumRecord, path) for path in RECORDS.glob(pattern)]
     return sorted(found, key=lambda r: (r.network, r.levels, r.sizes or 99, r.profile))
 
 
 def measured() -> str:
     """The table of measured conversions."""
-    records = load_records()
+    return show(load_records())
+
+
+def show(records: list[SumRecord]) -> str:
+    """A table of records."""
     if not records:
         return "Nothing has been measured yet."
     head = ["Network", "L", "sizes", "lines", "profile", "ANN", "quantised", *(f"T={t}" for t in SHOWN)]

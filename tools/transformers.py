@@ -1,0 +1,124 @@
+"""Train a transformer, convert it by sigma-delta without retraining, and measure it: all in one call.
+
+`python -m tools.transformers vit --data cifar10 --root FOLDER --device cuda` trains by the recipe
+`vit-cifar10`, converts with several numbers of levels, runs all test images in each profile, and writes one
+record for each. A training that was stopped continues from its checkpoint. The tables of docs/transformers.md
+are made of these records and of that of benchmarks/attention_models.py.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rheobase.io import write_document
+from rheobase.training import datasets, find_recipe, models, train
+from tools import sigma_delta
+from tools.markdown import table
+
+RECORDS = Path(__file__).with_name("records")
+ARCHITECTURES = Path(__file__).parents[1] / "benchmarks" / "records" / "attention-models.json"
+SETTINGS = ((16, 4), (32, 5), (64, 6))
+STEPS = 32
+
+
+def measured() -> str:
+    """The table of trained transformers."""
+    return sigma_delta.show(sigma_delta.load_records("transformer-*.json"))
+
+
+def architectures() -> str:
+    """The table of published architectures with random weights."""
+    if not ARCHITECTURES.exists():
+        return "Nothing has been measured yet."
+    found: dict[str, Any] = json.loads(ARCHITECTURES.read_text("utf-8"))
+    head = ["Network", "input", "sites", "neurons", "silent after", "exact", "int8", "L = 2^20, to the ANN"]
+    head += ["event-driven", "multiplications", "events per neuron", "analog values", "evaluated"]
+    rows = []
+    for row in found["rows"]:
+        equal = ["equal" if row[profile] else "differs" for profile in ("exact", "int8")]
+        cells = [row["network"], row["input"], f"{row['sites']}", f"{row['neurons']:,}", f"{row['silent']}"]
+        cells += [*equal, f"{row['fine']:.0e}", f"{row['share']:.4g} %", f"{row['multiplications']:,}"]
+        cells += [f"{row['events']:.2f}", f"{row['analog']:,}", f"{row['evaluated']:.2f} times"]
+        rows.append(cells)
+    return (
+        f"{table(head, rows)}\n\nRandom weights, {found['levels']} levels, {found['sizes']} sizes. Exact and "
+        "int8: outputs at silence against those of the quantised ANN by the same routines, bit for bit. "
+        f"{found['device']}, torch {found['torch']}."
+    )
+
+
+def outliers() -> str:
+    """The table of rounding errors where some features are large."""
+    if not ARCHITECTURES.exists():
+        return "Nothing has been measured yet."
+    found: dict[str, Any] = json.loads(ARCHITECTURES.read_text("utf-8"))
+    names = list(found["outliers"][0]["errors"])
+    rows = [
+        [f"{row['factor']}", *(f"{100 * row['errors'][name]:.2g} %" for name in names)]
+        for row in found["outliers"]
+    ]
+    return (
+        f"{table(['Large features, times', *names], rows)}\n\nError of a linear layer with 256 random inputs, "
+        f"of which 4 are larger, rounded to ±{found['levels']} levels."
+    )
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "transformers-trained": measured,
+    "transformers-architectures": architectures,
+    "transformers-outliers": outliers,
+}
+
+
+def main() -> None:
+    """Train, convert and measure one network."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("network", choices=("vit", "convnext"))
+    parser.add_argument("--data", default="cifar10")
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--checkpoint", type=Path, help="the state of the training")
+    parser.add_argument("--calibration", type=int, default=512, help="number of training images")
+    parser.add_argument("--limit", type=int, help="number of images of each split; by default all")
+    parser.add_argument("--profiles", nargs="*", default=["exact", "int8"])
+    parser.add_argument("--batch-size", type=int, default=500)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--out", type=Path, default=RECORDS, help="the folder of the records")
+    parser.add_argument("--eager", action="store_true", help="do not compile the network")
+    given = parser.parse_args()
+    dataset = datasets.load(given.data, given.root)
+    fitting = dataset.train if given.limit is None else dataset.train.take(given.limit)
+    test = dataset.test if given.limit is None else dataset.test.take(given.limit)
+    recipe = find_recipe(f"{given.network}-{given.data}")
+    if given.epochs is not None:
+        recipe = replace(
+            recipe, epochs=given.epochs, warmup_epochs=min(recipe.warmup_epochs, given.epochs - 1)
+        )
+    if given.eager:
+        recipe = replace(recipe, compile=False, precision="float32")
+    recipe = replace(recipe, batch_size=min(recipe.batch_size, len(fitting)))
+    model = models.build(given.network, len(dataset.classes)).to(given.device)
+    trained = train(model, fitting, recipe, checkpoint=given.checkpoint).model
+    calibration = fitting.take(given.calibration)
+    for levels, sizes in SETTINGS:
+        for profile in given.profiles:
+            record = sigma_delta.measure(
+                trained,
+                calibration.normalise(calibration.images).to(given.device),
+                lambda: test.batches(given.batch_size),
+                network=f"{given.network} on {dataset.name}, {recipe.epochs} epochs",
+                levels=levels,
+                sizes=sizes,
+                steps=STEPS,
+                profile=profile,
+            )
+            name = f"transformer-{given.network}-{dataset.name}-L{levels}-n{sizes}-{profile}.json"
+            write_document(record, given.out / name)
+            print(f"{name}: ANN {record.ann:.2f}, {record.accuracy}, {record.silence}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
