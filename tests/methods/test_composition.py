@@ -44,6 +44,10 @@ def test_its_file_names_every_method(trained: nn.Module, digits, tmp_path) -> No
     ("base", "then", "facts"),
     [
         ("qcfs", ["signed", "signed"], "signed.*qcfs \\+ signed.*both"),
+        ("qcfs", ["ftbc", "signed"], "signed.*qcfs \\+ ftbc.*first"),
+        ("qcfs", ["gn", "fission"], "fission.*gn.*both"),
+        ("qcfs", ["srp", "signed"], "signed.*srp.*own"),
+        ("qcfs", ["gn", "cos"], "cos.*gn.*own"),
         ("robust-norm", ["max-norm"], "max-norm.*signed"),
         ("sigma-delta", ["signed"], "signed.*sigma-delta.*SigmaDelta"),
         ("few-spikes", ["signed"], "signed.*few-spikes.*FewSpikes"),

@@ -10,8 +10,9 @@ from rheobase.methods.contract import COSTS, Conversion, Cost, Fits, Method, Obs
 from rheobase.methods.registry import find, get, names
 from rheobase.network import HALF, Coding, Neuron, Site, Start
 
-ORDER = ("thresholds", "neurons", "members", "signs", "biases")
-"""What corrections change, in the only order in which they compose: each is fitted to those before it."""
+ORDER = ("neurons", "members", "signs", "biases")
+"""What corrections change, in the only order in which they compose: each is fitted to those before it. Those
+that change the neurons themselves compose with no other."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,19 @@ class Correction(Method):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base", get(self.base))
-        if isinstance(self.base, Correction) and ORDER.index(self.base.changes) >= ORDER.index(self.changes):
-            both = (
-                f"both change its {self.changes}"
-                if self.base.changes == self.changes
-                else f"it changes {self.changes}, which {self.base.name} relies on: put it first"
-            )
-            raise ValueError(f"{self.name} cannot correct {self.base.title}: {both}")
+        if isinstance(self.base, Correction) and (reason := self._explain_clash(self.base)):
+            raise ValueError(f"{self.name} cannot correct {self.base.title}: {reason}")
+
+    def _explain_clash(self, other: "Correction") -> str:
+        """Why it cannot come after another correction; empty if it can."""
+        if self.changes == other.changes:
+            return f"both change its {self.changes}"
+        if "neurons" in (self.changes, other.changes):
+            alone = self.name if self.changes == "neurons" else other.name
+            return f"{alone} has neurons of its own: leave the other one out"
+        if ORDER.index(other.changes) > ORDER.index(self.changes):
+            return f"it changes {self.changes}, which {other.name} relies on: put it first"
+        return ""
 
     def revise(self, neuron: Neuron, site: Site) -> Neuron:
         """The neuron of the base, changed: by default as it is."""
