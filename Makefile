@@ -80,7 +80,7 @@ test-interop: $(INTEROP)/.installed
 $(INTEROP)/.installed: constraints.txt
 	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
 	$(INTEROP)/bin/pip install --quiet --no-compile -c constraints.txt torch numpy safetensors rich typer pytest \
-		hypothesis matplotlib nir nirtorch==2.6 tqdm loguru requests pbr
+		llvmlite hypothesis matplotlib nir nirtorch==2.6 tqdm loguru requests pbr
 	$(INTEROP)/bin/pip install --quiet --no-compile --no-deps \
 		snntorch==1.0.0 norse==1.1.0 spikingjelly==2.0.0 sinabs==3.1.3
 	$(INTEROP)/bin/pip install --quiet --no-compile --no-deps --target $(INTEROP)/nir-1.0.4 nir==1.0.4

@@ -1,18 +1,15 @@
 """Programs for the CPU, written as LLVM instructions and compiled when first needed.
 
-This needs the package llvmlite, which includes a compiler. Kernels that use it have a fallback without it.
+The package llvmlite includes the compiler. Kernels have a fallback for what these programs do not support.
 """
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
-import torch
 
 BIT, BYTE, HALF, WORD, LONG = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 FLOAT, POINTER = ir.FloatType(), ir.PointerType()
@@ -105,45 +102,3 @@ class Program:
 def long(value: int) -> ir.Constant:
     """An integer for counts and addresses."""
     return ir.Constant(LONG, value)
-
-
-def share(work: Callable[[int, int], None], count: int) -> None:
-    """Call work(first, last) for parts of 0 … count, one part for each of PyTorch's threads.
-
-    PyTorch's own threads are used because they wait for work without sleeping: other threads would have to
-    share the cores with them.
-    """
-    threads = max(1, min(torch.get_num_threads(), count))
-    cuts = [count * i // threads for i in range(threads + 1)]
-    parts, errors = list(pairwise(cuts)), list[Exception]()
-
-    def take(_: object = None) -> None:
-        try:
-            while parts:
-                work(*parts.pop())
-        except IndexError:  # another thread took the last one
-            return
-        except Exception as error:
-            errors.append(error)
-
-    together = _find_parallel()
-    if threads > 1 and together is not None:
-        together(_MEMBER(take), None, threads, 0)
-    take()
-    if errors:
-        raise errors[0]
-
-
-_MEMBER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-@cache
-def _find_parallel() -> Callable[..., None] | None:
-    """The function that runs a callback in all threads of the OpenMP library of PyTorch, if it is GNU's."""
-    try:
-        function: Any = ctypes.CDLL(None).GOMP_parallel
-    except (AttributeError, OSError, TypeError):
-        return None
-    function.argtypes = [_MEMBER, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-    function.restype = None
-    return function  # type: ignore[no-any-return]

@@ -37,6 +37,13 @@ class Counters:
         self.sop = torch.zeros(steps, dtype=torch.int64, device=device)
         self._routines: dict[str, dict[str, None]] = {}
 
+    def add(self, others: "Counters") -> None:
+        """Add what was counted in other parts of the batch."""
+        self.table += others.table
+        self.sop += others.sop
+        for site, routines in others._routines.items():
+            self._routines.setdefault(site, {}).update(routines)
+
     def counts(self, name: str) -> bool:
         """Whether anything is counted of what a node sends."""
         return name in self.spikes or name in self.fan_out

@@ -145,7 +145,9 @@ class Plan:
         """Bytes that a few steps of one sample need."""
         return self.fixed_bytes + _FEW_STEPS * self.moving_bytes
 
-    def fit(self, samples: int, steps: int, memory: int, keep_spikes: bool = False) -> tuple[int, int]:
+    def fit(
+        self, samples: int, steps: int, memory: int, keep_spikes: bool = False, threads: int = 1
+    ) -> tuple[int, int]:
         """The largest (samples at a time, steps at a time) that fit into a number of bytes.
 
         Parts of a batch are of equal size where possible. Chunks of steps are not, so that the memory of a
@@ -156,6 +158,7 @@ class Plan:
             steps: The number of steps.
             memory: The bytes.
             keep_spikes: Whether the spikes of all sites are kept to the end of each chunk.
+            threads: The threads that run parts of the batch at the same time, if the memory is enough.
 
         Raises:
             ValueError: One step of one sample does not fit.
@@ -167,6 +170,8 @@ class Plan:
                 f"one step of one sample needs {one / 2**20:.1f} MiB and the memory cap is "
                 f"{memory / 2**20:.1f} MiB; raise memory=, or simulate smaller inputs"
             )
+        threads = min(threads, samples, memory // one)
+        samples, memory = -(-samples // threads), memory // threads
         # Fewer samples rather than very few steps: each chunk reads and writes all membranes.
         some = self.fixed_bytes + min(steps, _FEW_STEPS) * moving
         parts = -(-samples // max(1, memory // some))

@@ -9,21 +9,22 @@ Shape letters: B batch, S steps read out, K outputs; `...` is the shape of one s
 
 import gc
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from rheobase.io import announce, expect_integer
-from rheobase.kernels import explain_no_triton, only_compile
+from rheobase.kernels import count_threads, explain_no_triton, only_compile
 from rheobase.network import SNN, Constant, Group, IntegrateFire, SigmaDelta, expect_snn, full_precision
 from rheobase.simulation.counters import Counters
 from rheobase.simulation.cuda_graphs import RecordingError, Recordings
 from rheobase.simulation.device import cap_memory, device_traits
-from rheobase.simulation.engine import ChunkedRun
 from rheobase.simulation.exits import Exit
 from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.simulation.fusion import fuse, name_unfused
 from rheobase.simulation.job import Job
+from rheobase.simulation.parts import run_parts
 from rheobase.simulation.plan import mark_tail, plan_calls
 from rheobase.simulation.probes import Probe
 from rheobase.simulation.profiles import find_profile
@@ -190,12 +191,9 @@ class Simulator:
             probe=self.probe,
             probed=self.probed,
         )
-        counters = Counters(self.counted, self.fan_out, self.steps, x.device, self.members)
+        count = partial(Counters, self.counted, self.fan_out, self.steps, x.device, self.members)
         with torch.inference_mode(), full_precision(x.device):
-            parts = [
-                ChunkedRun(job, part, first_sample + i * samples, counters).run()
-                for i, part in enumerate(torch.split(x, samples))
-            ]
+            parts, counters = run_parts(job, x, samples, first_sample, count)
         left = torch.cat([left_B for _, left_B, _ in parts])
         last_event = torch.cat([last_B for _, _, last_B in parts]) if self.snn.code == "sum" else None
         # Outside of inference mode, so that the caller may change the tensors and compute gradients.
@@ -234,9 +232,11 @@ class Simulator:
         facts, leaving = device_traits(self.snn.device), self.exit_rule is not None
         steps = self.steps if facts.chunk is None else min(self.steps, max(facts.chunk, facts.busy // B))
         # Which samples left in a chunk is known at its end; until then all spikes are kept.
-        samples, fitting = self.plan.fit(B, steps, self.memory, keep_spikes=leaving)
+        threads = count_threads() if self.snn.device.type == "cpu" and self.probe is None else 1
+        samples, fitting = self.plan.fit(B, steps, self.memory, keep_spikes=leaving, threads=threads)
         if self.snn.window is not None:
-            return self.plan.fit_whole(samples, self.steps, self.memory), self.steps
+            memory = self.memory // min(threads, -(-B // samples))
+            return self.plan.fit_whole(samples, self.steps, memory), self.steps
         most = fitting
         if leaving:
             most = _EXIT_CHUNK

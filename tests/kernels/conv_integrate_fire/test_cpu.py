@@ -4,6 +4,8 @@ Float weights, biases, thresholds and potentials are small multiples of 1/64, so
 is exact.
 """
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integra
 from rheobase.kernels.conv_integrate_fire import amx, cpu, reference
 from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Problem
+from rheobase.kernels.routines import collect_routines
 from rheobase.network.batch_invariant import weigh
 
 needs_matrix_unit = pytest.mark.skipif(
@@ -295,3 +298,31 @@ def test_without_a_matrix_unit(monkeypatch, change, reason):
     assert (membrane == 2).all()
     monkeypatch.undo()
     amx.explain_no_matrix_unit.cache_clear()
+
+
+def test_weights_of_two_bytes():
+    """Those of at least 1/64 of the largest one are the same, and all are near."""
+    weight = torch.randn(5, 3, 3, 3, generator=torch.manual_seed(0)).bfloat16().float()
+    weight[0, 0, 0, 0], weight[1] = -4.0, 0.0
+    parts, unit = cpu.split(weight)
+    high, low = parts.unflatten(1, (3, 2)).float().unbind(2)
+    found = (128 * high + low) * unit.view(-1, 1, 1, 1)
+    largest = weight.abs().amax((1, 2, 3), keepdim=True)
+    large = weight.abs() >= largest / 64
+    assert torch.equal(found[large], weight[large])
+    assert ((found - weight).abs() <= largest * 2**-14).all()
+
+
+@pytest.mark.skipif(not cpu.can_multiply_integers(), reason="no integer convolution")
+def test_spikes_of_bfloat16_weights_are_weighed_in_integers():
+    generator = torch.manual_seed(0)
+    weight = torch.randn(16, 8, 3, 3, generator=generator).bfloat16()
+    for largest, routine in ((1, "oneDNN int8"), (2, "oneDNN float32")):
+        spikes = torch.randint(0, largest + 1, (3, 2, 8, 6, 6), generator=generator, dtype=torch.uint8)
+        membranes = [torch.zeros(2, 16, 6, 6) for _ in range(2)]
+        silent = torch.tensor(torch.finfo(torch.float32).max)
+        with collect_routines() as routines, patch.object(amx, "supports", return_value=False):
+            conv_integrate_fire(spikes, weight, None, membranes[0], silent, padding=1, backend="cpu")
+        conv_integrate_fire(spikes, weight, None, membranes[1], silent, padding=1, backend="reference")
+        assert routine in routines
+        torch.testing.assert_close(*membranes, rtol=1e-4, atol=1e-3)

@@ -2,8 +2,8 @@
 
 A piece is a few steps of the whole batch, or some samples of one step: so few that its currents are still in
 the cache when the neurons read them. Int8 weights use oneDNN's integer convolution, which multiplies four
-numbers where single precision multiplies one, and more with a matrix unit. Other weights are convolved in
-single precision.
+numbers where single precision multiplies one, and more with a matrix unit. Bfloat16 weights of 0/1 spikes use
+it too, as integers of two bytes. Other weights are convolved in single precision.
 
 Letters: T steps, B batch, N output channels, Y and X output rows and columns; t and b those of a piece and
 n = t·b its images.
@@ -22,11 +22,14 @@ from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Convolution, Layer, Problem, Quantisation
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.routines import report_routine
+from rheobase.kernels.threads import share_rows
 
 # Currents at a time: with fewer, the overhead of operations dominates; more do not fit into the cache.
-PIECE = 1 << 21
+PIECE = 1 << 20
 # Single precision holds all integers up to this one.
 EXACT = 1 << 24
+# A spike as the factors of both bytes of a weight, 128 and 1.
+_BOTH = 128 + (1 << 8)
 
 Convolve = Callable[[Tensor], Tensor]
 
@@ -78,11 +81,11 @@ def quantise(problem: Quantisation, piece: int = PIECE) -> None:
         return
     _keep_freed_memory()
     T, B, N, Y, X = p.out.shape
-    convolve = _integer_convolution(p) if p.integer else _float_convolution(p)
+    convolve = _choose_convolution(p)
     threshold, high = p.threshold.flatten().float(), p.high.float()
     for steps, samples in _cut(T, B, N * Y * X, piece):
         part = _select(p, steps, samples)
-        z_nYXN = convolve(part.spikes.flatten(0, 1)).movedim(1, -1)
+        z_nYXN = share_rows(convolve, part.spikes.flatten(0, 1), _products(part)).movedim(1, -1)
         z_tbYXN = z_nYXN.view(*part.out.shape[:2], Y, X, N)
         _add_residual(z_tbYXN, part)
         # Single precision divides integers below 2^24 without rounding up to an integer.
@@ -112,14 +115,14 @@ def _largest(values: Tensor) -> int:
 
 def _advance(p: Problem, piece: int) -> None:
     T, B, N, Y, X = p.out.shape
-    convolve = _integer_convolution(p) if p.weight.dtype == torch.int8 else _float_convolution(p)
+    convolve = _choose_convolution(p)
     membrane_BYXN = p.membrane.movedim(1, -1).contiguous()
     threshold = p.threshold.float()
     if threshold.dim() > 0:
         threshold = threshold[(None,) * (3 - threshold.dim())].movedim(0, -1)
     for steps, samples in _cut(T, B, N * Y * X, piece):
         part = _select(p, steps, samples)
-        current_nYXN = convolve(part.spikes.flatten(0, 1)).movedim(1, -1)
+        current_nYXN = share_rows(convolve, part.spikes.flatten(0, 1), _products(part)).movedim(1, -1)
         current_tbYXN = current_nYXN.view(*part.out.shape[:2], Y, X, N)
         _add_residual(current_tbYXN, part)
         out_tbYXN = part.out.movedim(2, -1)
@@ -141,7 +144,7 @@ def _advance(p: Problem, piece: int) -> None:
         if not fits:
             out_tbYXN.copy_(spikes_tbYXN)
         if part.totals is not None:
-            part.totals.add_(spikes_tbYXN.flatten(2).sum(2, dtype=torch.int32))
+            part.totals.add_(_count_ones(spikes_tbYXN.flatten(2)))
     if membrane_BYXN.data_ptr() != p.membrane.data_ptr():
         p.membrane.copy_(membrane_BYXN.movedim(-1, 1))
 
@@ -182,6 +185,32 @@ def _signed(spikes: Tensor) -> Tensor:
     return spikes.view(torch.int8) if spikes.dtype == torch.uint8 else spikes
 
 
+def _count_ones(spikes_tbN: Tensor) -> Tensor:
+    """How many bytes of each sample at each step are 1; eight are added at a time."""
+    words, left = divmod(spikes_tbN.shape[2], 8)
+    if spikes_tbN.dtype != torch.uint8 or left or spikes_tbN.stride(2) != 1:
+        return spikes_tbN.sum(2, dtype=torch.int32)
+    group = max(size for size in range(1, 256) if words % size == 0)  # such a sum of ones fits into a byte
+    sums = spikes_tbN.view(torch.int64).view(*spikes_tbN.shape[:2], -1, group).sum(3)
+    return sums.view(torch.uint8).sum(2, dtype=torch.int32)
+
+
+def _products(p: Convolution) -> int:
+    return p.weight[0].numel() * p.out.numel()
+
+
+def _choose_convolution(p: Convolution) -> Convolve:
+    if p.integer:
+        return _integer_convolution(p)
+    if (
+        p.weight.dtype == torch.bfloat16
+        and p.spikes.dtype == torch.uint8
+        and _largest(p.spikes.movedim(2, -1)) <= 1
+    ):
+        return _integer_convolution(p)
+    return _float_convolution(p)
+
+
 def _float_convolution(p: Convolution) -> Convolve:
     last = torch.channels_last
     weight = keep(p.weight, "float32", lambda: p.weight.float().contiguous(memory_format=last))
@@ -209,24 +238,40 @@ def _integer_convolution(p: Convolution) -> Convolve:
     if outside or unequal or not can_multiply_integers():
         return _float_convolution(p)
     geometry = [list(p.stride), list(p.padding), [1, 1], 1]
-    N = len(p.weight)
-    unit, zero = p.weight.new_ones(N, dtype=torch.float32), p.weight.new_zeros(N, dtype=torch.int64)
+    one, zero = torch.ones(len(p.weight)), torch.zeros(len(p.weight), dtype=torch.int64)
     bias = None if p.bias is None else p.bias.float()
 
-    def pack() -> Tensor:
-        order: Tensor = torch.ops.onednn.qconv_prepack(p.weight.contiguous(), unit, 1.0, 0, *geometry, None)
-        return order
+    def pack() -> tuple[Tensor, Tensor]:
+        weight, unit = (p.weight, one) if p.integer else split(p.weight)
+        order: Tensor = torch.ops.onednn.qconv_prepack(weight.contiguous(), one, 1.0, 0, *geometry, None)
+        return order, unit
 
     def convolve(spikes: Tensor) -> Tensor:
         report_routine("oneDNN int8")
         images = spikes.contiguous(memory_format=torch.channels_last)
+        if not p.integer:
+            twice = images.movedim(1, -1).to(torch.int16).mul_(_BOTH).view(torch.uint8)
+            images = twice.movedim(-1, 1)
         current: Tensor = torch.ops.onednn.qconv2d_pointwise(
             images, 1.0, 0, packed, unit, zero, bias, *geometry, 1.0, 0, torch.float32, "none", [], ""
         )
         return current
 
-    packed = keep(p.weight, ("onednn", str(geometry)), pack)
+    packed, unit = keep(p.weight, ("onednn", str(geometry)), pack)
     return convolve
+
+
+def split(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights as integers of two bytes, 128 · the first + the second, side by side as channels; their unit.
+
+    The unit is a power of two for each output channel. Bfloat16 weights of at least 1/64 of the size of the
+    largest one do not change.
+    """
+    exponent = torch.frexp(weight.float().flatten(1).abs().amax(1)).exponent - 14
+    unit = torch.ldexp(torch.ones_like(exponent, dtype=torch.float32), exponent)
+    whole = (weight.float() / unit.view(-1, 1, 1, 1)).round()
+    high = (whole / 128).floor()
+    return torch.stack([high, whole - 128 * high], 2).flatten(1, 2).to(torch.int8), unit
 
 
 def can_multiply_integers() -> bool:

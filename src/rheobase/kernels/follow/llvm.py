@@ -39,8 +39,6 @@ def run(
     reached_TB: Tensor | None,
 ) -> None:
     """Move counts and add to `events_TB` and `reached_TB`."""
-    from rheobase.kernels.llvm import share
-
     T, B, N = target_TBN.shape
     small = [None if x is None else x.dtype == torch.uint8 for x in (target_TBN, count_BN, out_TBN)]
     program = _compile(*small, None if sizes is None else 2 ** (sizes - 1), fan_out_N is not None)
@@ -48,11 +46,7 @@ def run(
     tensors = [target_TBN, count_BN, out_TBN, synapses, events_TB, reached_TB]
     pointers = [count_BN.data_ptr() if x is None else x.data_ptr() for x in tensors]
     step = target_TBN.stride(0) * target_TBN.itemsize
-
-    def work(first: int, last: int) -> None:
-        program(*pointers, T, B, N, step, first, last)
-
-    share(work, B)
+    program(*pointers, T, B, N, step)
 
 
 @cache
@@ -63,9 +57,7 @@ def _compile(
 
     from rheobase.kernels.llvm import BYTE, FLOAT, LANES, LONG, WORD, Program, long
 
-    program = Program(
-        ("target", "count", "out", "fan_out", "events", "reached"), ("T", "B", "N", "step", "first", "last")
-    )
+    program = Program(("target", "count", "out", "fan_out", "events", "reached"), ("T", "B", "N", "step"))
     b, of, at = program.b, program.given, program.at
     numbers, words, values = (ir.VectorType(kind, LANES) for kind in (BYTE, WORD, FLOAT))
     totals = [b.alloca(words) for _ in range(1 + fan_out)]
@@ -89,8 +81,7 @@ def _compile(
             amount = b.add(amount, b.zext(b.extract_element(lanes, ir.Constant(WORD, lane)), LONG))
         b.store(b.add(program.load(place, LONG), amount), place, align=1)
 
-    with program.loop(b.sub(of["last"], of["first"])) as number:
-        sample = b.add(of["first"], number)
+    with program.loop(of["B"]) as sample:
         start = b.mul(sample, of["N"])
         parts = b.sdiv(b.add(of["N"], long(BLOCK - 1)), long(BLOCK))
         with program.loop(parts) as part:

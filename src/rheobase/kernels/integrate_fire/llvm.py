@@ -37,8 +37,6 @@ def run(
     reset: str,
 ) -> None:
     """Fill `spikes_TN` block by block, updating `membrane_N` in place."""
-    from rheobase.kernels.llvm import share
-
     T, N = spikes_TN.shape
     pattern = threshold_M.repeat_interleave(repeat)
     period = lcm(pattern.numel(), 16)
@@ -47,12 +45,7 @@ def run(
     program = _compile(spikes_TN.dtype == torch.uint8, strict, reset == "subtract")
     tensors = current_TN, membrane_N, pattern, spikes_TN
     steps = (x.stride(0) * x.itemsize for x in (current_TN, spikes_TN))
-    arguments = (*(tensor.data_ptr() for tensor in tensors), T, *steps, period)
-
-    def work(first: int, last: int) -> None:
-        program(*arguments, first * period, min(last * period, N))
-
-    share(work, -(-N // period))
+    program(*(tensor.data_ptr() for tensor in tensors), T, *steps, period, N)
 
 
 @cache
@@ -61,7 +54,7 @@ def _compile(small: bool, strict: bool, subtract: bool) -> Callable[..., Any]:
 
     from rheobase.kernels.llvm import BYTE, FLOAT, LANES, Program, long
 
-    numbers = ("T", "current_step", "spikes_step", "period", "first", "last")
+    numbers = ("T", "current_step", "spikes_step", "period", "N")
     program = Program(("current", "membrane", "threshold", "spikes"), numbers)
     b, of, at = program.b, program.given, program.at
     neurons = ir.VectorType(FLOAT, LANES)
@@ -73,9 +66,9 @@ def _compile(small: bool, strict: bool, subtract: bool) -> Callable[..., Any]:
     def divide(x: ir.Value, y: ir.Value) -> ir.Value:
         return b.sdiv(b.add(x, b.sub(y, long(1))), y)
 
-    with program.loop(divide(b.sub(of["last"], of["first"]), of["period"])) as row:
-        start = b.add(of["first"], b.mul(row, of["period"]))
-        length = least(of["period"], b.sub(of["last"], start))
+    with program.loop(divide(of["N"], of["period"])) as row:
+        start = b.mul(row, of["period"])
+        length = least(of["period"], b.sub(of["N"], start))
         with program.loop(divide(length, long(BLOCK))) as part:
             offset = b.mul(part, long(BLOCK))
             where = b.add(start, offset)

@@ -115,7 +115,7 @@ def run_currents_first(p: Problem) -> None:
 def run_fused(p: Problem) -> None:
     """Run step by step, with the potentials in the matrix unit."""
     from rheobase.kernels.conv_integrate_fire.amx.program import compile_layer
-    from rheobase.kernels.llvm import share
+    from rheobase.kernels.threads import share
 
     # Linux must be asked for permission first: otherwise the first instruction ends the process.
     if (reason := explain_no_matrix_unit()) is not None:
