@@ -1,6 +1,6 @@
 """Published transformers with random weights: bit-equality at silence, and what is event-driven.
 
-    pip install --no-compile --no-deps --target elsewhere torchvision transformers huggingface_hub tokenizers …
+    pip install --no-compile --target elsewhere torchvision transformers
     PYTHONPATH=elsewhere python benchmarks/attention_models.py --out benchmarks/records/attention-models.json
 
 ConvNeXt-T, ViT-B/16 and Swin-T are torchvision's, BERT is the encoder of the package `transformers` with its
@@ -161,7 +161,8 @@ def main() -> None:
         print(rows[name], flush=True)
         record = {
             "torch": torch.__version__, "python": platform.python_version(), "device": "CPU",
-            "levels": LEVELS, "sizes": SIZES, "outliers": measure_outliers(), "rows": [rows[name] for name in NETWORKS if name in rows],
+            "levels": LEVELS, "sizes": SIZES, "outliers": measure_outliers(),
+            "rows": [rows[name] for name in NETWORKS if name in rows],
         }  # fmt: skip
         if options.out:
             options.out.write_text(json.dumps(record, indent=1) + "\n")

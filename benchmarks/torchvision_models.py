@@ -217,11 +217,14 @@ def main() -> None:
     for name in options.models:
         rows.append(row := examine(models, name))
         print(f"{name}: accounted {row['accounted']}, max-norm {row.get('max-norm')}", flush=True)
+    threads = torch.get_num_threads()
     if options.out and options.out.exists():
-        rows = keep_others(json.loads(options.out.read_text()), rows)
+        kept = json.loads(options.out.read_text())
+        if len(fresh := keep_others(kept, rows)) > len(rows):
+            rows, threads = fresh, kept["threads"]
     record = {
         "torch": torch.__version__, "torchvision": torchvision.__version__,
-        "python": platform.python_version(), "threads": torch.get_num_threads(), "steps": STEPS, "rows": rows,
+        "python": platform.python_version(), "threads": threads, "steps": STEPS, "rows": rows,
     }  # fmt: skip
     if options.out:
         options.out.write_text(json.dumps(record, indent=1) + "\n")

@@ -61,8 +61,8 @@ def outliers() -> str:
         for row in found["outliers"]
     ]
     return (
-        f"{table(['Large features, times', *names], rows)}\n\nError of a linear layer with 256 random inputs, "
-        f"of which 4 are larger, rounded to ±{found['levels']} levels."
+        f"{table(['Large features, times', *names], rows)}\n\nError of a linear layer with 256 random "
+        f"inputs, of which 4 are larger, rounded to ±{found['levels']} levels."
     )
 
 

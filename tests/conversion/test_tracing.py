@@ -125,3 +125,36 @@ def test_names_that_files_cannot_hold_are_made_plain(tmp_path: Path) -> None:
     assert snn.sites == ["a_b"]
     save(snn, tmp_path / "network.safetensors")
     assert load(tmp_path / "network.safetensors").sites == ["a_b"]
+
+
+class Branching(nn.Module):
+    """Control flow that depends on sizes, and a mask that is written in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.fc(x)
+        if x.shape[1] > 3:
+            x = x[:, -3:]
+        mask = x.new_zeros(3, 4)
+        mask[1:, :2] = 1
+        return self.head(torch.relu(x * mask + x.shape[-1]))
+
+
+def test_what_fx_cannot_trace_is_exported_with_an_example() -> None:
+    torch.manual_seed(0)
+    model, x = Branching().eval(), torch.randn(5, 4, 4)
+    with pytest.raises(CaptureError, match=r"test_tracing\.py"):
+        capture(model)
+    network = capture(model, x)
+    assert [site.name for site in network.sites] == ["relu"]
+    assert torch.allclose(network.module(x), model(x), atol=1e-6)
+    assert "test_tracing.py" in inspect(Refused().eval(), x).refused[0].line
+
+
+class Refused(Branching):
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.flip(x, [1]) if x.shape[1] > 3 else x
+        return self.head(torch.relu(x))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.conversion.lowering import Call, Rule
-from rheobase.conversion.refusals import Refusal, refuse_unknown
+from rheobase.conversion.refusals import Refusal
 from rheobase.conversion.rules.registry import RULES, rule
 from rheobase.conversion.unwrap import is_torchs, plain_layer
 from rheobase.network import TRAITS, Embedding, MaxPool, Scale
@@ -39,7 +39,7 @@ def make_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 @rule("matmul", "bmm")
 def _matmul(call: Call, x: Any, other: Any) -> fx.Node:
     if not isinstance(x, fx.Node) or not isinstance(other, Tensor) or other.dim() != 2:
-        raise refuse_unknown("matmul")
+        RULES["anything else"](call)  # which refuses
     return lower_linear(call, x, other.T)
 
 

@@ -66,9 +66,7 @@ def _squashing(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) 
 @rule("Softmax", "LogSoftmax", "softmax", "log_softmax")
 def _softmax(call: Call, x: fx.Node, dim: Any = None, module: nn.Module | None = None, **_: Any) -> fx.Node:
     if not call.is_last:
-        raise Refusal(
-            "softmax is a nonlinearity inside the network", "remove it, or keep it as the last call"
-        )
+        _refuse(call, module=module)
     kind = nn.LogSoftmax if "log" in call.row.call.lower() else nn.Softmax
     call.lowering.left_out = module or kind(dim)
     return call.drop(x, "removed: the read-out is logits, in the same order")
