@@ -141,9 +141,10 @@ def entries(base: methods.Method) -> dict[str, Callable[[int], Iterator[Chain]]]
     }
     for members in (2, 4, 8):
         found[f"gn, {members} members"] = lambda steps, m=members: iter([(make("gn", members=m),)])  # type: ignore[misc]
-        found[f"hmt, {members} members"] = lambda steps, m=members: iter(  # type: ignore[misc]
-            [(make("hmt", members=m, steps=steps),)]
-        )
+        for name in ("hmt", "dcgs"):
+            found[f"{name}, {members} members"] = lambda steps, n=name, m=members: iter(  # type: ignore[misc]
+                [(make(n, members=m, steps=steps),)]
+            )
     return found
 
 

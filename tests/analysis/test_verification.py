@@ -16,6 +16,7 @@ from rheobase.network import (
     SNN,
     Clip,
     Corrected,
+    Differential,
     FewSpikes,
     Group,
     IntegrateFire,
@@ -107,6 +108,8 @@ def break_reset(snn: SNN) -> None:
         neuron.sizes *= 0.5
     elif isinstance(neuron, Rehearsed):
         neuron.length += 1
+    elif isinstance(neuron, Differential):
+        neuron.sizes += 1
     elif isinstance(neuron, Waiting):
         neuron.even = not neuron.even
     else:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rheobase.exchange.nir import canonical
 from rheobase.network import HALF, analog, neurons, operations
 from rheobase.network.analog import GroupNorm, LayerNorm, MatMul, RmsNorm, Softmax
+from rheobase.network.differential import Differential
 from rheobase.network.file.description import describe
 from rheobase.network.groups import Group
 from rheobase.network.operations import (
@@ -75,6 +76,7 @@ EXAMPLES: list[tuple[nn.Module, tuple[int, ...]]] = [
     (neurons.FewSpikes(torch.ones(4), neurons.Coefficients.binary(4), "silu"), IMAGE),
     (neurons.Switch(torch.tensor(2.0), 8), IMAGE),
     (Rehearsed(torch.tensor(2.0), rule="shift", length=4, turn=2, turns=3), IMAGE),
+    (Differential(torch.ones(4), sizes=4, bound=torch.ones(4)), IMAGE),
     (Waiting(torch.tensor(2.0), window=4, idle=3, even=True), IMAGE),
     (Group(torch.ones(4), sizes=torch.rand(2, 4) + 0.1, returns=(1.0, 0.5), bias=torch.rand(3, 4)), IMAGE),
     (SigmaDelta(torch.tensor(0.5), 8, sizes=3, parameter=torch.tensor(2.0)), IMAGE),

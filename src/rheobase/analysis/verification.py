@@ -38,6 +38,7 @@ from rheobase.network import (
     SNN,
     Constant,
     ConstantCurrent,
+    Differential,
     FewSpikes,
     Group,
     IntegrateFire,
@@ -215,6 +216,7 @@ _SETTINGS: dict[type[Neuron], tuple[str, ...]] = {
     Group: ("returns", "forgives"),
     Rehearsed: ("rule", "length"),
     Waiting: ("idle", "even"),
+    Differential: ("sizes",),
     SigmaDelta: ("levels", "signed", "sizes", "function"),
 }
 """The settings of neurons that a method decides."""

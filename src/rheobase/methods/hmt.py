@@ -71,25 +71,35 @@ class HMT(Method):
 
     def finish(self, conversion: Conversion) -> None:
         match_network(conversion)
-        graph = conversion.ann.module.graph
-        sources = {s.name: find_node(graph, s.name).all_input_nodes[0] for s in conversion.ann.sites}
-        sums = {site: (ExactSum(1.0), ExactSum(1.0)) for site in sources}
-        counts = dict.fromkeys(sources, 0)
-        for x in conversion.calibration():
-            seen = activations(conversion.ann, x, [str(node.target) for node in sources.values()])
-            for site, node in sources.items():
-                z = x if node.op == "placeholder" else seen[str(node.target)]
-                others = [d for d in range(z.dim()) if d != 1]
-                for total, values in zip(sums[site], (z.double(), z.double().square()), strict=True):
-                    total.add(values, others)
-                counts[site] += z.numel() // z.shape[1]
-        for place in conversion.ann.sites:
-            mean, square = (total.value / counts[place.name] for total in sums[place.name])
-            deviation = (square - mean.square()).clamp(min=0).sqrt()
-            quantum = self.steps * best_quantum(mean, deviation, (2**self.members - 1) * self.steps)
-            largest = math.inf if place.bound is None else place.bound / (2 - 2.0 ** (1 - self.members))
-            theta = (quantum * 2 ** (self.members - 1)).clamp(max=largest)
-            set_threshold(conversion, place, theta.to(conversion.snn.dtype))
+        for site, (mean, deviation) in measure_currents(conversion).items():
+            self.tune(conversion, site, mean, deviation)
+
+    def tune(self, conversion: Conversion, site: Site, mean: Tensor, deviation: Tensor) -> None:
+        """Set the thresholds of a site, given mean and deviation of the currents of its channels."""
+        quantum = self.steps * best_quantum(mean, deviation, (2**self.members - 1) * self.steps)
+        largest = math.inf if site.bound is None else site.bound / (2 - 2.0 ** (1 - self.members))
+        theta = (quantum * 2 ** (self.members - 1)).clamp(max=largest)
+        set_threshold(conversion, site, theta.to(conversion.snn.dtype))
+
+
+def measure_currents(conversion: Conversion) -> dict[Site, tuple[Tensor, Tensor]]:
+    """The mean and the deviation of the inputs of each site in the ANN, by channel, in double."""
+    graph = conversion.ann.module.graph
+    sources = {site: find_node(graph, site.name).all_input_nodes[0] for site in conversion.ann.sites}
+    sums = {site: (ExactSum(1.0), ExactSum(1.0)) for site in sources}
+    counts = dict.fromkeys(sources, 0)
+    for x in conversion.calibration():
+        seen = activations(conversion.ann, x, [str(node.target) for node in sources.values()])
+        for site, node in sources.items():
+            z = (x if node.op == "placeholder" else seen[str(node.target)]).double()
+            for total, values in zip(sums[site], (z, z.square()), strict=True):
+                total.add(values, [d for d in range(z.dim()) if d != 1])
+            counts[site] += z.numel() // z.shape[1]
+    found = {}
+    for site, totals in sums.items():
+        mean, square = (total.value / counts[site] for total in totals)
+        found[site] = mean, (square - mean.square()).clamp(min=0).sqrt()
+    return found
 
 
 def best_quantum(mean: Tensor, deviation: Tensor, levels: int) -> Tensor:

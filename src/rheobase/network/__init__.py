@@ -31,6 +31,7 @@ from rheobase.network.ann import classes_of, evaluating, find_like, require_clas
 from rheobase.network.batch_invariant import memory_format, run_graph, weigh
 from rheobase.network.captured import Network, Site
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
+from rheobase.network.differential import Differential
 from rheobase.network.file import load, save
 from rheobase.network.file.description import INPUT, build_network, describe
 from rheobase.network.folding import channels_of, fold_amplitudes, fold_scales
@@ -113,6 +114,7 @@ __all__ = [
     "Constant",
     "ConstantCurrent",
     "Corrected",
+    "Differential",
     "Embedding",
     "FewSpikes",
     "Fixed",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rheobase.network.activations import FINEST, FUNCTIONS, PARAMETERS
 from rheobase.network.analog import GroupNorm, LayerNorm, MatMul, RmsNorm, Softmax
+from rheobase.network.differential import Differential
 from rheobase.network.groups import Group
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch
 from rheobase.network.operations import (
@@ -360,6 +361,12 @@ TRAITS: dict[type, Traits] = {
         _neuron(Waiting),
         "site",
         no_nir="it waits for a window before it fires, and NIR's neurons do not: use another method",
+    ),
+    Differential: Traits(
+        _NEURON | {"sizes": integer(1, 16), "bound": either(nothing, tensor)},
+        _neuron(Differential),
+        "site",
+        no_nir="its events have a sign and a size and change a mean; NIR's spikes do not: use another method",
     ),
     SigmaDelta: Traits(
         _NEURON

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.network.codings import CODINGS
+from rheobase.network.differential import Differential
 from rheobase.network.graph_edit import find_result
 from rheobase.network.groups import Group
 from rheobase.network.neurons import Neuron
@@ -318,6 +319,8 @@ def _pass(operation: nn.Module, *inputs: Tensor) -> Tensor:
             _check_broadcast(values, shape)
         if isinstance(operation, SigmaDelta) and operation.parameter is not None:
             _check_broadcast(operation.parameter, shape)
+        if isinstance(operation, Differential) and operation.bound is not None:
+            _check_broadcast(operation.bound, shape)
         if isinstance(operation, Group):
             for values in (*operation.sizes, *(() if operation.bias is None else operation.bias)):
                 _check_broadcast(values, shape)

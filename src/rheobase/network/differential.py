@@ -1,0 +1,109 @@
+"""The neuron of differential coding, which sends changes of a mean.
+
+Shape letters: T steps, B batch; `...` is one sample's own shape.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from rheobase.network.groups import Memory, Remembering
+from rheobase.network.operations import along_channels
+from rheobase.network.starts import Initial
+
+
+class Differential(Remembering):
+    """Events change the mean that its receivers assume: an event s at step t adds s/t to it.
+
+    With m(t) = m(t−1) + s(t)/t the mean after step t, what a neuron has sent up to t in the rate code is
+    t·m(t): at each step the receivers take m(t−1) for granted and add the event. So v ← v + I(t) − m(t−1);
+    the event is the largest +θ·2^(−k), k < sizes, with v ≥ ¾ of it, or the largest −θ·2^(−k) with v ≤ −¾ of
+    it, if as much has been sent; and v ← v − s. The signal of the simulation is m(t−1) + s(t), and only s(t)
+    counts as an event.
+
+    In the first step of a run it does nothing. There receivers learn their bias currents, which hardware
+    adds once: that step is part of the delay of the network.
+
+    The start is in units of the smallest event.
+
+    Attributes:
+        threshold: θ, the largest event; one number or one per channel.
+        sizes: n, the number of sizes of an event.
+        bound: The largest mean in units of θ, shaped like it; None for a ReLU.
+    """
+
+    bound: Tensor | None
+
+    def __init__(
+        self,
+        threshold: Tensor,
+        amplitude: Tensor | None = None,
+        initial: Initial | None = None,
+        *,
+        sizes: int,
+        bound: Tensor | None = None,
+    ) -> None:
+        super().__init__(threshold, amplitude, initial)
+        self.sizes = sizes
+        self.register_buffer("bound", None if bound is None else bound.detach().to(threshold))
+
+    @property
+    def lines(self) -> int:
+        """One for each sign and size of an event."""
+        return 2 * self.sizes
+
+    def potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
+        unit = along_channels(self.threshold, len(shape)) * 2.0 ** (1 - self.sizes)
+        potential = self.initial.potential(unit, shape, site, first_sample)
+        return torch.where(along_channels(self.dead, len(shape)), 0, potential)
+
+    def forward(self, z: Tensor) -> Tensor:
+        rate = (z / along_channels(self.threshold, z.dim())).clamp(min=0)
+        if self.bound is not None:
+            rate = torch.minimum(rate, along_channels(self.bound, z.dim()))
+        return rate * along_channels(self.amplitude, z.dim())
+
+    def advance(
+        self,
+        current: Tensor,
+        membrane: Tensor,
+        steps: int,
+        out: Tensor | None = None,
+        memory: Memory | None = None,
+        before: int = 0,
+    ) -> Tensor:
+        memory = {} if memory is None else memory
+        mean = memory.setdefault("mean", torch.zeros_like(membrane))
+        spikes = torch.empty(steps, *membrane.shape).to(membrane) if out is None else out
+        events_TB = torch.zeros(steps, *membrane.shape, dtype=torch.uint8, device=membrane.device)
+        moving = current.dim() > membrane.dim()
+        for i in range(steps):
+            t = before + i
+            if t == 0:
+                spikes[i] = 0
+                continue
+            membrane += current[i] if moving else current
+            event = self._fire(membrane, mean, t)
+            events_TB[i] = event != 0
+            spikes[i] = (mean + event) * along_channels(self.amplitude, membrane.dim())
+            mean += event / t
+        memory["events"] = events_TB
+        return spikes
+
+    def _fire(self, membrane: Tensor, mean: Tensor, t: int) -> Tensor:
+        """The event in units of θ, given the membrane with this step's current; it is updated."""
+        theta = along_channels(self.threshold, membrane.dim())
+        most = math.inf if self.bound is None else along_channels(self.bound, membrane.dim())
+        membrane -= mean * theta
+        event = torch.zeros_like(membrane)
+        for k in reversed(range(self.sizes)):
+            size = 2.0**-k
+            up = (membrane >= 0.75 * size * theta) & (mean + size / t <= most + 1e-6)
+            down = (membrane <= -0.75 * size * theta) & (t * mean >= size * (1 - 1e-6))
+            event = torch.where(up, size, torch.where(down, -size, event))
+        membrane -= event * theta
+        return event
+
+    def extra_repr(self) -> str:
+        return f"sizes={self.sizes}, initial={self.initial}"
