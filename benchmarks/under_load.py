@@ -26,6 +26,7 @@ import rheobase
 from contenders import convert, images, network
 from rheobase.io.files import replace_file
 from rheobase.training import datasets, find_recipe, models, train
+from training import make_data
 
 PROFILES = ("exact", "fast", "int8")
 
@@ -37,7 +38,7 @@ def list_work(folder: Path) -> dict[str, Callable[[], object]]:
     x = digits.train.normalise(digits.train.images[:256])
     file = folder / "snn.safetensors"
     rheobase.save(rheobase.convert(small.eval(), calibration=x), file)
-    recipe = replace(find_recipe("digits"), epochs=2)
+    recipe = replace(find_recipe("digits"), epochs=6)
     work: dict[str, Callable[[], object]] = {}
     for count in (32, 1):
         for profile in PROFILES:
@@ -47,7 +48,11 @@ def list_work(folder: Path) -> dict[str, Callable[[], object]]:
         work[f"rheobase evaluate, {profile}"] = lambda c=command: subprocess.run(
             c, check=True, capture_output=True
         )
-    work["train, two epochs"] = lambda: train(small, digits.train, recipe, progress=False)
+    work["train, digits"] = lambda: train(small, digits.train, recipe, progress=False)
+    larger = replace(find_recipe("resnet20-cifar10"), epochs=1, warmup_epochs=0, batch_size=64)
+    larger = replace(larger, precision="float32", compile=False)
+    data = make_data(256, torch.device("cpu"))
+    work["train, ResNet-20"] = lambda: train(plain, data, larger, progress=False)
 
     def forward() -> None:
         with torch.inference_mode():

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rheobase.io import Ranks, display, interruptible, present_ranks
 from rheobase.network import evaluating, require_classes
+from rheobase.training.cores import suit_cores
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Split
 from rheobase.training.loader import Draw, count_steps, load_epoch, seed_of
@@ -109,6 +110,7 @@ def train(
     with (
         learner.running(),
         interruptible() as interrupted,
+        suit_cores(learner.model, _take_image(data, learner.device), recipe.batch_size // ranks.count),
         display("training", recipe.epochs * steps, state.done, shown=progress and ranks.first) as shown,
     ):
         while state.epoch < recipe.epochs:
@@ -209,12 +211,18 @@ def _name_lowest(clips: dict[str, float], starts: dict[str, float]) -> str:
     return f" (the lowest clip is {name}, at {clips[name]:.4g} from {starts[name]:.4g})"
 
 
+def _take_image(data: Split | Folder, device: torch.device) -> Tensor:
+    """One image, as the network takes it."""
+    pixels = data.images[:1] if isinstance(data, Split) else data[0][0].unsqueeze(0)
+    return data.normalise(pixels).to(device)
+
+
 def _find_chance(learner: Learner, data: Split | Folder) -> float:
     """Check that the network has an output for every label, and return the share of the most common one."""
-    pixels = data.images[:1] if isinstance(data, Split) else data[0][0].unsqueeze(0)
+    x = _take_image(data, learner.device)
     with evaluating(learner.model), torch.no_grad():
-        logits = learner.model(data.normalise(pixels).to(learner.device))
-    require_classes(logits, pixels)
+        logits = learner.model(x)
+    require_classes(logits, x)
     labels = torch.as_tensor(data.labels, device="cpu")
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= logits.shape[1]:
