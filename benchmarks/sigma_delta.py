@@ -121,7 +121,7 @@ def time_runs(network: str, device: torch.device, count: int) -> list[dict[str, 
         evaluate = partial(
             rheobase.evaluate, snn, many, STEPS, profile=profile, batch_size=len(x), progress=False
         )
-        evaluated = measure(lambda call=evaluate: call, device, warm_up=3)
+        evaluated = measure(lambda call=evaluate: call, device, 3, warm_up=3)
         limit = contenders.ours(snn, device, profile, None)(x, STEPS)
         row = {"network": network, "profile": profile, "images": count}
         row |= {"ms": 1e3 * evaluated.median * len(x) / count}

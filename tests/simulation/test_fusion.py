@@ -44,6 +44,28 @@ def test_a_shortcut_through_pixels_is_part_of_the_convolution() -> None:
     assert all(torch.equal(fast.spikes[site], exact.spikes[site]) for site in snn.sites)
 
 
+def test_a_shortcut_with_more_weights_than_the_convolution_is_part_of_it() -> None:
+    class Bottleneck(nn.Module):
+        """The end of a block that halves the image: the shortcut is the larger connection, and strided."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.middle = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 8, 3, 2, padding=1)
+            self.end, self.shortcut = nn.Conv2d(8, 16, 1), nn.Conv2d(16, 16, 1, stride=2)
+            self.last = nn.Linear(16 * 16, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            early = self.first(x).relu()
+            late = self.end(self.middle(early).relu()) + self.shortcut(early)
+            return self.last(late.relu().flatten(1))
+
+    torch.manual_seed(0)
+    snn = onto_grid(convert(Bottleneck(), "max-norm", inputs(16), initial=HALF))
+    assert [layer.shortcut is not None for layer in layers(snn)] == [False, True]
+    exact, fast = (simulate(snn, inputs(3), 6, profile=profile) for profile in ("exact", "fast"))
+    assert all(torch.equal(fast.spikes[site], exact.spikes[site]) for site in snn.sites)
+
+
 def test_a_watched_current_is_not_fused_away() -> None:
     snn, x = converted("Plain"), inputs(2)
     source = snn.source(snn.sites[1])

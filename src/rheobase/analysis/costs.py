@@ -154,7 +154,7 @@ class QuantisedAnn:
 def quantised_ann(snn: SNN, x: Tensor, convention: Convention) -> QuantisedAnn:
     """The quantised ANN of a network of the sum code."""
     found = [n for n in snn.neurons.values() if isinstance(n, SigmaDelta)]
-    operations = count_operations(snn.module, x[:1].to(snn.dtype))
+    operations = count_operations(snn.module, x[:1].to(snn.dtype), copied=False)
     counted = operations.mac if convention.analog else operations.flop
     bits = max(n.levels.bit_length() + n.signed for n in found)
     return QuantisedAnn(bits, operations.mac, ann_joules(counted, convention))

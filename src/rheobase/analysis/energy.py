@@ -61,7 +61,7 @@ class Operations:
         return sum(layer.mac for layer in self.layers)
 
 
-def count_operations(model: nn.Module, example: Tensor) -> Operations:
+def count_operations(model: nn.Module, example: Tensor, *, copied: bool = True) -> Operations:
     """Count the operations of one image in the layers of a network, as thop does.
 
     A copy of the network runs once, in evaluation mode.
@@ -69,18 +69,22 @@ def count_operations(model: nn.Module, example: Tensor) -> Operations:
     Args:
         model: The network, with its batch norms unfolded, as they count.
         example: A batch; its first image is used.
+        copied: False to run the network itself, if that changes nothing in it.
     """
     if not isinstance(example, Tensor):
         raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
     if example.dim() < 2 or len(example) == 0:
         raise ValueError(f"expected a batch of at least one image, got shape {tuple(example.shape)}")
-    copy = copy_model(model)
+    runs = copy_model(model) if copied else model
     layers: list[LayerOperations] = []
-    for name, module in copy.named_modules():
-        if isinstance(module, COUNTED):
-            module.register_forward_hook(_record_in(layers, name))
-    with torch.no_grad():
-        copy(example[:1].clone())  # a model may write into its input
+    counted = [(name, module) for name, module in runs.named_modules() if isinstance(module, COUNTED)]
+    hooks = [module.register_forward_hook(_record_in(layers, name)) for name, module in counted]
+    try:
+        with torch.no_grad():
+            runs(example[:1].clone())  # a model may write into its input
+    finally:
+        for hook in hooks:
+            hook.remove()
     return Operations(tuple(layers))
 
 

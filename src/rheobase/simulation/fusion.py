@@ -162,7 +162,10 @@ class _Fusion:
         connections = {term.node: found for term in terms if (found := self._synapse(term.node))}
         if not connections:
             return None
-        main = max(connections, key=lambda node: connections[node].weight.numel())
+        largest_first = sorted(connections, key=lambda node: -connections[node].weight.numel())
+        pairs = [(a, b) for a in largest_first for b in largest_first if a is not b]
+        fitting = (a for a, b in pairs if Shortcut.fits(connections[a], connections[b]))
+        main = next(fitting, largest_first[0])
         other = terms[1] if terms[0].node is main else terms[0]
         synapse, first = connections[main], self.steps[main].inputs[0]
         shortcut = connections.get(other.node)

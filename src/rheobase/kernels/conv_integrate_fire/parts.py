@@ -108,7 +108,6 @@ def fire(
     x0,
     n0,
     B,
-    N,
     Y,
     X,
     STRICT: tl.constexpr,
@@ -117,6 +116,7 @@ def fire(
     RESIDUAL: tl.constexpr,
     COUNT: tl.constexpr,
     ALIKE: tl.constexpr,
+    OVERHANG: tl.constexpr,
     BLOCK_B: tl.constexpr,
     BLOCK_Y: tl.constexpr,
     BLOCK_X: tl.constexpr,
@@ -141,20 +141,38 @@ def fire(
     emitted = sent.to(tl.float32).to(out.dtype)
     out.store([t, b0, y0, x0, n0], emitted.reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
     if COUNT > 0:
-        # Channels beyond the last never fire; pixels beyond the image may.
-        pixel = tl.arange(0, PIXELS)
-        x = x0 + pixel % BLOCK_X
-        y = y0 + pixel // BLOCK_X % BLOCK_Y
-        inside = ((x < X) & (y < Y)).to(tl.int32)
-        groups = tl.sum(sent.to(tl.int32).reshape(PIXELS, BLOCK_N // ALIKE, ALIKE), 2) * inside[:, None]
+        if ALIKE == BLOCK_N:
+            groups = tl.sum(sent.to(tl.int32), 1)[:, None]
+        else:
+            groups = tl.sum(sent.to(tl.int32).reshape(PIXELS, BLOCK_N // ALIKE, ALIKE), 2)
+        if OVERHANG:  # channels beyond the last never fire; pixels beyond the image may
+            pixel = tl.arange(0, PIXELS)
+            inside = (x0 + pixel % BLOCK_X < X) & (y0 + pixel // BLOCK_X % BLOCK_Y < Y)
+            groups *= inside.to(tl.int32)[:, None]
         b = b0 + tl.arange(0, BLOCK_B)
-        number = tl.sum(tl.sum(groups, 1).reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
-        tl.atomic_add(totals + t * B + b, number, mask=b < B, sem="relaxed")
         if COUNT > 1:
-            row = tl.cdiv(N, BLOCK_N) * (BLOCK_N // ALIKE)
-            group = n0 // ALIKE + tl.arange(0, BLOCK_N // ALIKE)
-            place = ((y * X + x) * row)[:, None] + group[None, :]
-            weights = tl.load(synapses + place, mask=inside[:, None] > 0, other=0)
-            number = tl.sum(tl.sum(groups * weights, 1).to(tl.int64).reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
-            tl.atomic_add(reached + t * B + b, number, mask=b < B, sem="relaxed")
+            # Both sums in one number, as adding up across threads is what takes time.
+            packed = groups.to(tl.int64) + ((groups * synapses).to(tl.int64) << 20)
+            packed = tl.sum(tl.sum(packed, 1).reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
+            tl.atomic_add(reached + t * B + b, packed >> 20, mask=b < B, sem="relaxed")
+            number = (packed & ((1 << 20) - 1)).to(tl.int32)
+        else:
+            number = tl.sum(tl.sum(groups, 1).reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
+        tl.atomic_add(totals + t * B + b, number, mask=b < B, sem="relaxed")
     return potential
+
+
+@triton.jit
+def load_synapses(
+    table, y0, x0, n0, N, Y, X,
+    ALIKE: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """The synapses behind each pixel and group of channels of a tile."""
+    GROUPS: tl.constexpr = BLOCK_N // ALIKE
+    pixel = tl.arange(0, BLOCK_B * BLOCK_Y * BLOCK_X)
+    x = x0 + pixel % BLOCK_X
+    y = y0 + pixel // BLOCK_X % BLOCK_Y
+    group = n0 // ALIKE + tl.arange(0, GROUPS)
+    place = ((y * X + x) * (tl.cdiv(N, BLOCK_N) * GROUPS))[:, None] + group[None, :]
+    return tl.load(table + place, mask=((x < X) & (y < Y))[:, None], other=0)

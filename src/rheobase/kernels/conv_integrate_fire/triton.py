@@ -23,7 +23,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
 from rheobase.kernels.conv_integrate_fire.packing import align, count_wide, group_synapses, pack
-from rheobase.kernels.conv_integrate_fire.parts import accumulate, fire
+from rheobase.kernels.conv_integrate_fire.parts import accumulate, fire, load_synapses
 from rheobase.kernels.conv_integrate_fire.problem import Convolution, Problem, Quantisation
 from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles, standard_batch
 from rheobase.kernels.conv_integrate_fire.widening import widen
@@ -52,7 +52,7 @@ def _conv_integrate_fire(
     out,
     totals,
     reached,
-    synapses,
+    table,
     steps,
     B,
     N,
@@ -72,6 +72,7 @@ def _conv_integrate_fire(
     RESIDUAL: tl.constexpr,
     COUNT: tl.constexpr,
     ALIKE: tl.constexpr,
+    OVERHANG: tl.constexpr,
     SPLIT: tl.constexpr,
     PRECISION: tl.constexpr,
     VIA_FLOAT32: tl.constexpr,
@@ -100,6 +101,9 @@ def _conv_integrate_fire(
         potential = membrane.load([b0, y0, x0, n0]).reshape(BLOCK_B * BLOCK_Y * BLOCK_X, BLOCK_N)
     if SPLIT and not QUANTISE:
         potential *= tl.load(gain + n0 + tl.arange(0, BLOCK_N))[None, :]
+    synapses = 0
+    if COUNT > 1:
+        synapses = load_synapses(table, y0, x0, n0, N, Y, X, ALIKE, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N)
     # fmt: off
     if ONE_LOOP:
         for i in range(steps * ROUNDS):
@@ -112,8 +116,9 @@ def _conv_integrate_fire(
             if i % ROUNDS == ROUNDS - 1:
                 potential = fire(
                     potential, bias, residual, residual_scale, residual_step, threshold, high, out,
-                    totals, reached, synapses, t, b0, y0, x0, n0, B, N, Y, X,
-                    STRICT, SUBTRACT, QUANTISE, RESIDUAL, COUNT, ALIKE, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
+                    totals, reached, synapses, t, b0, y0, x0, n0, B, Y, X,
+                    STRICT, SUBTRACT, QUANTISE, RESIDUAL, COUNT, ALIKE, OVERHANG,
+                    BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
                 )
     else:
         for t in range(steps):
@@ -125,8 +130,9 @@ def _conv_integrate_fire(
                 )
             potential = fire(
                 potential, bias, residual, residual_scale, residual_step, threshold, high, out,
-                totals, reached, synapses, t, b0, y0, x0, n0, B, N, Y, X,
-                STRICT, SUBTRACT, QUANTISE, RESIDUAL, COUNT, ALIKE, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
+                totals, reached, synapses, t, b0, y0, x0, n0, B, Y, X,
+                STRICT, SUBTRACT, QUANTISE, RESIDUAL, COUNT, ALIKE, OVERHANG,
+                BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
             )
     # fmt: on
     if not QUANTISE:
@@ -254,6 +260,7 @@ def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
             RESIDUAL=p.residual is not None,
             COUNT=0 if totals is None else 1 if reached is None else 2,
             ALIKE=alike,
+            OVERHANG=Y % block_y != 0 or X % block_x != 0,
             SPLIT=gain is not None,
             PRECISION="ieee",
             VIA_FLOAT32=not p.integer and os.environ.get("TRITON_INTERPRET") == "1",
