@@ -24,6 +24,7 @@ import rheobase
 from rheobase.analysis.certificate import at_once
 from rheobase.methods.shared.histograms import Histogram
 from rheobase.simulation import Simulator
+from rheobase.training import models
 
 sys.path.insert(0, str(Path(__file__).parent))
 LEVELS, SIZES, STEPS = 32, 5, 64
@@ -141,6 +142,36 @@ def _rounding_error(x: Tensor, weight: Tensor, channels: int | None) -> float:
     return relative(rounded @ weight.T, x @ weight.T)
 
 
+def measure_shares() -> list[dict[str, Any]]:
+    """The error of a vision transformer with 64 tokens, with two quanta for the weights of attention.
+
+    They are 1/LEVELS, or those of least squared error for each head. Logits are of the size that random
+    weights give, where attention is spread over all tokens, and several times as large, where it is not.
+    """
+    found = []
+    for gain in (1, 4, 16):
+        torch.manual_seed(0)
+        model = models.build("vit", width=64, depth=4, heads=4).eval()
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if name.endswith("qkv.weight"):
+                    weight *= 10  # as large as torch's own linear layers start
+                    weight[: 2 * len(weight) // 3] *= gain**0.5
+        x = torch.randn(16, 3, 32, 32)
+        expected = model(x).detach()
+        observed = rheobase.convert(model, "sigma-delta", x, levels=LEVELS, sizes=SIZES, progress=False)
+        fixed = {site: 1 / LEVELS for site in observed.sites if site.endswith("softmax_encoder")}
+        given = rheobase.convert(
+            model, "sigma-delta", x, levels=LEVELS, sizes=SIZES, quanta=fixed, progress=False
+        )
+        errors = {
+            "observed": relative(observed.limit(x), expected),
+            "fixed": relative(given.limit(x), expected),
+        }
+        found.append({"gain": gain, "errors": errors})
+    return found
+
+
 def relative(found: Tensor, expected: Tensor) -> float:
     return float(f"{((found - expected).norm() / expected.norm()).item():.3g}")
 
@@ -162,6 +193,7 @@ def main() -> None:
         record = {
             "torch": torch.__version__, "python": platform.python_version(), "device": "CPU",
             "levels": LEVELS, "sizes": SIZES, "outliers": measure_outliers(),
+            "shares": measure_shares(),
             "rows": [rows[name] for name in NETWORKS if name in rows],
         }  # fmt: skip
         if options.out:

@@ -153,6 +153,39 @@ class TextEncoder(nn.Module):
         return self.head(torch.tanh(self.pooler(x[:, 0])))
 
 
+class Decoder(nn.Module):
+    """As LLaMA: RMS norms that are written out, rotated positions, a causal mask and a gated linear unit."""
+
+    def __init__(self, width: int = 16, heads: int = 2, tokens: int = 6) -> None:
+        super().__init__()
+        self.words, self.heads = nn.Embedding(20, width), heads
+        self.weights = nn.ParameterList(nn.Parameter(torch.rand(width) + 0.5) for _ in range(3))
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.gate, self.up = nn.Linear(width, 32, bias=False), nn.Linear(width, 32, bias=False)
+        self.down, self.head = nn.Linear(32, width, bias=False), nn.Linear(width, 3)
+        half = width // heads // 2
+        angle = torch.arange(tokens)[:, None] / 100 ** (torch.arange(half) / half)
+        self.register_buffer("turn", torch.stack([angle.cos(), angle.sin()]).repeat(1, 1, 2))
+
+    def norm(self, x: Tensor, number: int) -> Tensor:
+        return self.weights[number] * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+    def rotate(self, x: Tensor) -> Tensor:
+        half = x.shape[-1] // 2
+        turned = torch.cat((-x[..., half:], x[..., :half]), -1)
+        return x * self.turn[0] + turned * self.turn[1]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.words(tokens.long())
+        B, N, C = x.shape
+        q, k, v = self.qkv(self.norm(x, 0)).view(B, N, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(self.rotate(q), self.rotate(k), v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(B, N, C))
+        y = self.norm(x, 1)
+        x = x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return self.head(self.norm(x, 2)[:, -1])
+
+
 def examples() -> dict[str, tuple[nn.Module, Tensor]]:
     """Networks of all architectures with random weights, and inputs."""
     torch.manual_seed(0)
@@ -163,4 +196,5 @@ def examples() -> dict[str, tuple[nn.Module, Tensor]]:
         "swin": (Windows().eval(), image),
         "convnext": (ConvNet().eval(), image),
         "bert": (TextEncoder().eval(), torch.randint(0, 20, (6, 6)).float()),
+        "llama": (Decoder().eval(), torch.randint(0, 20, (6, 6)).float()),
     }

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rheobase.exchange.nir import canonical
 from rheobase.network import HALF, analog, neurons, operations
-from rheobase.network.analog import GroupNorm, LayerNorm, MatMul, RmsNorm, Softmax
+from rheobase.network.analog import Elementwise, GroupNorm, LayerNorm, MatMul, RmsNorm, Softmax
 from rheobase.network.differential import Differential
 from rheobase.network.file.description import describe
 from rheobase.network.groups import Group
@@ -54,6 +54,7 @@ EXAMPLES: list[tuple[nn.Module, tuple[int, ...]]] = [
     (RmsNorm((6,), torch.rand(6)), IMAGE),
     (GroupNorm(2, torch.rand(4), torch.rand(4)), IMAGE),
     (Softmax(), IMAGE),
+    (Elementwise("rsqrt"), IMAGE),
     (MatMul(), IMAGE),
     (Embedding(torch.rand(5, 3)), ROW),
     (Fixed(torch.rand(2, 3)), IMAGE),

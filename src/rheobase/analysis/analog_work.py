@@ -16,6 +16,7 @@ from rheobase.network import (
     ANALOG,
     PIECEWISE_LINEAR,
     SNN,
+    Elementwise,
     GroupNorm,
     LayerNorm,
     MatMul,
@@ -112,7 +113,7 @@ def _find_kinds(snn: SNN) -> dict[str, list[tuple[str, int | None]]]:
 
 
 def _kind(operation: nn.Module) -> tuple[str, int | None]:
-    if isinstance(operation, SigmaDelta):
+    if isinstance(operation, (SigmaDelta, Elementwise)):
         return operation.function, 0
     if isinstance(operation, (LayerNorm, RmsNorm)):
         return "normalisation", len(operation.shape)

@@ -15,6 +15,7 @@ from rheobase.network import (
     Activation,
     Add,
     Concat,
+    Elementwise,
     LayerNorm,
     MatMul,
     Mean,
@@ -28,8 +29,8 @@ from rheobase.network import (
 )
 
 ANY_BATCH: tuple[type[nn.Module], ...] = (
-    Activation, Add, Concat, LayerNorm, MatMul, Mean, Permute, Product, Reshape, RmsNorm, Scale, Slice,
-    Softmax, nn.Identity, nn.Linear,
+    Activation, Add, Concat, Elementwise, LayerNorm, MatMul, Mean, Permute, Product, Reshape, RmsNorm, Scale,
+    Slice, Softmax, nn.Identity, nn.Linear,
 )  # fmt: skip
 """Operations whose rules know where the batch is."""
 

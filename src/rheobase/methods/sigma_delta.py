@@ -64,6 +64,7 @@ class SumCode(Method):
         "group-norm",
         "softmax",
         "attention",
+        "analog",
     )
 
     levels: int = 32

@@ -20,6 +20,7 @@ from rheobase.network.activations import (
 )
 from rheobase.network.analog import (
     ANALOG,
+    Elementwise,
     GroupNorm,
     LayerNorm,
     MatMul,
@@ -115,6 +116,7 @@ __all__ = [
     "ConstantCurrent",
     "Corrected",
     "Differential",
+    "Elementwise",
     "Embedding",
     "FewSpikes",
     "Fixed",

@@ -4,8 +4,9 @@ In the sum code each is a function of the sums so far, so that it is exact as so
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -81,6 +82,32 @@ class Softmax(Accumulating):
         return x.softmax(-1)
 
 
+class Elementwise(Accumulating):
+    """A function of each value that only analog networks need, by its name in `ELEMENTWISE`."""
+
+    def __init__(self, function: str) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        # In double: vector and scalar code differ in the last bit, and the batch decides which is used.
+        return ELEMENTWISE[self.function](x.double()).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return self.function
+
+
+ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
+    "square": torch.square,
+    "cube": lambda x: x**3,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "reciprocal": torch.reciprocal,
+    "exp": torch.exp,
+}
+"""The functions of norms that are written out."""
+
+
 class MatMul(Accumulating):
     """The matrix product of two signals over their last two dimensions.
 
@@ -97,5 +124,5 @@ def count_products(a: Sequence[int], b: Sequence[int]) -> int:
     return math.prod(max(pair) for pair in zip(a[:-2], b[:-2], strict=True)) * a[-2] * a[-1] * b[-1]
 
 
-ANALOG: tuple[type[nn.Module], ...] = (LayerNorm, RmsNorm, GroupNorm, Softmax, MatMul)
+ANALOG: tuple[type[nn.Module], ...] = (LayerNorm, RmsNorm, GroupNorm, Softmax, Elementwise, MatMul)
 """What only networks have whose signals between the neurons are not linear in events."""

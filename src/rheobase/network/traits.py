@@ -11,7 +11,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from rheobase.network.activations import FINEST, FUNCTIONS, PARAMETERS
-from rheobase.network.analog import GroupNorm, LayerNorm, MatMul, RmsNorm, Softmax
+from rheobase.network.analog import ELEMENTWISE, Elementwise, GroupNorm, LayerNorm, MatMul, RmsNorm, Softmax
 from rheobase.network.differential import Differential
 from rheobase.network.groups import Group
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch
@@ -310,6 +310,9 @@ TRAITS: dict[type, Traits] = {
     RmsNorm: _norm(shape=several(_COUNT)),
     GroupNorm: _norm(groups=_COUNT, bias=either(nothing, tensor)),
     Softmax: Traits(name="analog softmax", no_nir="it divides by a sum, and NIR's operations are linear"),
+    Elementwise: Traits(
+        {"function": word(*ELEMENTWISE)}, name="analog function", no_nir="NIR's operations are linear"
+    ),
     MatMul: Traits(name="product of two signals", inputs=(2, 2), no_nir=_TWO_SIGNALS),
     Embedding: Traits(
         {"weight": tensor}, name="table", dims=lambda table, dims: dims + 1, no_nir="NIR has no tables"

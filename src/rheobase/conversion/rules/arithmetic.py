@@ -71,6 +71,7 @@ def _neg(call: Call, x: fx.Node) -> fx.Node:
 
 @rule("cat", "concat", "concatenate")
 def _cat(call: Call, x: Sequence[Any], dim: int = 0, axis: int | None = None) -> fx.Node:
+    x = [part for part in x if isinstance(part, fx.Node) or part.numel()]
     signals = [part for part in x if isinstance(part, fx.Node)]
     if len(signals) < len(x) and not call.lowering.shapes_known:
         raise NeedsExample("the shape of a constant among signals is not known")
@@ -89,7 +90,7 @@ def _cat(call: Call, x: Sequence[Any], dim: int = 0, axis: int | None = None) ->
 
 def _fixed(call: Call, value: Tensor, beside: fx.Node) -> fx.Node:
     """A constant as a signal beside another one."""
-    sample = _one_sample(call, beside, value, enlarges=True)
+    sample = one_sample(call, beside, value, enlarges=True)
     source = next(node for node in call.lowering.graph.nodes if node.op == "placeholder")
     node = call.lowering.add(f"{call.row.name}_constant", Fixed(sample), [source])
     node.meta["shape"] = (call.shape_of(beside)[0], *sample.shape)
@@ -154,7 +155,7 @@ def _laid_out(call: Call, x: fx.Node, *values: Any) -> list[Tensor]:
     tensors = [t.nan_to_num(neginf=MASKED) if t.isneginf().any() else t for t in tensors]
     if all(t.numel() == 1 for t in tensors):
         return [t.reshape(()) for t in tensors]
-    samples = [_one_sample(call, x, t) if t.numel() > 1 else t.reshape(()) for t in tensors]
+    samples = [one_sample(call, x, t) if t.numel() > 1 else t.reshape(()) for t in tensors]
     shape = call.shape_of(x)
     spread = [torch.broadcast_to(t, (1, *shape[1:])).transpose(0, 1).flatten(1) for t in samples]
     if all((s == s[:, :1]).all() for s in spread):
@@ -162,7 +163,7 @@ def _laid_out(call: Call, x: fx.Node, *values: Any) -> list[Tensor]:
     return samples
 
 
-def _one_sample(call: Call, x: fx.Node, constant: Tensor, enlarges: bool = False) -> Tensor:
+def one_sample(call: Call, x: fx.Node, constant: Tensor, enlarges: bool = False) -> Tensor:
     """A constant of the model, which broadcasts against a signal, for one sample of the lowered signal."""
     lowered = call.shape_of(x)
     shape, at, merged = model_shape(lowered, x), x.meta.get("at", 0), bool(x.meta.get("merged"))

@@ -10,9 +10,10 @@ from torch import Tensor, fx, nn
 from rheobase.conversion.batch_dim import model_shape
 from rheobase.conversion.lowering import Call, Rule
 from rheobase.conversion.refusals import Refusal, refuse_unknown
-from rheobase.conversion.rules.arithmetic import MASKED, refuse_mask
+from rheobase.conversion.rules.arithmetic import MASKED, one_sample, refuse_mask
 from rheobase.conversion.rules.layers import lower_linear
-from rheobase.network import MatMul, Permute, Scale, Softmax
+from rheobase.conversion.rules.registry import RULES
+from rheobase.network import Elementwise, MatMul, Permute, Scale, Softmax
 
 BECOMES = "attention: events, analog softmax"
 
@@ -115,31 +116,60 @@ def attend(
     shape = [*rows, call.shape_of(k)[-1]]
     logits = call.emit(MatMul(), q, k, shape=shape, part=f"{prefix}logits")
     factor = torch.tensor(1 / math.sqrt(width) if scale is None else scale, dtype=torch.float64)
-    scaled = Scale(factor, _read_mask(call, mask, causal, shape))
+    scaled = Scale(factor, _read_mask(call, mask, causal, logits))
     logits = call.emit(scaled, logits, shape=shape, part=f"{prefix}scale")
     weights = call.emit(Softmax(), logits, shape=shape, part=f"{prefix}softmax")
     shape = [*rows, call.shape_of(v)[-1]]
     return call.emit(MatMul(), weights, v, shape=shape, part=f"{prefix}mix", becomes=BECOMES)
 
 
-def _read_mask(call: Call, mask: Any, causal: bool, shape: Sequence[int]) -> Tensor:
+def _read_mask(call: Call, mask: Any, causal: bool, logits: fx.Node) -> Tensor:
     """What is added to logits (B, ..., rows, columns), for one sample."""
     if isinstance(mask, fx.Node):
         raise refuse_mask(call.row.call)
+    shape, none = call.shape_of(logits), torch.zeros((), dtype=torch.float64)
     if causal and mask is None:
         mask = torch.ones(*shape[-2:], dtype=torch.bool).tril()
     if mask is None:
-        return torch.zeros((), dtype=torch.float64)
-    added = torch.where(mask, 0.0, MASKED) if mask.dtype == torch.bool else mask
-    rows = added.double().clamp(min=MASKED).reshape(*[1] * (len(shape) - added.dim()), *added.shape)
-    if not bool((rows == rows[:1]).all()):
-        raise Refusal("a mask that differs between samples has no rule", "use one mask for all samples")
-    return rows[0] if bool(rows.any()) else torch.zeros((), dtype=torch.float64)
+        return none
+    added = (torch.where(mask, 0.0, MASKED) if mask.dtype == torch.bool else mask).double().clamp(min=MASKED)
+    if logits.meta.get("merged"):
+        sample = one_sample(call, logits, added)
+    else:
+        rows = added.reshape(*[1] * (len(shape) - added.dim()), *added.shape)
+        if not bool((rows == rows[:1]).all()):
+            raise Refusal("a mask that differs between samples has no rule", "use one mask for all samples")
+        sample = rows[0]
+    return sample if bool(sample.any()) else none
 
 
+def _elementwise(function: str) -> Rule:
+    return lambda call, x: call.emit(Elementwise(function), x)
+
+
+def _lower_pow(call: Call, x: Any, exponent: Any) -> fx.Node:
+    names = {2: "square", 3: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+    if not isinstance(x, fx.Node) or exponent not in names:
+        raise Refusal(f"the power {exponent} has no rule", f"use one of {', '.join(map(str, names))}")
+    return call.emit(Elementwise(names[exponent]), x)
+
+
+def _lower_div(call: Call, x: Any, other: Any) -> fx.Node:
+    if not isinstance(other, fx.Node):
+        return RULES["div"](call, x, other)  # type: ignore[no-any-return]
+    inverse = call.emit(Elementwise("reciprocal"), other, shape=call.shape_of(other))
+    return RULES["mul"](call, x, inverse)  # type: ignore[no-any-return]
+
+
+ANALOG_RULES: dict[str, Rule] = {
+    **{name: _elementwise(name) for name in ("square", "sqrt", "rsqrt", "reciprocal", "exp")},
+    **dict.fromkeys(("pow", "__pow__"), _lower_pow),
+    **dict.fromkeys(("div", "truediv", "divide"), _lower_div),
+}
 PRODUCTS: dict[str, Rule] = {
     **dict.fromkeys(("matmul", "__matmul__", "bmm"), _lower_matmul),
     "einsum": _lower_einsum,
+    "addmm": lambda call, bias, x, weight: lower_linear(call, x, weight.T, bias),
     "scaled_dot_product_attention": _lower_attention,
 }
 SOFTMAX: dict[str, Rule] = dict.fromkeys(("softmax", "Softmax", "_softmax"), _lower_softmax)

@@ -9,7 +9,7 @@ from rheobase.conversion.lowering import Call, Rule
 from rheobase.conversion.refusals import Refusal
 from rheobase.conversion.rules.registry import RULES, rule
 from rheobase.conversion.unwrap import is_torchs, plain_layer
-from rheobase.network import TRAITS, Embedding, MaxPool, Scale
+from rheobase.network import TRAITS, Embedding, MaxPool, Reshape, Scale
 
 
 def _kept(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
@@ -47,11 +47,18 @@ def _matmul(call: Call, x: Any, other: Any) -> fx.Node:
 def _embedding(call: Call, x: Any, weight: Any, *_: Any, **__: Any) -> fx.Node:
     if isinstance(weight, fx.Node):  # aten has the table first
         x, weight = weight, x
-    if x.op != "placeholder":
+    if not is_input(call, x):
         raise Refusal(
             "a table is read with numbers that the network computed", "read it with the input itself"
         )
     return call.emit(Embedding(weight), x)
+
+
+def is_input(call: Call, x: fx.Node) -> bool:
+    """Whether a signal is the input itself, in another shape or not."""
+    while x.op == "call_module" and isinstance(call.lowering.root.get_submodule(str(x.target)), Reshape):
+        x = x.all_input_nodes[0]
+    return x.op == "placeholder"
 
 
 @rule("Embedding")

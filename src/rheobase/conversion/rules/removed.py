@@ -9,6 +9,7 @@ from rheobase import methods
 from rheobase.conversion.lowering import Call
 from rheobase.conversion.nodes import name_of
 from rheobase.conversion.refusals import Refusal, refuse_unknown
+from rheobase.conversion.rules.layers import is_input
 from rheobase.conversion.rules.registry import rule
 from rheobase.conversion.rules.sites import HANDLED
 from rheobase.conversion.unwrap import is_torchs, layer_type
@@ -40,12 +41,21 @@ def _stochastic_depth(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
 def _identity(call: Call, x: fx.Node, *args: Any, module: nn.Module | None = None, **kwargs: Any) -> fx.Node:
     casts = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype) and not v.is_floating_point]
     if casts or call.function in ("long", "int"):
-        readers = [name_of(user) if user.op != "call_module" else "embedding" for user in call.node.users]
-        if x.op != "placeholder" or not all("embedding" in name or "size" in name for name in readers):
+        if not is_input(call, x) or not _reads_tables(call.node):
             to = casts[0] if casts else call.function
             raise Refusal(f"a cast to {to} rounds the signal", "keep signals in floating point")
         return call.drop(x, "removed: the table takes whole numbers")
     return call.drop(x, "removed: changes nothing")
+
+
+def _reads_tables(node: fx.Node) -> bool:
+    """Whether only tables read a node, in another shape or not."""
+    for user in node.users:
+        name = "embedding" if user.op == "call_module" else name_of(user).rpartition(".")[2]
+        again = name in ("view", "reshape", "contiguous") and _reads_tables(user)
+        if not again and name not in ("embedding", "size", "getattr", "dim"):
+            return False
+    return True
 
 
 @rule("_assert", "_assert_tensor_metadata", "_assert_async", "sym_size", "_guards_fn")

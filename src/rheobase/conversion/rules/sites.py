@@ -8,7 +8,7 @@ from torch import Tensor, fx, nn
 
 from rheobase.conversion.lowering import Call, Rule
 from rheobase.conversion.refusals import Refusal
-from rheobase.conversion.rules.attention import PRODUCTS, SOFTMAX
+from rheobase.conversion.rules.attention import ANALOG_RULES, PRODUCTS, SOFTMAX
 from rheobase.conversion.rules.quantised import quantisation_rules
 from rheobase.conversion.rules.registry import RULES, rule
 from rheobase.conversion.rules.transformer import LAYERS, NORMS
@@ -148,6 +148,7 @@ HANDLED: dict[str, dict[str, Rule]] = {
     **NORMS,
     "softmax": SOFTMAX,
     "attention": PRODUCTS | LAYERS,
+    "analog": ANALOG_RULES,
     "rate-norm": {"RateNorm": _activation_module},
 }
 """Nonlinearities that become sites only for methods that have a neuron for them."""
