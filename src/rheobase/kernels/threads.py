@@ -41,6 +41,8 @@ def share(work: Callable[[int, int], Result], count: int, products: int | None =
     """
     threads = count_threads()
     parts = max(1, min(threads, count, threads if products is None else products // PRODUCTS))
+    if parts == threads == torch.get_num_threads() == 1:
+        return [work(0, count)]
     cuts = list(pairwise(count * i // parts for i in range(parts + 1)))
     inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 

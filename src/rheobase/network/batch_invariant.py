@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.kernels import share_rows
+from rheobase.kernels import keep, share_rows
 from rheobase.network.nearest_linear import nearest_linear
 from rheobase.network.operations import SYNAPTIC
 
@@ -110,8 +110,10 @@ def _convolve(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
     padding, stride, dilation = (list(v) for v in (conv.padding, conv.stride, conv.dilation))
     if isinstance(conv, nn.Conv2d):
         form = memory_format(x)
-        x, weight = x.contiguous(memory_format=form), conv.weight.contiguous(memory_format=form)
-        y: Tensor = call(x, weight, conv.bias, padding, stride, dilation, conv.groups)
+        weight = keep(conv.weight, form, lambda: conv.weight.detach().contiguous(memory_format=form))
+        y: Tensor = call(
+            x.contiguous(memory_format=form), weight, conv.bias, padding, stride, dilation, conv.groups
+        )
         return y
     flat: Tensor = call(
         x.unsqueeze(2).contiguous(),

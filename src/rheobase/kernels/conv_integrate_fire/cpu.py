@@ -127,7 +127,7 @@ def _advance(p: Problem, piece: int) -> None:
         _add_residual(current_tbYXN, part)
         out_tbYXN = part.out.movedim(2, -1)
         # A batch's part is not contiguous, its steps are.
-        fits = all(step.is_contiguous() for step in out_tbYXN)
+        fits = out_tbYXN[0].is_contiguous()
         spikes_tbYXN = (
             out_tbYXN if fits else torch.empty_like(out_tbYXN, memory_format=torch.contiguous_format)
         )
@@ -190,9 +190,14 @@ def _count_ones(spikes_tbN: Tensor) -> Tensor:
     words, left = divmod(spikes_tbN.shape[2], 8)
     if spikes_tbN.dtype != torch.uint8 or left or spikes_tbN.stride(2) != 1:
         return spikes_tbN.sum(2, dtype=torch.int32)
-    group = max(size for size in range(1, 256) if words % size == 0)  # such a sum of ones fits into a byte
-    sums = spikes_tbN.view(torch.int64).view(*spikes_tbN.shape[:2], -1, group).sum(3)
+    sums = spikes_tbN.view(torch.int64).view(*spikes_tbN.shape[:2], -1, _group(words)).sum(3)
     return sums.view(torch.uint8).sum(2, dtype=torch.int32)
+
+
+@cache
+def _group(words: int) -> int:
+    """The largest part of a number of words such that the sum of as many ones fits into a byte."""
+    return max(size for size in range(1, 256) if words % size == 0)
 
 
 def _products(p: Convolution) -> int:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 # The number of zeros and ones whose sum fits into a byte.
 _MOST = 255
+# Single precision holds all integers up to this one.
+_EXACT = 1 << 24
 
 
 def run(signal: Tensor, fan_out: Tensor | None, binary: bool) -> tuple[Tensor, Tensor | None]:
@@ -18,6 +20,8 @@ def run(signal: Tensor, fan_out: Tensor | None, binary: bool) -> tuple[Tensor, T
     active_TBN = (signal if binary else signal != 0).reshape(*signal.shape[:2], -1)
     if active_TBN.dtype == torch.bool:
         active_TBN = active_TBN.view(torch.uint8)
+    if fan_out is None and active_TBN.dtype == torch.float32 and active_TBN[0].numel() < _EXACT:
+        return active_TBN.flatten(1).sum(1).long(), None
     # Sums over the batch are integers below 2^24, and so exact in single precision.
     active_TN = (
         _add_bytes(active_TBN) if _fits(active_TBN) else active_TBN.sum(1, dtype=torch.float32)
