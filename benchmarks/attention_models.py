@@ -190,14 +190,19 @@ def main() -> None:
     for name in options.networks:
         rows[name] = examine(name)
         print(rows[name], flush=True)
-        record = {
-            "torch": torch.__version__, "python": platform.python_version(), "device": "CPU",
-            "levels": LEVELS, "sizes": SIZES, "outliers": measure_outliers(),
-            "shares": measure_shares(),
-            "rows": [rows[name] for name in NETWORKS if name in rows],
-        }  # fmt: skip
         if options.out:
-            options.out.write_text(json.dumps(record, indent=1) + "\n")
+            write(options.out, rows)
+    if options.out:
+        write(options.out, rows)
+
+
+def write(path: Path, rows: dict[str, dict[str, Any]]) -> None:
+    record = {
+        "torch": torch.__version__, "python": platform.python_version(), "device": "CPU",
+        "levels": LEVELS, "sizes": SIZES, "outliers": measure_outliers(), "shares": measure_shares(),
+        "rows": [rows[name] for name in NETWORKS if name in rows],
+    }  # fmt: skip
+    path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

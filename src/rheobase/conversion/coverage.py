@@ -75,7 +75,7 @@ class Coverage(Result):
 
     @property
     def convertible(self) -> bool:
-        """Whether every method accepts the model; some methods accept more."""
+        """Whether the named method accepts the model, or every method if none was named."""
         return bool(self.sites) and not self.refused
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":

@@ -12,10 +12,13 @@ def inspect(
     model: Model,
     shape: Shape = "3,32,32",
     classes: Annotated[int, typer.Option(help="Number of classes of a built-in network.")] = 10,
+    method: Annotated[
+        str | None, typer.Option(help="A method: what it has neurons for converts too.")
+    ] = None,
 ) -> None:
     """Show what each call of a model becomes, and which calls are refused.
 
-    Example: `rheobase inspect resnet20`, `rheobase inspect small --shape 1,8,8`
+    Example: `rheobase inspect resnet20`, `rheobase inspect vit --method sigma-delta`
     """
     import torch
 
@@ -24,6 +27,6 @@ def inspect(
     size = parse_shape(shape)
     network, x = models.build(model, classes, size), torch.randn(2, *size)
     with explained_shape(shape):
-        coverage = rheobase.inspect(network, x)
+        coverage = rheobase.inspect(network, x, method)
     typer.echo(coverage)
     raise typer.Exit(int(not coverage.convertible))
