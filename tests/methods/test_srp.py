@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from conftest import images
-from rheobase import convert, evaluate, prepare, simulate
+from rheobase import Margin, convert, evaluate, fit_exit, prepare, simulate
 from rheobase.methods.srp import SRP
 
 
@@ -22,6 +22,11 @@ def test_only_steps_after_the_rehearsal_are_answers(clipped: nn.Module, digits) 
     for delay in (0, 2):
         with pytest.raises(ValueError, match=f"3 steps.*delay={delay}"):
             simulate(snn, images(digits, 2), 5, delay=delay)
+
+
+def test_exit_rules_are_refused(clipped: nn.Module, digits) -> None:
+    with pytest.raises(ValueError, match="3 steps"):
+        fit_exit(convert(clipped, "opi", then=[SRP(pre=3)]), digits.train.take(400), Margin, steps=8)
 
 
 def test_it_silences_neurons_that_should_be_zero() -> None:

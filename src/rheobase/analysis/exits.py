@@ -136,6 +136,11 @@ def _run(snn: SNN, data: Data, kind: type[Exit], steps: int, batch_size: int | N
         raise TypeError(
             f"rule must be a class: rheobase.Margin, rheobase.Confidence or rheobase.Patience; got {kind!r}"
         )
+    if snn.delay:
+        raise ValueError(
+            f"the outputs of this network count after {snn.delay} steps, and exit rules need an answer after "
+            "every step: convert by a method without a delay"
+        )
     rule = kind(torch.inf)
     scores, right, first = [], [], 0
     for x, y in batches(data, batch_size, what="calibration data"):
