@@ -7,10 +7,10 @@ the same function, and equal it spike for spike.
 from rheobase.kernels.backends import choose_backend, explain_no_triton, widen, widest_float
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
-from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
 from rheobase.kernels.follow import follow
 from rheobase.kernels.integrate_fire import integrate_fire
+from rheobase.kernels.kept import keep
 from rheobase.kernels.launching import only_compile
 from rheobase.kernels.routines import collect_routines, report_routine
 from rheobase.kernels.running_mean import running_mean

@@ -15,8 +15,8 @@ from torch import Tensor
 from conftest import channels_last
 from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire import amx, cpu, reference
-from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Problem
+from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import collect_routines
 from rheobase.network.batch_invariant import weigh
 

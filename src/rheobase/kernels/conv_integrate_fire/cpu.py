@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rheobase.kernels.conv_integrate_fire import amx, reference
-from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Convolution, Layer, Problem, Quantisation
 from rheobase.kernels.integrate_fire import integrate_fire
+from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
 from rheobase.kernels.threads import share_rows
 
@@ -102,9 +102,9 @@ def _bound(p: Problem) -> int:
 def _bound_current(p: Convolution) -> int:
     """Return a bound on the currents of an integer problem and on all partial sums."""
     weights = keep(p.weight, "sum", lambda: int(p.weight.int().abs().sum((1, 2, 3)).max()))
-    factor = 1 if p.residual_scale is None else _largest(p.residual_scale)
+    factor = 1 if p.residual_scale is None else _largest_kept(p.residual_scale)
     residual = 0 if p.residual is None else factor * _largest(p.residual.movedim(-3, -1))
-    bias = 0 if p.bias is None else _largest(p.bias)
+    bias = 0 if p.bias is None else _largest_kept(p.bias)
     return weights * _largest(p.spikes.movedim(2, -1)) + bias + residual
 
 
@@ -113,11 +113,15 @@ def _largest(values: Tensor) -> int:
     return max(int(values.max()), low)
 
 
+def _largest_kept(vector: Tensor) -> int:
+    return keep(vector, "largest", lambda: _largest(vector))
+
+
 def _advance(p: Problem, piece: int) -> None:
     T, B, N, Y, X = p.out.shape
     convolve = _choose_convolution(p)
     membrane_BYXN = p.membrane.movedim(1, -1).contiguous()
-    threshold = p.threshold.float()
+    threshold = keep(p.threshold, "float32", p.threshold.float)
     if threshold.dim() > 0:
         threshold = threshold[(None,) * (3 - threshold.dim())].movedim(0, -1)
     for steps, samples in _cut(T, B, N * Y * X, piece):
@@ -160,6 +164,9 @@ def _cut(T: int, B: int, neurons: int, piece: int) -> Iterator[tuple[slice, slic
 
 def _select(p: Layer, steps: slice, samples: slice) -> Layer:
     """Return the same problem over some steps of some samples, as views."""
+    T, B = p.spikes.shape[:2]
+    if (steps.indices(T), samples.indices(B)) == ((0, T, 1), (0, B, 1)):
+        return p
     residual = p.residual
     if residual is not None:
         residual = residual[steps, samples] if residual.dim() == p.out.dim() else residual[samples]

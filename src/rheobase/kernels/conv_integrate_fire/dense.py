@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Layer
+from rheobase.kernels.kept import keep
 
 
 def flatten_small_image(problem: Layer) -> Layer:

@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Convolution, Layer
+from rheobase.kernels.kept import keep
 
 _CHANNELS = 64
 

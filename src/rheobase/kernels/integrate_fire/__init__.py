@@ -3,6 +3,8 @@
 Letters: T steps, B batch, `...` a sample's shape; N all neurons of the batch, in the membrane's memory order.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from rheobase.kernels.backends import choose_backend
 from rheobase.kernels.checks import check_device, check_dtype, check_reset, check_shape, check_threshold
 from rheobase.kernels.integrate_fire import reference
 from rheobase.kernels.integrate_fire.layout import allocate_spikes, flatten
+from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
 
 __all__ = ["integrate_fire"]
@@ -59,7 +62,9 @@ def integrate_fire(
     name = choose_backend(membrane.device, backend)
     _check(current, membrane, threshold, steps, reset, out)
     # A cast that overflows, or an infinite threshold, would become 0·∞ in the fast versions.
-    threshold = threshold.to(membrane.dtype).clamp(max=torch.finfo(membrane.dtype).max)
+    kind = membrane.dtype
+    clamp = partial(threshold.to(kind).clamp, max=torch.finfo(kind).max)
+    threshold = keep(threshold, kind, clamp) if name == "cpu" else clamp()
     spikes = allocate_spikes(membrane, steps) if out is None else out
     if membrane.numel() == 0:
         return spikes

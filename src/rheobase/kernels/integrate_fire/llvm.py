@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rheobase.kernels.kept import keep
+
 # Neurons at a time: their membranes stay in the first-level cache for all steps.
 BLOCK = 1 << 12
 
@@ -38,14 +40,18 @@ def run(
 ) -> None:
     """Fill `spikes_TN` block by block, updating `membrane_N` in place."""
     T, N = spikes_TN.shape
-    pattern = threshold_M.repeat_interleave(repeat)
-    period = lcm(pattern.numel(), 16)
-    period *= max(1, BLOCK // period)
-    pattern = pattern.repeat(period // pattern.numel())
+    pattern = keep(threshold_M, ("pattern", repeat), lambda: _repeat(threshold_M, repeat))
     program = _compile(spikes_TN.dtype == torch.uint8, strict, reset == "subtract")
     tensors = current_TN, membrane_N, pattern, spikes_TN
     steps = (x.stride(0) * x.itemsize for x in (current_TN, spikes_TN))
-    program(*(tensor.data_ptr() for tensor in tensors), T, *steps, period, N)
+    program(*(tensor.data_ptr() for tensor in tensors), T, *steps, pattern.numel(), N)
+
+
+def _repeat(threshold_M: Tensor, repeat: int) -> Tensor:
+    """Thresholds of as many neurons as a block has at least."""
+    pattern = threshold_M.repeat_interleave(repeat)
+    period = lcm(pattern.numel(), 16)
+    return pattern.repeat(max(1, BLOCK // period) * period // pattern.numel())
 
 
 @cache

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rheobase.kernels.conv_integrate_fire.packing import keep
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.integrate_fire import reference as neurons
+from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
 
 if TYPE_CHECKING:
