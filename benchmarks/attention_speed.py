@@ -1,7 +1,7 @@
 """Images per second of a converted ViT-B/16, next to SpikingJelly's transformer recipe in the same run.
 
     pip install --no-compile --no-deps --target elsewhere torchvision spikingjelly
-    PYTHONPATH=elsewhere python benchmarks/attention_speed.py --out benchmarks/records/attention-speed-h200.json
+    PYTHONPATH=elsewhere python benchmarks/attention_speed.py --out record.json
 
 Random weights of torchvision's definition, T steps, one batch. SpikingJelly: `STATransformerRecipe` with
 spiking encoders, as in its own example. Here: a prepared `Simulator`, every image until it is silent

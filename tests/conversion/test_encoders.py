@@ -100,3 +100,10 @@ def test_given_quanta_are_checked_by_feature() -> None:
     assert snn.neuron(site).threshold.shape == (1, 16)
     with pytest.raises(ValueError, match=r"16 channels.*5 quanta"):
         rheobase.convert(model, "sigma-delta", x, quanta={site: [0.25] * 5})
+
+
+def test_events_late_and_in_random_order_give_the_same(example: tuple[nn.Module, Tensor]) -> None:
+    model, x = example
+    snn = rheobase.convert(model, "sigma-delta", x, levels=8, sizes=3)
+    checks = rheobase.verify(model, snn, x)
+    assert {"silence", "counts", "events"} <= {check.name for check in checks.checks}

@@ -176,15 +176,15 @@ def test_what_it_cannot_take() -> None:
             rheobase.convert(model, "sigma-delta", x, **wrong)
     with pytest.raises(ValueError, match="fire_above"):
         rheobase.convert(model, "sigma-delta", x, fire_above=True)
-    with pytest.raises(CaptureError, match="exp"):
-        rheobase.convert(Exponential(), "sigma-delta", x)
+    with pytest.raises(CaptureError, match="sin"):
+        rheobase.convert(Sine(), "sigma-delta", x)
     with pytest.raises(ValueError, match="delay=2"):
         rheobase.simulate(rheobase.convert(model, "sigma-delta", x), x, 8, delay=2)
 
 
-class Exponential(nn.Module):
+class Sine(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return x.exp().relu()
+        return x.sin().relu()
 
 
 def test_it_is_saved_with_levels_sizes_and_function(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -14,6 +14,7 @@ from rheobase.network.snn import SNN
 from rheobase.simulation import Probe
 from rheobase.simulation.plan import plan_calls
 from rheobase.simulation.synapses import count_synapses
+from transformers_examples import examples
 
 RELU_POOL = ["Plain", "SharedReLU", "Functional", "Depthwise", "Inception", "Transposed", "OneDimensional"]
 
@@ -221,3 +222,23 @@ def test_behind_max_pooling_the_spikes_that_the_pool_sends_cost() -> None:
     expected = sum((sent[name] * fan_out[name]).sum().item() for name in fan_out) / len(x)
     result = evaluate(snn, (x, torch.zeros(3, dtype=torch.int64)), 6, progress=False)
     assert result.at(6).sop == pytest.approx(expected)
+
+
+def test_an_event_of_attention_reaches_a_row_or_a_column() -> None:
+    model, x = examples()["torch"]
+    snn = convert(model, "sigma-delta", x)
+    tokens, width, heads = 5, 16, 4
+    fan_out = count_synapses(plan_calls(snn, x)).fan_out
+    prefix = "1.layers.0."
+    expected = {
+        "norm1_encoder": 3 * width,  # q, k and v
+        "self_attn.q_turned_encoder": tokens,
+        "self_attn.k_turned_encoder": tokens,
+        "self_attn.softmax_encoder": width // heads,
+        "self_attn.v_turned_encoder": tokens,
+        "self_attn.joined_encoder": width,
+        "activation": width,
+    }
+    assert {name: fan_out[prefix + name].unique().tolist() for name in expected} == {
+        name: [count] for name, count in expected.items()
+    }

@@ -64,6 +64,9 @@ class Operations:
 def count_operations(model: nn.Module, example: Tensor, *, copied: bool = True) -> Operations:
     """Count the operations of one image in the layers of a network, as thop does.
 
+    Products that are functions, as in `F.scaled_dot_product_attention`, are not counted; those of a converted
+    network are.
+
     A copy of the network runs once, in evaluation mode.
 
     Args:

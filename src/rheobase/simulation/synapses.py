@@ -105,11 +105,15 @@ class _Connections:
             if user not in self.operations:
                 continue  # the read-out itself: spikes are only summed there
             operation = self.operations[user]
-            if isinstance(operation, SYNAPTIC):
+            if isinstance(operation, nn.Linear):
+                total = total + x.sum() * operation.out_features
+            elif isinstance(operation, SYNAPTIC):
                 total = total + _all_ones(operation)(x).sum()
             elif isinstance(operation, MatMul):  # an event adds a row or a column of the other's counts
-                others = (x if i is node else x.new_ones(1, *self.shapes[i]) for i in user.all_input_nodes)
-                total = total + operation(*others).sum()
+                first, second = user.all_input_nodes
+                total = total + x.sum() * (
+                    self.shapes[second][-1] if node is first else self.shapes[first][-2]
+                )
             elif traits_of(operation).spikes == "end":
                 total = total + x.expand(1, *self.shapes[user]).sum()
             elif not self.sends(operation):

@@ -12,6 +12,8 @@ from rheobase.methods.contract import Observer
 _PER_OCTAVE, _FIRST, _OCTAVES = 32, -40, 80
 _BINS = _PER_OCTAVE * _OCTAVES
 _SHARES = tuple((100 - k) / 100 for k in range(95))
+# From so many channels on, counts have four bytes: a layer of a transformer has thousands.
+_MANY = 512
 # Values below this many octaves under the largest hardly matter to the error.
 _DEPTH = 20 * _PER_OCTAVE
 # At the top of many levels a bin is wider than a quantum, so its values are spread over this many points.
@@ -46,13 +48,14 @@ class Histogram(Observer):
         parts = [rows, -rows] if self.signed else [rows]
         if not self.counts.numel():
             self.like = a.new_empty(())
-            self.counts = torch.zeros(len(rows), len(parts), _BINS, dtype=torch.int32, device=a.device)
+            kind = torch.int64 if len(rows) < _MANY else torch.int32
+            self.counts = torch.zeros(len(rows), len(parts), _BINS, dtype=kind, device=a.device)
         for place, part in enumerate(parts):
             bins = part.clamp(min=0).log2_().sub_(_FIRST).mul_(_PER_OCTAVE).clamp_(-1, _BINS - 1)
             bins = bins.floor_().long() + 1  # 0 for what counts as zero
             bins += torch.arange(len(rows), device=a.device)[:, None] * (_BINS + 1)
             found = torch.bincount(bins.flatten(), minlength=len(rows) * (_BINS + 1))
-            self.counts[:, place] += found.view(len(rows), -1)[:, 1:].to(torch.int32)
+            self.counts[:, place] += found.view(len(rows), -1)[:, 1:].to(self.counts.dtype)
 
     def find_quantum(self, levels: int) -> Tensor:
         """The quantum of least squared error for counts up to ±levels: one number, or one per channel.
