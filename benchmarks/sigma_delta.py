@@ -45,6 +45,8 @@ def main() -> None:
     device = torch.device(options.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     head = {"benchmark": f"sigma-delta, {options.what}", "device": name, "torch": str(torch.__version__)}
+    if options.what == "speed":
+        head |= {"batch": BATCH, "steps": STEPS, "levels": 16, "sizes": 4}
     rows: list[dict[str, Any]] = []
     for network in options.networks:
         found = (

@@ -17,6 +17,11 @@ NEWEST_FIRST = (
 PROFILES = ("exact", "fast", "int8")
 STEPS = (4, 8, 32, 128, 512)
 BATCHES = (1, 64, 512)
+VERBS = (
+    ("verbs-h200", "vgg16"), ("verbs-resnet20-h200", "resnet20"), ("verbs-h200", "resnet18"),
+    ("verbs-cpu", "resnet20"),
+)  # fmt: skip
+_STEPS = 32
 
 
 def overview() -> str:
@@ -59,16 +64,58 @@ def _gib(size: int) -> str:
 
 
 def readme_speed() -> str:
-    """Images per second of each network on a GPU, and of one on a CPU."""
-    shown = [PEER, *(f"rheobase, {profile}" for profile in PROFILES)]
+    """Images per second of `evaluate` on a GPU and of `simulate` on a CPU, each beside its limit."""
     lines = []
-    for record, model, batch in [(GPU, model, 512) for model in MODELS] + [(CPU, "resnet20", 32)]:
-        found = [speed(record, contender, model, batch, 32) for contender in shown]
-        device = read(record)["device"] if record == GPU else f"CPU, {read(record)['threads']} threads"
-        lines.append(
-            (f"{MODELS[model]}, {device}, batch {batch}", *(_speed(each, found[0]) for each in found))
-        )
-    return table(("Images per second, T = 32", f"{PEER}, best", *PROFILES), lines)
+    for name, model in VERBS:
+        record = read(name)
+        batch, steps = record["options"]["batch"], record["options"]["steps"]
+        cpu = "H200" not in record["device"]
+        what = ("simulate", batch) if cpu else ("evaluate", record["options"]["images"])
+        peer = _verb(name, model, PEER, "", batch)
+        device = f"CPU, {record['threads']} threads" if cpu else record["device"]
+        cells = [_speed(_verb(name, model, what[0], profile, what[1]), peer) for profile in PROFILES]
+        limits = [_verb(name, model, "prepared", profile, batch) for profile in PROFILES[1:]]
+        title = f"{MODELS[model]}, {device}, batch {batch}, {what[0]}"
+        lines.append((title, _speed(peer, None), *cells, " / ".join(_speed(each, None) for each in limits)))
+        assert steps == _STEPS
+    head = (f"Images per second, T = {_STEPS}", f"{PEER}, best", *PROFILES, "limit: fast / int8")
+    return table(head, lines)
+
+
+def verbs() -> str:
+    """What the verbs do with their defaults, beside a prepared simulator that counts nothing."""
+    lines = []
+    for name, model in VERBS:
+        options, device = read(name)["options"], read(name)["device"]
+        for profile in PROFILES:
+            prepared = _verb(name, model, "prepared", profile, options["batch"])
+            if prepared is None:
+                continue
+            found = [
+                _verb(name, model, way, profile, options[size])
+                for way, size in (("simulate", "batch"), ("evaluate", "images"))
+            ]
+            shares = [f"{each:,.0f} ({each / prepared:.0%})" if each else DASH for each in found]
+            one = [_verb(name, model, way, profile, 1) for way in ("simulate", "prepared", PEER)]
+            one[2] = _verb(name, model, PEER, "", 1)
+            times = [DASH if each is None else significant(1e3 / each) for each in one]
+            lines.append((f"{MODELS[model]}, {device}, {profile}", *shares, f"{prepared:,.0f}", *times))
+    head = (
+        "", "simulate, images/s", "evaluate, images/s", "prepared, images/s",
+        "one image, T = 8: simulate, ms", "prepared, ms", f"{PEER}, ms",
+    )  # fmt: skip
+    return table(head, lines)
+
+
+def _verb(name: str, model: str, way: str, profile: str, images: int) -> float | None:
+    """Images per second in a record of verbs."""
+    found = [
+        float(row["images_per_second"])
+        for row in read(name)["rows"]
+        if (row["model"], row["profile"], row["images"]) == (model, profile, images)
+        and row["way"].startswith(way)
+    ]
+    return found[0] if found else None
 
 
 def conversions() -> str:
@@ -298,6 +345,7 @@ _FEWER_LAYERS = {
 BLOCKS: dict[str, Callable[[], str]] = {
     "speed": overview,
     "readme-speed": readme_speed,
+    "verbs": verbs,
     "spikingjelly": conversions,
     "gpu-speed": gpu_speed,
     "gpu-times": gpu_times,

@@ -254,14 +254,15 @@ def speed() -> str:
     rows = []
     for network in dict.fromkeys(r["network"] for r in found["rows"]):
         by = {r["profile"]: r for r in found["rows"] if r["network"] == network}
-        times = [f"{by[p]['ms']:.1f} ({by[p]['ms_with_operations']:.1f})" for p in ("exact", "fast", "int8")]
+        times = [f"{by[p]['ms']:.1f} ({by[p]['ms_prepared']:.1f})" for p in ("exact", "fast", "int8")]
         rows.append([label(network), *times, f"{by['ANN']['ms']:.1f}"])
     head = ["Milliseconds", "exact", "fast", "int8", f"ANN, {found['steps']} times"]
-    notes = [f"{label(r['network'])}, {r['profile']}: {n}" for r in found["rows"] for n in r.get("notes", ())]
+    images = found["rows"][0]["images"]
     return (
-        f"{table(head, rows)}\n\nA prepared `Simulator`, batch {found['batch']}, T = {found['steps']}, "
-        f"L = {found['levels']}, {found['sizes']} sizes, random weights, events counted (in parentheses: "
-        f"synaptic operations too); the ANN in bfloat16, compiled. {_machine(found)}. {'. '.join(notes)}."
+        f"{table(head, rows)}\n\nPer batch of {found['batch']}: `evaluate` of {images:,} images with "
+        f"all counts. In parentheses: a prepared `Simulator` that counts nothing. T = {found['steps']}, L = "
+        f"{found['levels']}, {found['sizes']} sizes, random weights. The ANN in bfloat16, compiled and "
+        f"captured as a CUDA graph. {_machine(found)}."
     )
 
 

@@ -12,8 +12,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import contenders
 import imagenet_input
+import rheobase
 import simulation
 import training
+import verbs
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 
 CPU = torch.device("cpu")
@@ -85,3 +87,34 @@ def test_the_input_of_imagenet_is_timed_part_by_part(tmp_path: Path, monkeypatch
     rates = json.loads(record.read_text("utf-8"))["images_per_second"]
     assert len(rates) == 4
     assert all(rate["median"] > 0 for rate in rates.values())
+
+
+def test_the_verbs_are_timed_as_users_call_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only inputs, steps, profile, batch size and progress are given: everything else has its default."""
+    calls: list[tuple[str, set[str]]] = []
+
+    def spy(name: str):
+        original = getattr(rheobase, name)
+
+        def verb(snn, data, steps, **options):
+            calls.append((name, set(options)))
+            return original(snn, data, steps, **options)
+
+        return verb
+
+    for name in ("simulate", "evaluate"):
+        monkeypatch.setattr(verbs.rheobase, name, spy(name))
+    told = ["--models", "resnet20", "--batch", "2", "--steps", "2", "--images", "3", "--repeats", "1"]
+    told += ["--profiles", "int8", "--no-peer", "--device", "cpu", "--out", str(tmp_path / "record.json")]
+    monkeypatch.setattr(sys, "argv", ["verbs.py", *told])
+    verbs.main()
+    rows = json.loads((tmp_path / "record.json").read_text())["rows"]
+    assert [(row["way"], row["images"], row["steps"]) for row in rows] == [
+        ("simulate", 2, 2), ("evaluate", 3, 2), ("simulate", 1, 8), ("prepared", 2, 2), ("prepared", 1, 8),
+    ]  # fmt: skip
+    assert all(row["images_per_second"] == pytest.approx(row["images"] / row["median"]) for row in rows)
+    timed = [call for call in calls if call[0] == "simulate"]
+    assert len(timed) == 2 * 4  # the first, two to warm up, one timed
+    assert {frozenset(options) for _, options in timed} == {frozenset({"profile"})}
+    evaluations = {frozenset(options) for name, options in calls if name == "evaluate"}
+    assert evaluations == {frozenset({"profile", "batch_size", "progress"})}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rheobase.network import SNN, Accumulating, along_channels
-from rheobase.simulation import PROFILES, Simulator
+from rheobase.simulation import PROFILES, simulate
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def bench(
     profiles: Sequence[str] = PROFILES,
     repeats: int = 5,
 ) -> dict[str, Timing]:
-    """Time a network's simulation in each profile, a plain loop over steps, and the ANN T times.
+    """Time `rheobase.simulate` in each profile, a plain loop over steps, and the ANN T times.
 
     Args:
         model: The ANN.
@@ -137,8 +137,7 @@ def bench(
     model = copy.deepcopy(model).to(device).eval()
 
     def simulated(profile: str) -> Callable[[], object]:
-        simulator = Simulator(snn, x, steps, at=[steps], profile=profile, count_spikes=False)
-        return lambda: simulator.run(x)
+        return lambda: simulate(snn, x, steps, profile=profile)
 
     ways: dict[str, Callable[[], Callable[[], object]]] = {
         "ANN, T times": lambda: lambda: _forward(model, x.clone(), steps),
