@@ -117,7 +117,7 @@ def entries(base: methods.Method) -> dict[str, Callable[[int], Iterator[Chain]]]
     make = methods.get
 
     def signed(steps: int) -> Iterator[methods.Method]:
-        for rule, forgive in (("annealed", True), ("annealed", False), ("symmetric", True), ("eager", False)):
+        for rule, forgive in (("eager", False), ("annealed", True), ("annealed", False), ("symmetric", True)):
             yield make("signed", rule=rule, forgive=forgive, steps=steps)
 
     def biases(steps: int) -> Iterator[methods.Method]:

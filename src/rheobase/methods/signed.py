@@ -7,7 +7,7 @@ from typing import Literal, Self, get_args
 from rheobase.methods.composition import Correction
 from rheobase.network import Group, Neuron, Site
 
-Rule = Literal["annealed", "symmetric", "eager"]
+Rule = Literal["eager", "annealed", "symmetric"]
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,14 @@ class Signed(Correction):
     u = v + I(t); +1 at u ≥ θ; −1 at u ≤ −λ(t)·θ, but only if more +1 than −1 have been sent; what is sent is
     subtracted. The rules differ in λ:
 
-    - "symmetric": λ = 1, as Wang et al. have it.
     - "eager": λ = 10⁻³, as Fast-SNN has it. A neuron that has just fired is not below zero, so that both
       signs never fire in one step.
     - "annealed": λ falls from 1 + c/4 to 1 − c/2 over the T steps, c = min(1, 8/T): it is reluctant in early
       steps, whose currents are uneven, and ready to correct in the last ones. This rule and `forgive` are
       from a thesis of 2026 that is not published.
+    - "symmetric": λ = 1, as Wang et al. have it.
+
+    The default is this package's choice: it loses least in deep networks. `forgive` suits the other two.
 
     Readings: membranes start at θ/2 with every rule, where Wang et al. start at 0; thresholds are those of
     the base, where they have the largest activation of each neuron. The read-out is linear, without neurons.
@@ -37,8 +39,8 @@ class Signed(Correction):
     name = "signed"
     changes = "signs"
 
-    rule: Rule = "annealed"
-    forgive: bool = True
+    rule: Rule = "eager"
+    forgive: bool = False
     """Whether a neuron that has sent nothing forgets what is below zero ("R0"); a long run then need not
     approach the limit."""
     steps: int = 4
@@ -57,7 +59,7 @@ class Signed(Correction):
 
     def variants(self) -> Iterator[tuple[str, Self]]:
         for rule in get_args(Rule):
-            for forgive in (True, False):
+            for forgive in (False, True):
                 if (rule, forgive) != (self.rule, self.forgive):
                     memory = "forgiving" if forgive else "keeping"
                     yield f"{rule}, {memory} debts", replace(self, rule=rule, forgive=forgive)
