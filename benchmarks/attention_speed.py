@@ -90,6 +90,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--levels", type=int, default=32)
     parser.add_argument("--sizes", type=int, default=5)
+    parser.add_argument("--memory", type=float, default=48, help="GiB that a run may hold")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = torch.device(options.device)
@@ -109,7 +110,8 @@ def main() -> None:
         model, "sigma-delta", x[:16], levels=options.levels, sizes=options.sizes, progress=False
     )
     for profile in PROFILES:
-        simulator = Simulator(snn, x, options.steps, at=[options.steps], profile=profile)
+        memory = int(options.memory * 2**30)
+        simulator = Simulator(snn, x, options.steps, at=[options.steps], profile=profile, memory=memory)
         add(f"rheobase, {profile}", lambda simulator=simulator: simulator.run(x), notes=simulator.notes)
     del snn
     try:
