@@ -195,6 +195,7 @@ def test_cut_pixels_fills_the_tile(pixels, Y, X):
     block = cut_pixels(pixels, Y, X)
     assert block[0] * block[1] * block[2] == pixels
     assert all(side & (side - 1) == 0 for side in block)
+    assert Y % block[1] == X % block[2] == 0
 
 
 @pytest.mark.parametrize("weight", [torch.float16, torch.float32, torch.int8])

@@ -108,15 +108,12 @@ def fire(
     x0,
     n0,
     B,
-    Y,
-    X,
     STRICT: tl.constexpr,
     SUBTRACT: tl.constexpr,
     QUANTISE: tl.constexpr,
     RESIDUAL: tl.constexpr,
     COUNT: tl.constexpr,
     ALIKE: tl.constexpr,
-    OVERHANG: tl.constexpr,
     BLOCK_B: tl.constexpr,
     BLOCK_Y: tl.constexpr,
     BLOCK_X: tl.constexpr,
@@ -145,10 +142,7 @@ def fire(
             groups = tl.sum(sent.to(tl.int32), 1)[:, None]
         else:
             groups = tl.sum(sent.to(tl.int32).reshape(PIXELS, BLOCK_N // ALIKE, ALIKE), 2)
-        if OVERHANG:  # channels beyond the last never fire; pixels beyond the image may
-            pixel = tl.arange(0, PIXELS)
-            inside = (x0 + pixel % BLOCK_X < X) & (y0 + pixel // BLOCK_X % BLOCK_Y < Y)
-            groups *= inside.to(tl.int32)[:, None]
+        # Tiles end where images do, and channels beyond the last never fire.
         b = b0 + tl.arange(0, BLOCK_B)
         if COUNT > 1:
             # Both sums in one number, as adding up across threads is what takes time.
@@ -164,7 +158,7 @@ def fire(
 
 @triton.jit
 def load_synapses(
-    table, y0, x0, n0, N, Y, X,
+    table, y0, x0, n0, N, X,
     ALIKE: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -175,4 +169,4 @@ def load_synapses(
     y = y0 + pixel // BLOCK_X % BLOCK_Y
     group = n0 // ALIKE + tl.arange(0, GROUPS)
     place = ((y * X + x) * (tl.cdiv(N, BLOCK_N) * GROUPS))[:, None] + group[None, :]
-    return tl.load(table + place, mask=((x < X) & (y < Y))[:, None], other=0)
+    return tl.load(table + place)

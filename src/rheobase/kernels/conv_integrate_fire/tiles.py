@@ -1,7 +1,6 @@
 """How the work of the fused kernel is cut: the block that a program owns, and its choice for a layer."""
 
 from dataclasses import dataclass, replace
-from itertools import product
 from math import ceil
 
 import torch
@@ -105,15 +104,10 @@ def _speed(tile: Tile, integer: bool, residual: bool) -> float:
 
 
 def cut_pixels(pixels: int, Y: int, X: int) -> tuple[int, int, int]:
-    """Cut a number of pixels into samples × rows × columns with the least overhang over many images."""
-
-    def overhang(block: tuple[int, int, int]) -> tuple[int, int, int]:
-        _, y, x = block
-        return ceil(Y / y) * y * ceil(X / x) * x, -x, -y
-
-    powers = [1 << bits for bits in range(pixels.bit_length())]
-    blocks = [(pixels // (y * x), y, x) for y, x in product(powers, powers) if y * x <= pixels]
-    return min(blocks, key=overhang)
+    """Cut a number of pixels, a power of two, into samples × rows × columns that divide the image."""
+    columns = min(pixels, X & -X)
+    rows = min(pixels // columns, Y & -Y)
+    return pixels // (rows * columns), rows, columns
 
 
 def _round_up(size: int) -> int:

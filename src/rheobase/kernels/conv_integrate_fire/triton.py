@@ -72,7 +72,6 @@ def _conv_integrate_fire(
     RESIDUAL: tl.constexpr,
     COUNT: tl.constexpr,
     ALIKE: tl.constexpr,
-    OVERHANG: tl.constexpr,
     SPLIT: tl.constexpr,
     PRECISION: tl.constexpr,
     VIA_FLOAT32: tl.constexpr,
@@ -103,7 +102,7 @@ def _conv_integrate_fire(
         potential *= tl.load(gain + n0 + tl.arange(0, BLOCK_N))[None, :]
     synapses = 0
     if COUNT > 1:
-        synapses = load_synapses(table, y0, x0, n0, N, Y, X, ALIKE, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N)
+        synapses = load_synapses(table, y0, x0, n0, N, X, ALIKE, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N)
     # fmt: off
     if ONE_LOOP:
         for i in range(steps * ROUNDS):
@@ -116,8 +115,8 @@ def _conv_integrate_fire(
             if i % ROUNDS == ROUNDS - 1:
                 potential = fire(
                     potential, bias, residual, residual_scale, residual_step, threshold, high, out,
-                    totals, reached, synapses, t, b0, y0, x0, n0, B, Y, X,
-                    STRICT, SUBTRACT, QUANTISE, RESIDUAL, COUNT, ALIKE, OVERHANG,
+                    totals, reached, synapses, t, b0, y0, x0, n0, B,
+                    STRICT, SUBTRACT, QUANTISE, RESIDUAL, COUNT, ALIKE,
                     BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
                 )
     else:
@@ -130,8 +129,8 @@ def _conv_integrate_fire(
                 )
             potential = fire(
                 potential, bias, residual, residual_scale, residual_step, threshold, high, out,
-                totals, reached, synapses, t, b0, y0, x0, n0, B, Y, X,
-                STRICT, SUBTRACT, QUANTISE, RESIDUAL, COUNT, ALIKE, OVERHANG,
+                totals, reached, synapses, t, b0, y0, x0, n0, B,
+                STRICT, SUBTRACT, QUANTISE, RESIDUAL, COUNT, ALIKE,
                 BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N,
             )
     # fmt: on
@@ -260,7 +259,6 @@ def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
             RESIDUAL=p.residual is not None,
             COUNT=0 if totals is None else 1 if reached is None else 2,
             ALIKE=alike,
-            OVERHANG=Y % block_y != 0 or X % block_x != 0,
             SPLIT=gain is not None,
             PRECISION="ieee",
             VIA_FLOAT32=not p.integer and os.environ.get("TRITON_INTERPRET") == "1",
