@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -95,7 +96,7 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", default="", help="part of the names of what to time")
-    parser.add_argument("--out", help="where to write the record")
+    parser.add_argument("--out", type=Path, help="the record to write, or to add to")
     options = parser.parse_args()
     head = {
         "benchmark": "under load",
@@ -104,7 +105,12 @@ def main() -> None:
         "torch": str(torch.__version__),
         "repeats": options.repeats,
     }
-    rows = []
+    rows: list[dict[str, Any]] = []
+    if options.out and options.out.exists():  # add to it
+        before = json.loads(options.out.read_text("utf-8"))
+        rows = before.pop("rows")
+        if before != head:
+            sys.exit(f"{options.out} was measured with {before}, now it is {head}")
     with tempfile.TemporaryDirectory() as folder:
         for name, work in list_work(Path(folder)).items():
             if options.only not in name:
@@ -114,6 +120,7 @@ def main() -> None:
             with busy_cores():
                 busy = measure(work, options.repeats)
             ratio = statistics.median(busy) / statistics.median(alone)
+            rows = [row for row in rows if row["work"] != name]
             rows.append({"work": name, "alone": alone, "busy": busy, "ratio": ratio})
             print(
                 f"{name:50s} alone {1e3 * statistics.median(alone):8.1f} ms, "
@@ -121,7 +128,7 @@ def main() -> None:
                 flush=True,
             )
             if options.out:
-                replace_file(Path(options.out), json.dumps(head | {"rows": rows}, indent=1) + "\n")
+                replace_file(options.out, json.dumps(head | {"rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
