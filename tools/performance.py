@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from statistics import fmean
+from statistics import fmean, median
 
 from rheobase.papers.records import Record
 from rheobase.reports import DASH, number, significant
@@ -338,6 +338,16 @@ def cpu_layers() -> str:
     return table(("Layers of ResNet-20 alone, T = 32", "images per second"), lines)
 
 
+def cpu_load() -> str:
+    """Milliseconds of several pieces of work alone, and next to as many endless loops as there are cores."""
+    lines, order = [], ("simulate", "rheobase", "train", "plain")
+    rows = read("under-load-cpu")["rows"]
+    for row in sorted(rows, key=lambda row: order.index(row["work"].replace(",", "").split()[0])):
+        alone, busy = (significant(1e3 * median(row[key])) for key in ("alone", "busy"))
+        lines.append((row["work"].replace(", 1 images", ", one image"), alone, busy, f"{row['ratio']:.1f}×"))
+    return table(("Milliseconds", "alone", "next to busy loops", "ratio"), lines)
+
+
 _FEWER_LAYERS = {
     "16→32 3² by 2 on 32²": 1, "32→32 3² on 16²": 2, "32→64 3² by 2 on 16²": 1, "64→64 3² on 8²": 2,
 }  # fmt: skip
@@ -361,4 +371,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cpu-losses": cpu_losses,
     "cpu-kernels": cpu_kernels,
     "cpu-layers": cpu_layers,
+    "cpu-load": cpu_load,
 }
