@@ -188,7 +188,7 @@ def test_a_tie_is_counted_and_is_no_error() -> None:
     layer = nn.Linear(2, 1, bias=False)
     model = nn.Sequential(layer, nn.ReLU(), nn.Linear(1, 2)).eval().requires_grad_(False)
     layer.weight.copy_(torch.tensor([[0.1, 0.2]]))
-    snn = convert(model, "sigma-delta", torch.ones(4, 2), levels=8, sizes=3, per_channel=False)
+    snn = convert(model, "sigma-delta", torch.eye(2), levels=8, sizes=3, per_channel=False)
     snn.neuron("1").threshold.fill_(0.6)
     x = torch.ones(3, 2)  # 0.3 / 0.6 + ½ is 1 in single precision, and less in double
     checks = list(check_sums(snn, x))
