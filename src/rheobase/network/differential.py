@@ -64,32 +64,19 @@ class Differential(Remembering):
             rate = torch.minimum(rate, along_channels(self.bound, z.dim()))
         return rate * along_channels(self.amplitude, z.dim())
 
-    def advance(
-        self,
-        current: Tensor,
-        membrane: Tensor,
-        steps: int,
-        out: Tensor | None = None,
-        memory: Memory | None = None,
-        before: int = 0,
-    ) -> Tensor:
-        memory = {} if memory is None else memory
+    @property
+    def several(self) -> bool:
+        return True
+
+    def step(self, current: Tensor, membrane: Tensor, memory: Memory, t: int) -> tuple[Tensor, Tensor]:
         mean = memory.setdefault("mean", torch.zeros_like(membrane))
-        spikes = torch.empty(steps, *membrane.shape).to(membrane) if out is None else out
-        events_TB = torch.zeros(steps, *membrane.shape, dtype=torch.uint8, device=membrane.device)
-        moving = current.dim() > membrane.dim()
-        for i in range(steps):
-            t = before + i
-            if t == 0:
-                spikes[i] = 0
-                continue
-            membrane += current[i] if moving else current
-            event = self._fire(membrane, mean, t)
-            events_TB[i] = event != 0
-            spikes[i] = (mean + event) * along_channels(self.amplitude, membrane.dim())
-            mean += event / t
-        memory["events"] = events_TB
-        return spikes
+        if t == 0:
+            return mean, torch.zeros_like(mean, dtype=torch.uint8)
+        membrane += current
+        event = self._fire(membrane, mean, t)
+        sent = (mean + event) * along_channels(self.amplitude, membrane.dim())
+        mean += event / t
+        return sent, event != 0
 
     def _fire(self, membrane: Tensor, mean: Tensor, t: int) -> Tensor:
         """The event in units of θ, given the membrane with this step's current; it is updated."""

@@ -33,7 +33,11 @@ def plain(neuron: Neuron) -> IntegrateFire:
 class Remembering(Neuron):
     """A neuron with more state than its membrane, or with a rule that depends on the step."""
 
-    @abstractmethod
+    @property
+    def several(self) -> bool:
+        """Whether it counts its events itself, because a step has others than one spike of 1."""
+        return False
+
     def advance(
         self,
         current: Tensor,
@@ -54,6 +58,28 @@ class Remembering(Neuron):
                 all steps. A neuron with several members writes the number of those that fired to "events",
                 (T, B, ...).
             before: The number of steps before these.
+        """
+        memory = {} if memory is None else memory
+        spikes = torch.empty(steps, *membrane.shape).to(membrane) if out is None else out
+        events_TB = torch.zeros(steps, *membrane.shape, dtype=torch.uint8, device=membrane.device)
+        moving = current.dim() > membrane.dim()
+        for t in range(steps):
+            spikes[t], events = self.step(current[t] if moving else current, membrane, memory, before + t)
+            if self.several:
+                events_TB[t] = events
+        if self.several:
+            memory["events"] = events_TB
+        return spikes
+
+    @abstractmethod
+    def step(self, current: Tensor, membrane: Tensor, memory: Memory, t: int) -> tuple[Tensor, Tensor]:
+        """What is sent at one step, (B, ...), and the number of events in it.
+
+        Args:
+            current: The current of the step, (B, ...).
+            membrane: (B, ...); it is updated.
+            memory: Kept from step to step; it is updated.
+            t: The step, counted from zero.
         """
 
 
@@ -142,31 +168,15 @@ class Group(Remembering):
         rate = (z / along_channels(self.threshold, z.dim())).clamp(min=0)
         return torch.minimum(rate, most) * along_channels(self.amplitude, z.dim())
 
-    def advance(
-        self,
-        current: Tensor,
-        membrane: Tensor,
-        steps: int,
-        out: Tensor | None = None,
-        memory: Memory | None = None,
-        before: int = 0,
-    ) -> Tensor:
-        memory = {} if memory is None else memory
+    @property
+    def several(self) -> bool:
+        return self.members > 1
+
+    def step(self, current: Tensor, membrane: Tensor, memory: Memory, t: int) -> tuple[Tensor, Tensor]:
         sent = memory.setdefault("sent", torch.zeros_like(membrane))
-        spikes = torch.empty(steps, *membrane.shape).to(membrane) if out is None else out
-        many = self.members > 1
-        if many:
-            events_TB = torch.zeros(steps, *membrane.shape, dtype=torch.uint8, device=membrane.device)
-        moving = current.dim() > membrane.dim()
-        for t in range(steps):
-            membrane += current[t] if moving else current
-            value, events = self.fire(membrane, sent, before + t)
-            if many:
-                events_TB[t] = events
-            spikes[t] = self.scale(value)
-        if many:
-            memory["events"] = events_TB
-        return spikes
+        membrane += current
+        value, events = self.fire(membrane, sent, t)
+        return self.scale(value), events
 
     def scale(self, value: Tensor) -> Tensor:
         """What is sent, (B, ...), given it in units of the amplitude."""

@@ -65,34 +65,21 @@ class Rehearsed(Remembering):
         rate = (z / along_channels(self.threshold, z.dim())).clamp(0, 1)
         return rate * along_channels(self.amplitude, z.dim())
 
-    def advance(
-        self,
-        current: Tensor,
-        membrane: Tensor,
-        steps: int,
-        out: Tensor | None = None,
-        memory: Memory | None = None,
-        before: int = 0,
-    ) -> Tensor:
-        memory = {} if memory is None else memory
+    def step(self, current: Tensor, membrane: Tensor, memory: Memory, t: int) -> tuple[Tensor, Tensor]:
         start = memory.setdefault("start", membrane.clone())
         factor = memory.setdefault("factor", torch.ones_like(membrane))
         theta = along_channels(self.threshold, membrane.dim())
-        amplitude = along_channels(self.amplitude, membrane.dim())
-        spikes = torch.empty(steps, *membrane.shape).to(membrane) if out is None else out
-        moving = current.dim() > membrane.dim()
-        for t in range(before, before + steps):
-            membrane += current[t - before] if moving else current
-            fired = membrane > theta if self.strict else membrane >= theta
-            if (self.turn - 1) * self.length <= t < self.turn * self.length:
-                self._watch(memory, membrane, fired)
-            membrane -= torch.where(fired, theta, 0)
-            spikes[t - before] = fired * factor * amplitude
-            if (t + 1) % self.length == 0 and t < self.turns * self.length:
-                if t + 1 == self.turn * self.length:
-                    self._learn(memory, membrane, theta)
-                membrane.copy_(start)
-        return spikes
+        membrane += current
+        fired = membrane > theta if self.strict else membrane >= theta
+        if (self.turn - 1) * self.length <= t < self.turn * self.length:
+            self._watch(memory, membrane, fired)
+        membrane -= torch.where(fired, theta, 0)
+        sent = fired * factor * along_channels(self.amplitude, membrane.dim())
+        if (t + 1) % self.length == 0 and t < self.turns * self.length:
+            if t + 1 == self.turn * self.length:
+                self._learn(memory, membrane, theta)
+            membrane.copy_(start)
+        return sent, fired
 
     def _watch(self, memory: Memory, membrane: Tensor, fired: Tensor) -> None:
         """Note the membranes of a step before the reset."""
