@@ -60,7 +60,12 @@ def _room(terms: int) -> int:
 
 def _count_bits(x_RK: Tensor) -> int | None:
     """The bits of the numbers of each row, relative to the largest one, if they are few."""
-    return next((bits for bits in _FEW if torch.equal(x_RK, _lead(x_RK, bits))), None)
+
+    def have(rows: Tensor, bits: int) -> bool:
+        return torch.equal(rows, _lead(rows, bits))
+
+    # The first row is enough to tell most others.
+    return next((bits for bits in _FEW if have(x_RK[:1], bits) and have(x_RK, bits)), None)
 
 
 def _lead(values: Tensor, bits: int) -> Tensor:
