@@ -29,14 +29,14 @@ advise MODEL --weights IMAGES --lose --steps --microjoules --lines --samples --s
 bench MODEL --shape --steps --batch-size --repeats --record --device
 check-hardware NETWORK --target --quantise/--no-quantise IMAGES --steps --samples --input-bits --out
 compare MODEL --weights IMAGES --methods --starts --steps --coding --trained --samples --out
-convert MODEL --weights --random-weights IMAGES --method --initial --coding --out --samples --setting
+convert MODEL --weights --random-weights IMAGES --method --then --initial --coding --out --samples --setting
 demo --out --data --root
 diagnose MODEL --weights IMAGES --method --initial --setting --network --steps --samples \
 --remedies/--no-remedies --page --record
 evaluate NETWORK IMAGES --steps --exit --lose --ann --weights --profile --batch-size --limit --page \
 --record --device
 export NETWORK OUT IMAGES --weights --pools --steps --samples
-inspect MODEL --shape --classes
+inspect MODEL --shape --classes --method
 methods
 report RESULTS --out
 reproduce PAPER CELL --parts --study --candidate --chosen --pretrained --trained-for --methods --tuning \
