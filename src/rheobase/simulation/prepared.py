@@ -140,6 +140,8 @@ class _State:
             self._places += [module._parameters, module._buffers, module._modules]
         self._objects = self._look()
         self._tensors = [each for each in self._objects if isinstance(each, Tensor)]
+        # Their memory is held, so that no other tensor gets its address.
+        self._aliases = [tensor.detach() for tensor in self._tensors]
         self._stamps = self._stamp()
 
     def holds(self) -> bool:
