@@ -262,8 +262,10 @@ def _integer_convolution(p: Convolution) -> Convolve:
         report_routine("oneDNN int8")
         images = spikes.contiguous(memory_format=torch.channels_last)
         if not p.integer:
-            twice = images.movedim(1, -1).to(torch.int16).mul_(_BOTH).view(torch.uint8)
-            images = twice.movedim(-1, 1)
+            # A single channel may have any stride, and only a copy is sure to have that of a view.
+            last = images.movedim(1, -1)
+            wide = last.to(torch.int16, copy=True, memory_format=torch.contiguous_format)
+            images = wide.mul_(_BOTH).view(torch.uint8).movedim(-1, 1)
         current: Tensor = torch.ops.onednn.qconv2d_pointwise(
             images, 1.0, 0, packed, unit, zero, bias, *geometry, 1.0, 0, torch.float32, "none", [], ""
         )
