@@ -6,13 +6,14 @@ import pickle
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from families import converted, inputs
-from rheobase import HALF, ZERO, Margin, evaluate, simulate
+from rheobase import HALF, ZERO, Margin, evaluate, save, simulate
 from rheobase.network.codings import Poisson
 from rheobase.network.snn import SNN
 from rheobase.network.starts import Potential
@@ -124,12 +125,13 @@ def test_a_start_that_holds_a_tensor_is_watched() -> None:
     assert not same(after, before)
 
 
-def test_copies_and_pickles_start_empty(made: list[int]) -> None:
+def test_copies_files_and_pickles_have_none(made: list[int], tmp_path: Path) -> None:
     snn, x = converted("Plain"), inputs(4)
-    fresh = len(pickle.dumps(snn.state_dict()))
+    save(snn, tmp_path / "before.safetensors")
     run = simulate(snn, x, 6)
-    assert len(pickle.dumps(snn.state_dict())) == fresh
-    assert "_prepared" not in "".join(snn.state_dict())
+    save(snn, tmp_path / "after.safetensors")
+    before, after = ((tmp_path / f"{name}.safetensors").read_bytes() for name in ("before", "after"))
+    assert after == before
     twin = copy.deepcopy(snn)
     assert vars(twin)["_prepared"].simulators == {}
     assert len(vars(snn)["_prepared"].simulators) == 1
@@ -161,6 +163,17 @@ def test_nobody_shares_a_simulator_that_runs(made: list[int]) -> None:
         runs = list(pool.map(lambda x: simulate(snn, x, 5, profile="int8"), batches))
     for x, run in zip(batches, runs, strict=True):
         assert same(run, Simulator(snn, x, 5, profile="int8").run(x))
+
+
+def test_a_network_that_changes_during_a_run_keeps_nothing_old() -> None:
+    snn, x = converted("Plain"), inputs(4)
+    with borrow_simulator(snn, x, 6, profile="int8") as simulator:
+        simulator.run(x)
+        scale_in_place(snn)
+        simulate(snn, x, 5)  # which notices the change
+    with borrow_simulator(snn, x, 6, profile="int8") as other:
+        assert other is not simulator
+        assert same(other.run(x), Simulator(snn, x, 6, profile="int8").run(x))
 
 
 def test_what_cannot_be_kept_is_not(made: list[int]) -> None:

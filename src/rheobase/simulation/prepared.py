@@ -83,11 +83,13 @@ def borrow_simulator(snn: SNN, x: Tensor, steps: int, **options: Any) -> Iterato
     if key is None or not kept.fits(snn):
         yield Simulator(snn, x, steps, **options)
         return
+    state = kept.state
     simulator = kept.simulators.pop(key, None) or Simulator(snn, x, steps, **options)
     yield simulator
-    kept.simulators[key] = simulator
-    while len(kept.simulators) > _MOST:
-        kept.simulators.pop(next(iter(kept.simulators)), None)
+    if kept.state is state:  # or the network has changed meanwhile
+        kept.simulators[key] = simulator
+        while len(kept.simulators) > _MOST:
+            kept.simulators.pop(next(iter(kept.simulators), None), None)
 
 
 def _key(x: Tensor, steps: int, options: dict[str, Any]) -> Hashable | None:
@@ -106,21 +108,26 @@ def _key(x: Tensor, steps: int, options: dict[str, Any]) -> Hashable | None:
 
 
 class _Kept:
-    """The simulators of a network in one state, the latest used last."""
+    """The simulators of a network in one state, the latest used last.
+
+    Attributes:
+        simulators: They, by their requests.
+        state: The state.
+    """
 
     def __init__(self) -> None:
         self.simulators: dict[Hashable, Simulator] = {}
-        self._state = _State([])
+        self.state = _State([])
 
     def fits(self, snn: SNN) -> bool:
         """Forget the simulators if the network has changed; whether changes can be noticed at all."""
-        if not self._state.holds():
+        if not self.state.holds():
             self.simulators.clear()
             starts = (neuron.initial for neuron in snn.neurons.values())
             try:
-                self._state = _State([*snn.modules(), *starts, snn.coding])
+                self.state = _State([*snn.modules(), *starts, snn.coding])
             except RuntimeError:  # inference tensors do not track their changes
-                self._state = _State([])
+                self.state = _State([])
                 return False
         return True
 
