@@ -272,13 +272,14 @@ def evaluate(
     default = device_traits(snn.device).batch
     given = batches(data, batch_size, what="evaluation data", classes=metric.classes, default=default)
     first = next(given)
+    example = first[0].to(snn.device)
     count = count_batches(data, batch_size, default)
     with (
         showing(progress and ranks.first),
         display("evaluating", count) as bar,
         borrow_simulator(
             snn,
-            first[0].to(snn.device),
+            example,
             steps,
             delay=delay,
             profile=profile,
@@ -318,10 +319,10 @@ def evaluate(
     silent = Silence.of(leaving, samples).largest if settles else None
     timing = latency_of(snn, silent or steps, delay)
     per_sop = convention.mac / convention.sop if timing.graded else 1.0  # a graded event is multiplied
-    quantised = quantised_ann(snn, first[0].to(snn.device), convention) if snn.code == "sum" else None
-    analog = None
-    if quantised is not None:
-        analog = count_analog(snn, first[0].to(snn.device), timing.steps, synapses, quantised.mac)
+    quantised = analog = None
+    if snn.code == "sum":
+        quantised = quantised_ann(snn, example, convention)
+        analog = count_analog(snn, example, timing.steps, synapses, quantised.mac)
     return Evaluation(
         steps=steps,
         samples=samples,
