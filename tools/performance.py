@@ -178,29 +178,29 @@ def gpu_step_cost() -> str:
     return table(("ms per step, batch 512", *PROFILES, "one compiled forward pass"), lines)
 
 
-def gpu_losses() -> str:
+def gpu_slower() -> str:
     """The sizes at which others are faster on the GPU."""
     sizes = [(m, b, t) for m in MODELS for b in BATCHES for t in STEPS]
-    return _losses(sizes, partial(milliseconds, NEWEST_FIRST))
+    return _slower(sizes, partial(milliseconds, NEWEST_FIRST))
 
 
-def cpu_losses() -> str:
+def cpu_slower() -> str:
     """The sizes at which others are faster on the CPU."""
     sizes = sorted({(r["model"], r["batch"], r["steps"]) for r in read(CPU)["rows"]})
     inverse = lambda *size: -found if (found := speed(CPU, *size)) else None  # noqa: E731
-    return _losses(sizes, inverse)
+    return _slower(sizes, inverse)
 
 
-def _losses(sizes: Sequence[tuple[str, int, int]], cost: Callable[..., float | None]) -> str:
+def _slower(sizes: Sequence[tuple[str, int, int]], cost: Callable[..., float | None]) -> str:
     lines = []
     for label, other in ((PEER, PEER), ("T forward passes of the compiled ANN", COMPILED)):
         for profile in PROFILES:
-            lost: dict[tuple[str, int], list[str]] = {}
+            slower: dict[tuple[str, int], list[str]] = {}
             for model, batch, steps in sizes:
                 own, theirs = (cost(c, model, batch, steps) for c in (f"rheobase, {profile}", other))
                 if own is not None and theirs is not None and own > theirs:
-                    lost.setdefault((model, batch), []).append(str(steps))
-            places = (f"{MODELS[m]}, batch {b}, T = {', '.join(steps)}" for (m, b), steps in lost.items())
+                    slower.setdefault((model, batch), []).append(str(steps))
+            places = (f"{MODELS[m]}, batch {b}, T = {', '.join(steps)}" for (m, b), steps in slower.items())
             lines.append(f"- `{profile}` is slower than {label}: {'; '.join(places) or 'nowhere'}.")
     return "\n".join(lines)
 
@@ -360,7 +360,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "gpu-speed": gpu_speed,
     "gpu-times": gpu_times,
     "gpu-step-cost": gpu_step_cost,
-    "gpu-losses": gpu_losses,
+    "gpu-slower": gpu_slower,
     "gpu-memory": gpu_memory,
     "gpu-layers": gpu_layers,
     "profile-gaps": profile_gaps,
@@ -368,7 +368,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cpu-speed": cpu_speed,
     "cpu-one-image": cpu_one_image,
     "cpu-batches": cpu_batches,
-    "cpu-losses": cpu_losses,
+    "cpu-slower": cpu_slower,
     "cpu-kernels": cpu_kernels,
     "cpu-layers": cpu_layers,
     "cpu-load": cpu_load,

@@ -29,23 +29,20 @@ def _groups() -> list[Group]:
 
 
 def accuracy() -> str:
-    """Every network trained as in the paper: measured accuracy, and the paper's in parentheses."""
-    groups, steps = _groups(), (8, 16, 32, 64, 128)
+    """Every network trained as in the paper: the paper's accuracy, ours, and the difference."""
+    groups, steps = _groups(), (8, 16, 32, 64)
     lines = []
     for cell in PAPER.cells:
-        for g in (g for g in tables.own_groups(PAPER, cell, groups) if not g.first.label):
-            pairs = [(g.ann, cell.own.ann), *((g.curve.get(t), cell.own.accuracy[t]) for t in steps)]
-            lines.append(
-                (cell.title, *(f"{number(ours, 1)} ({number(theirs, 1)})" for ours, theirs in pairs))
+        if (g := tables.headline(PAPER, cell, groups)) is not None:
+            columns = zip(
+                tables.printed_values(cell.own, steps, 1),
+                tables.measured_values(g, steps, 1),
+                tables.differences(g, cell.own, steps, 1),
+                strict=True,
             )
-    header = ("Accuracy, % (paper)", "ANN", *(f"T = {t}" for t in steps))
-    return f"{table(header, lines)}\n\n{_score(groups)}"
-
-
-def _score(groups: Sequence[Group], label: str = "") -> str:
-    score = tables.score(PAPER, groups, label)
-    total = score.wins + score.losses + score.equal
-    return f"{score.wins} of {total} table cells are above the paper's value, {score.losses} below."
+            lines.append((cell.title, *(" / ".join(values) for values in columns)))
+    header = ("Accuracy, %: paper / ours / difference", "ANN", *(f"T = {t}" for t in steps))
+    return f"{table(header, lines)}\n\n{tables.NOISE}"
 
 
 def _demo() -> dict[str, RunRecord]:
@@ -115,17 +112,13 @@ def paper_table() -> str:
             lines.append((tables.name_line(g), *tables.measured_values(g, columns)))
             lines.append(("difference", *tables.differences(g, cell.own, columns)))
         shown += own
-    scores = [f"Trained as in the paper: {_score(groups)}"]
-    for label in sorted({g.first.label for g in shown} - {""}):
-        scores.append(f"{label.capitalize()}: {_score(groups, label)}")
-    text = escape_markdown(" ".join(scores)) + "\n\n" + escape_markdown(_sources(shown))
+    text = f"{tables.NOISE} {escape_markdown(_sources(shown))}"
     return f"{table(('Accuracy, %', 'ANN', *columns.values()), lines)}\n\n{text}"
 
 
 def _sources(shown: Sequence[Group]) -> str:
     """How the measured lines of the table were made."""
     records = [r for g in shown for r in g.records]
-    errors = sorted(tables.two_errors(g) for g in shown)
     epochs, images, profiles, devices, commits, dates = (
         ", ".join(sorted(set(found)))
         for found in zip(
@@ -135,8 +128,7 @@ def _sources(shown: Sequence[Group]) -> str:
     )
     return (
         f"Measured: {epochs} epochs, {images} test images, profile {profiles}, {devices}, commits {commits}, "
-        f"{dates}. Two standard errors of an ANN's accuracy on this many images are {errors[0]:.2f} to "
-        f"{errors[-1]:.2f} points. Each record says which command wrote it."
+        f"{dates}. Each record says which command wrote it."
     )
 
 

@@ -4,46 +4,43 @@ from collections.abc import Callable
 
 from rheobase import papers
 from rheobase.papers.records import Record
+from rheobase.papers.report import tables
+from rheobase.papers.report.groups import group
 from rheobase.reports import DASH, RunRecord, number
 from tools.markdown import table
 from tools.measured import ROOT, results
 
+PAPER = papers.get("opi2022")
 EXIT = ROOT / "tools" / "records" / "exit-resnet20-cifar10.json"
 
 
 def seeds() -> str:
-    """ResNet-20 on CIFAR-10: the paper's values and three trainings that differ in the seed alone."""
+    """Every network that was trained with several seeds: the paper's values, and each training."""
     columns = (8, 16, 32, 64, 128)
-    own = papers.get("opi2022").cell("resnet20-cifar10").own
-    lines = [("paper", number(own.ann), *(number(own.accuracy[t]) for t in columns))]
-    for r in results():
-        if (r.model, r.dataset, r.table, r.profile, r.label) == (
-            "resnet20", "cifar10", "table 1", "exact", ""
-        ):  # fmt: skip
-            lines.append((f"seed {r.seed}", *_accuracies(r, columns)))
-    return table(("ResNet-20, CIFAR-10", "ANN", *(f"T = {t}" for t in columns)), lines)
+    groups = group(r for r in results() if r.paper == PAPER.name and not r.shortened)
+    lines = []
+    for cell in PAPER.cells:
+        g = tables.headline(PAPER, cell, groups)
+        if g is not None and len(g.records) > 1:
+            lines.append((f"{cell.title}, paper", *tables.printed_values(cell.own, columns)))
+            lines += [(f"seed {r.seed}", *_accuracies(r, columns)) for r in g.records]
+            lines.append(("mean ± SD", *tables.measured_values(g, columns)))
+    return table(("Accuracy, %", "ANN", *(f"T = {t}" for t in columns)), lines)
 
 
 def settings() -> str:
     """Accuracies with other settings of the training, on held-out images and on test images."""
-    columns = (8, 16, 32, 128)
+    columns = (8, 16, 32, 64, 128)
     found = [r for r in results() if r.profile == "exact" and r.seed == 0]
     studied = {(r.model, r.dataset) for r in found if r.table == "study"}
     lines = []
-    for r in sorted(found, key=lambda r: (r.dataset, r.model, r.table)):
+    for r in sorted(found, key=lambda r: (r.dataset, r.model, r.table, -r.epochs, r.label)):
         if (r.model, r.dataset) in studied and r.table in ("study", "table 1", "table 2"):
-            recipe = r.settings["recipe"]
-            told = (
-                recipe["clip_decay"],
-                r.settings["method"]["start"],
-                recipe["batch_size"],
-                recipe["learning_rate"],
-            )
+            changes = r.label.rpartition(": ")[2] or "none"
             images = "held out" if r.table == "study" else "test"
-            values = (images, str(r.epochs), *(f"{value:g}" for value in told), *_accuracies(r, columns))
-            lines.append((f"{r.model}-{r.dataset}", *values))
-    header = ("Network", "images", "epochs", "penalty", "start", "batch", "rate", "ANN")
-    return table((*header, *(f"T = {t}" for t in columns)), lines)
+            lines.append((f"{r.model}-{r.dataset}", changes, images, str(r.epochs), *_accuracies(r, columns)))
+    header = ("Network", "changes", "images", "epochs", "ANN", *(f"T = {t}" for t in columns))
+    return table(header, lines)
 
 
 def early_exit() -> str:

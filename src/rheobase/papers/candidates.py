@@ -18,6 +18,9 @@ from rheobase.training import Recipe
 TABLE = "study"
 """The table of a candidate's record."""
 
+READING = "reading chosen on held-out images: "
+"""How the label of a network begins that was trained with a chosen reading of the open settings."""
+
 STEPS = (8, 16, 32)
 """The steps at which candidates are judged, by their mean accuracy."""
 

@@ -14,6 +14,15 @@ def test_seeds_are_averaged():
     assert (found.ann, found.curve, found.deviations) == (62.0, {8: 52.0}, {8: 2.0})
 
 
+def test_settings_that_recipes_have_got_since_do_not_part_seeds():
+    old = make_trained(seed=0, accuracy={8: 50.0})
+    recipe = old.settings["recipe"] | {"optimiser": "sgd", "seed": 1}
+    new = replace(old, seed=1, settings=old.settings | {"recipe": recipe})
+    (found,) = group([old, new])
+    assert found.seeds == "mean of seeds 0, 1"
+    assert len(group([old, replace(new, settings={"recipe": recipe | {"optimiser": "adamw"}})])) == 2
+
+
 def test_of_two_runs_of_one_experiment_the_longer_counts():
     (found,) = group([make_record(steps=32, table="energy"), make_record(steps=512)])
     assert max(found.curve) == 512

@@ -1,31 +1,57 @@
 """Tables of a report: compared with the paper, by profile, by candidate, energy."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from page_records import make_record, make_trained, section_of
 from rheobase import papers
+from rheobase.papers.candidates import READING
 from rheobase.papers.report.evidence import Evidence
 from rheobase.papers.report.groups import group
 from rheobase.papers.report.sections import account
-from rheobase.papers.report.tables import Score, cell_table, energy_table, own_groups, profiles_table, score
+from rheobase.papers.report.tables import (
+    cell_table,
+    energy_table,
+    headline,
+    noise,
+    own_groups,
+    profiles_table,
+)
 
 PAPER = papers.get("opi2022")
 CELL = PAPER.cell("resnet20-cifar100")
 CHOSEN = "chosen on held-out images: clip_decay 0.002"
 
 
-def test_wins_and_losses_are_counted_and_said_in_words():
+def test_a_difference_within_two_standard_errors_has_a_mark():
     printed = CELL.own.accuracy
-    changes = {8: 1.0, 16: -2.0, 32: 0.0}
-    measured = make_record(accuracy={t: printed[t] + gap for t, gap in changes.items()})
-    groups = group([measured])
-    assert score(PAPER, groups) == Score(1, 1, 1)
-    lines = cell_table(PAPER, CELL, groups).lines
+    changes = {8: 1.0, 16: -2.0, 32: 0.0, 64: -0.9, 128: 0.95}
+    # Two binomial standard errors of 10,000 images are 0.86, 1.00, 0.94, 0.92 and 0.90 points.
+    measured = make_record(accuracy={t: printed[t] + gap for t, gap in changes.items()}, images=10_000)
+    lines = cell_table(PAPER, CELL, group([measured])).lines
     assert [line.kind for line in lines[-3:]] == ["printed", "measured", "difference"]
-    assert lines[-1].values == ("−0.43 lose", *"–––", "+1.00 win", "−2.00 lose", "0.00 equal", *"––––")
-    assert str(score(PAPER, groups)) in account(PAPER, [measured]).verdict
+    assert lines[-1].values[4:] == ("+1.00", "−2.00", "+0.00 ≈", "−0.90 ≈", "+0.95", *"––")
+
+
+def test_the_noise_is_that_of_the_seeds_and_of_the_test_images():
+    one, *_ = group([make_trained(accuracy={8: 50.0}, ann=80.0, images=2500)])
+    assert (noise(one, 8), noise(one)) == pytest.approx((2.0, 1.6))
+    seeds = [make_trained(seed=s, accuracy={8: a}, ann=80.0, images=2500) for s, a in enumerate((47, 53))]
+    (two,) = group(seeds)
+    assert noise(two, 8) == pytest.approx(2 * math.sqrt(18 / 2 + 1))
+    assert noise(two) == pytest.approx(1.6)
+    sure, *_ = group([make_trained(accuracy={8: 100.0})])
+    assert noise(sure, 8) > 0
+
+
+def test_the_chosen_reading_is_what_is_compared_with_the_paper():
+    reading = f"{READING}batch_size 64"
+    trained = [make_trained(label, ann=70.0) for label in ("", CHOSEN, reading)]
+    assert headline(PAPER, CELL, group(trained)).first.label == reading
+    assert headline(PAPER, CELL, group(trained[:2])).first.label == ""
+    assert headline(PAPER, CELL, group(trained[1:2])) is None
 
 
 def test_the_papers_own_training_comes_first_and_others_stand_beside_with_their_label():

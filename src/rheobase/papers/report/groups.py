@@ -3,9 +3,10 @@
 import json
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 
 from rheobase.papers.records import Record
+from rheobase.training import Recipe
 
 _SAME = (
     0.05  # points: accuracies of one network on two devices differ by less, those of two trainings by more
@@ -133,7 +134,10 @@ def _experiment(record: Record, apart_from: Sequence[str]) -> str:
     identity = {"profile": record.profile} | record.identity
     for name in ("seed", "table", *apart_from):
         del identity[name]
-    recipe = dict(identity["settings"].get("recipe", {}))
+    # Settings that recipes have got since were as the defaults are.
+    recipe = {f.name: f.default for f in fields(Recipe) if f.default is not MISSING} | identity[
+        "settings"
+    ].get("recipe", {})
     recipe.pop("seed", None)
     identity["settings"] = {**identity["settings"], "recipe": recipe}
     return json.dumps(identity, sort_keys=True)

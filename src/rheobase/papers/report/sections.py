@@ -50,42 +50,36 @@ def _verdict(e: Evidence) -> str:
     measured = [cell for cell in e.paper.cells if _is_measured(e, cell)]
     if not measured:
         return "No cell of the paper's tables has been measured at full length yet."
-    return (
-        f"Measured at full length: {', '.join(cell.title for cell in measured)}. Accuracies after "
-        f"conversion: {tables.score(e.paper, e.full)}."
-    )
+    return f"Measured at full length: {', '.join(cell.title for cell in measured)}."
 
 
 def _facts(e: Evidence) -> dict[str, str]:
-    score = tables.score(e.paper, e.full)
-    counts = {"above": score.wins, "below": score.losses, "equal to": score.equal}
-    total = sum(counts.values())
-    facts = {f"accuracies {where} the paper's": f"{n} of {total}" for where, n in counts.items() if n}
-    return facts | {"records": f"{len(e.records):,}"}
+    measured = sum(_is_measured(e, cell) for cell in e.paper.cells)
+    return {"networks measured": f"{measured} of {len(e.paper.cells)}", "records": f"{len(e.records):,}"}
 
 
 def _is_measured(e: Evidence, cell: Cell) -> bool:
-    return any(not g.first.label for g in tables.own_groups(e.paper, cell, e.full))
+    return tables.headline(e.paper, cell, e.full) is not None
 
 
 def _accuracy(e: Evidence) -> Section | None:
     found = [(cell, own) for cell in e.paper.cells if (own := tables.own_groups(e.paper, cell, e.full))]
     if not found:
         return None
-    panels = [*_draw_differences(found), *(_draw_accuracy(cell, own) for cell, own in found)]
+    panels = [*_draw_differences(e), *(_draw_accuracy(cell, own) for cell, own in found)]
     blocks = [tables.cell_table(e.paper, cell, own) for cell, own in found]
-    texts = ["Accuracy in percent of the test images. Differences in points, measured minus printed."]
-    texts += tables.other_scores(e.paper, e.full)
-    return Section("Accuracy compared with the paper", tuple(texts), tuple(panels), tuple(blocks))
+    text = "Accuracy in percent of the test images. Differences in points, measured minus printed."
+    texts = (f"{text} {tables.NOISE}",)
+    return Section("Accuracy compared with the paper", texts, tuple(panels), tuple(blocks))
 
 
-def _draw_differences(found: Sequence[tuple[Cell, Sequence[Group]]]) -> list[Panel]:
-    """How far each network trained as in the paper is above the printed accuracies."""
+def _draw_differences(e: Evidence) -> list[Panel]:
+    """How far each network trained as in the paper is from the printed accuracies."""
     curves: list[Curve] = []
-    for cell, own in found:
-        printed = {t: a for t, a in cell.own.accuracy.items() if a is not None}
-        for curve in (g.curve for g in own if not g.first.label):
-            points = {float(t): curve[t] - a for t, a in printed.items() if t in curve}
+    for cell in e.paper.cells:
+        if (g := tables.headline(e.paper, cell, e.full)) is not None:
+            printed = {t: a for t, a in cell.own.accuracy.items() if a is not None}
+            points = {float(t): g.curve[t] - a for t, a in printed.items() if t in g.curve}
             curves += [Curve(cell.title, points, len(curves))] if points else []
     title, axis = "Measured minus printed accuracy", Axis(y="points")
     return [draw_curves("differences", title, curves, axis=axis)] if len(curves) > 1 else []

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from rheobase.analysis import PAPER as ENERGY
@@ -17,41 +16,13 @@ from rheobase.simulation import PROFILES
 _EARLY = (1, 2, 4)  # steps that papers leave out of their tables
 _PROFILE_STEPS = tuple(2**i for i in range(10))
 _MOST_OFF = {"fast": 0.1}  # points from the exact profile, at every step
-
-
-@dataclass(frozen=True)
-class Score:
-    """How many measured accuracies are above, below and equal to the paper's."""
-
-    wins: int
-    losses: int
-    equal: int
-
-    def __str__(self) -> str:
-        return f"{self.wins} above the paper's value, {self.losses} below, {self.equal} equal"
-
-
-def score(paper: Paper, groups: Sequence[Group], label: str = "") -> Score:
-    """Compare the accuracies after conversion with the paper's own rows.
-
-    Args:
-        paper: The paper.
-        groups: The measured results.
-        label: How the networks were trained: as in the paper by default.
-    """
-    gaps = []
-    for cell in paper.cells:
-        for g in own_groups(paper, cell, groups):
-            pairs = ((g.curve.get(t), cell.own.accuracy[t]) for t in paper.steps if g.first.label == label)
-            gaps += [round(ours - theirs, 2) for ours, theirs in pairs if None not in (ours, theirs)]  # type: ignore[operator]
-    return Score(sum(g > 0 for g in gaps), sum(g < 0 for g in gaps), sum(g == 0 for g in gaps))
-
-
-def other_scores(paper: Paper, groups: Sequence[Group]) -> list[str]:
-    """A sentence with the score of every other way to train."""
-    own = (g for cell in paper.cells for g in own_groups(paper, cell, groups))
-    labels = sorted({g.first.label for g in own} - {""})
-    return [f"Other training ({label}): {score(paper, groups, label)}." for label in labels]
+WITHIN = "≈"
+"""The mark of a difference within the noise."""
+NOISE = (
+    f"{WITHIN} marks a difference within the noise: two standard errors of our mean, from the number of test "
+    "images and, where there are several trainings, from their standard deviation (±). How much the "
+    "paper's trainings vary is not known."
+)
 
 
 def own_groups(paper: Paper, cell: Cell, groups: Sequence[Group]) -> list[Group]:
@@ -64,6 +35,16 @@ def own_groups(paper: Paper, cell: Cell, groups: Sequence[Group]) -> list[Group]
         best = min((g.first.profile for g in alike), key=rank_profile)
         kept += choose(alike, profile=best)
     return kept
+
+
+def headline(paper: Paper, cell: Cell, groups: Sequence[Group]) -> Group | None:
+    """The result to compare with the paper: everything as it states, and what it leaves open as chosen.
+
+    Until a reading of the open settings has been chosen and measured, it is our first one, without a label.
+    """
+    own = own_groups(paper, cell, groups)
+    found = [g for g in own if not g.first.label or g.first.label.startswith(candidates.READING)]
+    return max(found, key=lambda g: (g.first.label != "", g.first.date), default=None)
 
 
 def columns_of(paper: Paper) -> dict[int, str]:
@@ -92,42 +73,48 @@ def name_line(g: Group) -> str:
     return ", ".join(word for word in words if word)
 
 
-def spread(mean: float | None, deviation: float | None) -> str:
+def spread(mean: float | None, deviation: float | None, digits: int = 2) -> str:
     """A mean over seeds with its standard deviation, if there are several."""
-    return number(mean) if deviation is None else f"{number(mean)} ± {number(deviation)}"
+    shown = number(mean, digits)
+    return shown if deviation is None else f"{shown} ± {number(deviation, digits)}"
 
 
-def printed_values(row: Row, steps: Iterable[int]) -> tuple[str, ...]:
+def printed_values(row: Row, steps: Iterable[int], digits: int = 2) -> tuple[str, ...]:
     """A printed row: accuracy of the ANN and after each step."""
-    return (number(row.ann), *(number(row.accuracy.get(t)) for t in steps))
+    return tuple(number(value, digits) for value in (row.ann, *(row.accuracy.get(t) for t in steps)))
 
 
-def measured_values(g: Group, steps: Iterable[int]) -> tuple[str, ...]:
+def measured_values(g: Group, steps: Iterable[int], digits: int = 2) -> tuple[str, ...]:
     """A measured row: accuracy of the ANN and after each step, with its standard deviation."""
     curve, deviations = g.curve, g.deviations
-    after = (spread(curve.get(t), deviations.get(t)) for t in steps)
-    return (spread(g.ann, g.ann_deviation), *after)
+    after = (spread(curve.get(t), deviations.get(t), digits) for t in steps)
+    return (spread(g.ann, g.ann_deviation, digits), *after)
 
 
-def differences(g: Group, printed: Row, steps: Iterable[int]) -> tuple[str, ...]:
-    """Measured minus printed, in points."""
+def differences(g: Group, printed: Row, steps: Iterable[int], digits: int = 2) -> tuple[str, ...]:
+    """Measured minus printed, in points, with a mark where that is within the noise."""
     curve = g.curve
-    after = (_difference(curve.get(t), printed.accuracy.get(t)) for t in steps)
-    return (_difference(g.ann, printed.ann), *after)
+    after = ((curve.get(t), printed.accuracy.get(t), noise(g, t)) for t in steps)
+    return tuple(_difference(*values, digits) for values in ((g.ann, printed.ann, noise(g)), *after))
 
 
-def _difference(measured: float | None, printed: float | None) -> str:
+def _difference(measured: float | None, printed: float | None, noise: float, digits: int) -> str:
     if measured is None or printed is None:
         return DASH
     gap = round(measured - printed, 2)
-    if gap == 0:
-        return "0.00 equal"
-    return f"+{gap:.2f} win" if gap > 0 else f"−{-gap:.2f} lose"
+    return f"{gap:+.{digits}f}".replace("-", "−") + (f" {WITHIN}" if abs(gap) <= noise else "")
 
 
-def two_errors(g: Group) -> float:
-    """Two standard errors of the ANN's accuracy, given the number of test images."""
-    return 200 * math.sqrt(max(g.ann * (100 - g.ann), 1.0) / 1e4 / g.first.images)
+def noise(g: Group, steps: int | None = None) -> float:
+    """Two standard errors of a mean accuracy, in points; of the ANN's without steps.
+
+    The variance is that of the mean over seeds, if there are several, plus the binomial one of the test
+    images. How much the paper's own trainings vary is not known and not part of it.
+    """
+    mean = g.ann if steps is None else g.curve.get(steps, 0.0)
+    deviation = g.ann_deviation if steps is None else g.deviations.get(steps)
+    of_seeds = 0.0 if deviation is None else deviation**2 / len(g.records)
+    return 2 * math.sqrt(of_seeds + max(mean * (100 - mean), 1.0) / g.first.images)
 
 
 def _describe(g: Group) -> str:
@@ -141,11 +128,6 @@ def _describe(g: Group) -> str:
         f"Measured{f', {r.label}' if r.label else ''}: {seeds}, {r.epochs} epochs, {r.images:,} test images, "
         f"profile {r.profile}, {devices}, commit {sources}, {dates}."
     ]
-    if n > 1:
-        parts.append(f"Standard deviation over seeds at most {max(g.deviations.values()):.2f} points.")
-    parts.append(
-        f"Two standard errors of the ANN's accuracy on this many images are {two_errors(g):.2f} points."
-    )
     parts += [f"Shortened: {cut}." for cut in r.shortened]
     return " ".join(parts)
 
