@@ -11,6 +11,7 @@ from rheobase.reports.drawing import (
     SERIES,
     WIDTH,
     Panel,
+    clear_axes,
     draw_key,
     key_room,
     new_panel,
@@ -149,10 +150,7 @@ def draw_gains(
     axes.set_xlim(-8, 108)
     axes.set_xticks([0, 25, 50, 75, 100])
     axes.set_xlabel("accuracy, %")
-    axes.grid(axis="x")
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0)
-    axes.spines["left"].set_visible(False)
+    clear_axes(axes, "x")
     draw_key(figure, key)
     told = "; ".join(f"{label} {zero:.1f} to {half:.1f}" for label, zero, half in reversed(rows))
     return Panel(title, to_svg(figure, name), f"{title}. From zero to half the threshold: {told}.")
@@ -229,10 +227,7 @@ def _name_axes(axes: "Axes", axis: Axis) -> None:
     axes.set_xlabel(axis.x)
     axes.locator_params(axis="y", steps=[1, 2, 5, 10])
     axes.set_ylabel(axis.y)
-    axes.grid(axis="y")
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0)
-    axes.spines["left"].set_visible(False)
+    clear_axes(axes, "y")
 
 
 def _look(curve: Curve) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,10 @@ class Panel:
 
 
 def styled(draw: Callable[_P, Panel]) -> Callable[_P, Panel]:
-    """Draw in the style above, whatever the user's own style is."""
+    """Draw in the style above, whatever the user's own style is.
+
+    Such functions first take the name of the figure, unique on its page, and its title.
+    """
 
     @functools.wraps(draw)
     def styled(*args: _P.args, **kwargs: _P.kwargs) -> Panel:
@@ -107,6 +110,14 @@ def new_panel(left: float, width: float, height: float = HEIGHT, room: float = 0
     figure = Figure(figsize=(WIDTH, height))
     bottom = 0.56 / height
     return figure, figure.add_axes((left, bottom, width, 1 - bottom - (0.21 + room) / height))
+
+
+def clear_axes(axes: "Axes", grid: Literal["x", "y"]) -> None:
+    """Leave the frame at the left and the marks of ticks out, and draw a grid behind the data."""
+    axes.grid(axis=grid)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0)
+    axes.spines["left"].set_visible(False)
 
 
 def key_room(labels: Sequence[str]) -> float:

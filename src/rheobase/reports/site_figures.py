@@ -11,6 +11,7 @@ from rheobase.reports.drawing import (
     SERIES,
     WIDTH,
     Panel,
+    clear_axes,
     draw_key,
     draw_ticks,
     end_of,
@@ -32,14 +33,7 @@ _PLACES = 120  # along an axis that can be told apart
 
 @styled
 def draw_bars(name: str, title: str, rows: Mapping[str, float], unit: str) -> Panel:
-    """A bar for every site.
-
-    Args:
-        name: Unique on the page.
-        title: The title.
-        rows: The sites' values.
-        unit: What they are.
-    """
+    """A bar for every site, given its value and the unit of all."""
     shown = {row: rows[row] for row in largest(rows, ROWS)}
     figure, axes = _row_panel(list(shown), unit)
     axes.barh(range(len(shown)), list(shown.values()), height=0.62, color=SERIES[0])
@@ -53,19 +47,12 @@ def draw_bars(name: str, title: str, rows: Mapping[str, float], unit: str) -> Pa
             fontsize=8.5,
         )
     axes.set_xlim(0, 1.15 * max([*shown.values(), 1e-9]))
-    return Panel(title + _left_out(rows, shown), to_svg(figure, name), _tell(title, rows, unit))
+    return Panel(title + _left_out(rows, shown), to_svg(figure, name), f"{title}, {unit}: {_list(rows)}.")
 
 
 @styled
 def draw_stacks(name: str, title: str, rows: Mapping[str, Mapping[str, float]], unit: str) -> Panel:
-    """A bar for every site, of parts that sum to a whole; parts below zero lie to the left.
-
-    Args:
-        name: Unique on the page.
-        title: The title.
-        rows: The sites' parts by their names, the same at every site.
-        unit: What they are.
-    """
+    """A bar for every site, of parts that sum to a whole; parts below zero lie to the left."""
     totals = {row: sum(parts.values()) for row, parts in rows.items()}
     shown = largest(totals, ROWS)
     names = list(next(iter(rows.values())))
@@ -88,14 +75,7 @@ def draw_stacks(name: str, title: str, rows: Mapping[str, Mapping[str, float]], 
 
 @styled
 def draw_marks(name: str, title: str, rows: Mapping[str, Sequence[float]], unit: str) -> Panel:
-    """A row of marks for every site, one mark for each of its channels.
-
-    Args:
-        name: Unique on the page.
-        title: The title.
-        rows: The channels' values at each site.
-        unit: What they are.
-    """
+    """A row of marks for every site, one mark for the value of each of its channels."""
     spreads = {row: max(map(abs, values)) for row, values in rows.items() if values}
     shown = largest(spreads, ROWS)
     figure, axes = _row_panel(shown, unit)
@@ -116,13 +96,7 @@ def draw_marks(name: str, title: str, rows: Mapping[str, Sequence[float]], unit:
 
 @styled
 def draw_histograms(name: str, title: str, histograms: Mapping[str, Histogram]) -> Panel:
-    """The activations of each site, with a line at each threshold.
-
-    Args:
-        name: Unique on the page.
-        title: The title.
-        histograms: By the sites' names.
-    """
+    """The activations of each site, with a line at each threshold."""
     from matplotlib.figure import Figure
 
     shown = spread([site for site, found in histograms.items() if found.top > 0], CELLS)
@@ -142,24 +116,14 @@ def draw_histograms(name: str, title: str, histograms: Mapping[str, Histogram]) 
 
 @styled
 def draw_counts(name: str, title: str, counts: Sequence[int], what: str) -> Panel:
-    """How many of something there are at each time step.
-
-    Args:
-        name: Unique on the page.
-        title: The title.
-        counts: At steps 1, 2, ….
-        what: What is counted.
-    """
+    """How many of something there are at the steps 1, 2, …."""
     figure, axes = new_panel(0.125, 0.84, height=2.8)
     axes.bar(range(1, len(counts) + 1), counts, width=0.75, color=SERIES[0])
     axes.set_xlim(0.4, len(counts) + 0.6)
     axes.locator_params(axis="both", integer=True)
     axes.set_xlabel("time steps")
     axes.set_ylabel(what)
-    axes.grid(axis="y")
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0)
-    axes.spines["left"].set_visible(False)
+    clear_axes(axes, "y")
     told = ", ".join(f"{count} at {t}" for t, count in enumerate(counts, 1) if count)
     return Panel(title, to_svg(figure, name), f"{title}, {what}: {told}.")
 
@@ -179,10 +143,7 @@ def _row_panel(rows: Sequence[str], unit: str, room: float = 0.0) -> "tuple[Figu
     axes.set_yticks(range(len(rows)), names, color=INK, fontsize=9)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlabel(unit)
-    axes.grid(axis="x")
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0)
-    axes.spines["left"].set_visible(False)
+    clear_axes(axes, "x")
     axes.locator_params(axis="x", nbins=6)
     return figure, axes
 
@@ -226,7 +187,3 @@ def _left_out(rows: Mapping[str, object], shown: Sequence[str] | Mapping[str, ob
 
 def _list(values: Mapping[str, float]) -> str:
     return ", ".join(f"{row} {value:.3g}" for row, value in values.items())
-
-
-def _tell(title: str, rows: Mapping[str, float], unit: str) -> str:
-    return f"{title}, {unit}: {_list(rows)}."

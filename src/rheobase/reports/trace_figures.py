@@ -29,13 +29,7 @@ _LONGEST_NAME = 18
 
 @styled
 def draw_raster(name: str, title: str, found: Trace) -> Panel:
-    """A mark for every spike: time to the right, neurons downwards, the busiest of each site on top.
-
-    Args:
-        name: Unique on the page.
-        title: The title.
-        found: The sample.
-    """
+    """A mark for every spike: time to the right, neurons downwards, the busiest of each site on top."""
     figure, axes = _band_panel(found)
     top, told, ticks = 0, [], []
     for i, (site, seen) in enumerate(found.sites.items()):
@@ -53,13 +47,7 @@ def draw_raster(name: str, title: str, found: Trace) -> Panel:
 
 @styled
 def draw_membranes(name: str, title: str, found: Trace) -> Panel:
-    """The potentials of one or two neurons of each site, with a point at every spike.
-
-    Args:
-        name: Unique on the page.
-        title: The title.
-        found: The sample, with membranes of at least one site.
-    """
+    """The potentials of one or two neurons of each site, with a point at every spike."""
     sites = {site: seen for site, seen in found.sites.items() if seen.membranes}
     figure, axes = _band_panel(found)
     told, ticks = [], []
