@@ -40,9 +40,6 @@ class LayerNorm(_Norm):
     def forward(self, x: Tensor) -> Tensor:
         return functional.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
 
-    def extra_repr(self) -> str:
-        return f"shape={self.shape}"
-
 
 class RmsNorm(_Norm):
     """Division by the root mean square over the last dimensions."""
@@ -53,9 +50,6 @@ class RmsNorm(_Norm):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.rms_norm(x, self.shape, self.weight, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"shape={self.shape}"
 
 
 class GroupNorm(_Norm):
@@ -70,9 +64,6 @@ class GroupNorm(_Norm):
     def forward(self, x: Tensor) -> Tensor:
         # In channels-last layout, torch sums in an order that depends on the batch size.
         return functional.group_norm(x.contiguous(), self.groups, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"
 
 
 class Softmax(Accumulating):
@@ -92,9 +83,6 @@ class Elementwise(Accumulating):
     def forward(self, x: Tensor) -> Tensor:
         # In double: vector and scalar code differ in the last bit, and the batch decides which is used.
         return ELEMENTWISE[self.function](x.double()).to(x.dtype)
-
-    def extra_repr(self) -> str:
-        return self.function
 
 
 ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {

@@ -42,14 +42,26 @@ RESERVED = frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph())))
 """The names that an operation at the top of a network cannot have."""
 
 
-class Add(nn.Module):
+class Operation(nn.Module, ABC):
+    """An operation that torch has no layer for; it is printed with its settings."""
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """What the ANN computes."""
+
+    def extra_repr(self) -> str:
+        settings = {name: v for name, v in vars(self).items() if name[0] != "_" and name != "training"}
+        return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+class Add(Operation):
     """The sum of two signals."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         return a + b
 
 
-class Concat(nn.Module):
+class Concat(Operation):
     """The concatenation of signals along one dimension."""
 
     def __init__(self, dim: int = 1) -> None:
@@ -58,9 +70,6 @@ class Concat(nn.Module):
 
     def forward(self, *signals: Tensor) -> Tensor:
         return torch.cat(signals, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
 
 
 class Scale(nn.Module):
@@ -84,7 +93,7 @@ class Scale(nn.Module):
         return f"shape={tuple(self.scale.shape)}" if self.scale.dim() else f"scale={self.scale.item():g}"
 
 
-class Reshape(nn.Module):
+class Reshape(Operation):
     """Each sample in another shape."""
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -94,11 +103,8 @@ class Reshape(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], *self.shape)
 
-    def extra_repr(self) -> str:
-        return f"shape={self.shape}"
 
-
-class Permute(nn.Module):
+class Permute(Operation):
     """The dimensions in another order; the batch stays first."""
 
     def __init__(self, dims: Sequence[int]) -> None:
@@ -108,11 +114,8 @@ class Permute(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.permute(self.dims)
 
-    def extra_repr(self) -> str:
-        return f"dims={self.dims}"
 
-
-class Slice(nn.Module):
+class Slice(Operation):
     """The part of a signal between two positions along one dimension."""
 
     def __init__(self, dim: int, start: int, length: int) -> None:
@@ -122,11 +125,8 @@ class Slice(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.narrow(self.dim, self.start, self.length)
 
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, start={self.start}, length={self.length}"
 
-
-class Mean(nn.Module):
+class Mean(Operation):
     """The mean over the given dimensions."""
 
     def __init__(self, dims: Sequence[int], keepdim: bool = False) -> None:
@@ -137,11 +137,8 @@ class Mean(nn.Module):
         # In channels-last layout, torch sums in an order that depends on the batch size.
         return x.contiguous().mean(self.dims, keepdim=self.keepdim)
 
-    def extra_repr(self) -> str:
-        return f"dims={self.dims}, keepdim={self.keepdim}"
 
-
-class Pad(nn.Module):
+class Pad(Operation):
     """Zeros around each sample, with amounts in the order of `torch.nn.functional.pad`."""
 
     def __init__(self, amounts: Sequence[int]) -> None:
@@ -151,20 +148,13 @@ class Pad(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.pad(x, self.amounts)
 
-    def extra_repr(self) -> str:
-        return f"amounts={self.amounts}"
 
-
-class Accumulating(nn.Module, ABC):
+class Accumulating(Operation):
     """A nonlinear operation, which works on sums over time.
 
     `forward` is what the ANN computes. `advance` returns, for each step, the change of
     `accumulate(sums of inputs so far, steps so far)`.
     """
-
-    @abstractmethod
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """What the ANN computes."""
 
     def accumulate(self, sums: tuple[Tensor, ...], steps: Tensor) -> Tensor:
         """The sum of outputs for these sums of inputs; the leading dimension is steps·batch.
