@@ -67,11 +67,3 @@ def test_a_bound_lowers_threshold_and_amplitude_alike() -> None:
     assert neuron.threshold[:2].tolist() == [1.0, 2.0]
     assert neuron.amplitude.tolist() == [3.0, 4.0, 0.0]
     assert neuron.dead.tolist() == [False, False, True]
-
-
-def test_a_few_spikes_neuron_runs_all_its_steps() -> None:
-    neuron = NEURONS["few spikes"]
-    with pytest.raises(ValueError, match=r"8 steps.*got 4"):
-        neuron.advance(torch.ones(1, 1), torch.zeros(1, 1), 4)
-    with pytest.raises(ValueError, match=r"\(1, 1, 2\)"):
-        Coefficients((1.0,), (1.0,), (1.0, 2.0))

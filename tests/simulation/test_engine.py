@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from families import build, converted, inputs
-from rheobase import HALF, ZERO, Constant, Gaussian, Margin, Uniform, convert, evaluate, simulate
-from rheobase.network.codings import Coding
-from rheobase.network.neurons import IntegrateFire
+from rheobase import HALF, Margin, convert, evaluate, simulate
 from rheobase.simulation import Simulator
 
 
@@ -21,46 +19,6 @@ def test_what_is_read_out_does_not_depend_on_what_else_is(profile: str, delay: i
     for at in ([12], [4, 11], [6, 7, 8, 9, 10]):
         some = Simulator(snn, x, 12, at=at, delay=delay, chunk=2, profile=profile).run(x).logits
         torch.testing.assert_close(some, every[[t - delay - 1 for t in at]])
-
-
-@pytest.mark.parametrize(
-    "initial", [ZERO, HALF, Constant(0.3), Uniform(), Gaussian(), Gaussian(0, 1)], ids=str
-)
-def test_starts(initial) -> None:
-    neuron = IntegrateFire(torch.tensor([1.0, 2.0, 0.0]), initial=initial)
-    shape = torch.Size((64, 3, 16, 16))
-    v = neuron.start(shape, 1, 100)
-    assert torch.equal(v, neuron.start(shape, 1, 100))
-    assert torch.equal(v[10:20], neuron.start(torch.Size((10, 3, 16, 16)), 1, 110))
-    assert (v[:, 2] == 0).all()  # dead
-    if isinstance(initial, Constant):
-        assert torch.equal(v[:, 1], 2 * v[:, 0])
-    else:
-        assert not torch.equal(v, neuron.start(shape, 2, 100))
-        expected = 0.5 if str(initial) != "gaussian(0, 1)" else 0.0
-        assert abs(v[:, 0].mean().item() - expected) < 0.02
-        assert abs(v[:, 0].std().item() - (12**-0.5 if expected else 1)) < 0.02
-
-
-class Reversed(Coding):
-    """A coding that changes over time: the input at odd steps, its negative at even ones."""
-
-    @property
-    def constant(self) -> bool:
-        return False
-
-    def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
-        signs = torch.tensor([1.0 if (first_step + t) % 2 == 0 else -1.0 for t in range(steps)])
-        return signs.view(-1, *[1] * x.dim()) * x
-
-
-def test_a_coding_that_moves() -> None:
-    x = inputs(3)
-    snn = convert(build("SharedReLU"), "max-norm", inputs(16), coding=Reversed())
-    whole = simulate(snn, x, 10)
-    assert torch.equal(Simulator(snn, x, 10, chunk=3).run(x).logits, whole.logits)
-    still = simulate(convert(build("SharedReLU"), "max-norm", inputs(16)), x, 10)
-    assert not torch.equal(whole.logits, still.logits)
 
 
 @pytest.mark.parametrize("at", [[32], [2, 20, 32], [1]])

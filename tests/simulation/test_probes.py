@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from families import FAMILIES, build, inputs
 from rheobase import convert, simulate
 from rheobase.network.operations import MaxPool
-from rheobase.simulation import Probe, Simulator
+from rheobase.simulation import Probe
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -24,22 +24,6 @@ def test_spikes_are_zero_or_one(name: str) -> None:
     pools = [name for name, m in snn.module.named_modules() if isinstance(m, MaxPool)]
     simulate(snn, inputs(3), 6, probe=Probe([*snn.sites, *pools], probe))
     assert set(seen) == {*snn.sites, *pools}
-
-
-def test_accumulated_maximum_is_the_maximum_of_sums() -> None:
-    snn = convert(build("MaxPooled"), "max-norm", inputs(16))
-    pool = "features.2"
-    collected: dict[str, list[Tensor]] = {"features.1": [], pool: []}
-    Simulator(
-        snn,
-        inputs(3),
-        20,
-        chunk=7,
-        probe=Probe(list(collected), lambda n, s, _: collected[n].append(s.clone())),
-    ).run(inputs(3))
-    before, after = (torch.cat(c).cumsum(0) for c in collected.values())
-    assert ((torch.cat(collected[pool]) == 0) | (torch.cat(collected[pool]) == 1)).all()
-    assert torch.equal(nn.functional.max_pool2d(before.flatten(0, 1), 2), after.flatten(0, 1))
 
 
 class Viewed(nn.Module):

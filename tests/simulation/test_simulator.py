@@ -16,17 +16,6 @@ from rheobase.simulation.engine import ChunkedRun
 from rheobase.simulation.profiles import PROFILES
 
 
-def test_a_simulator_runs_many_batches() -> None:
-    snn = converted("IdentitySkip")
-    simulator = Simulator(snn, inputs(4), 12, at=[4, 12], profile="fast")
-    for seed, size in ((1, 4), (2, 4), (3, 2), (4, 4)):
-        x = inputs(size, seed=seed)
-        once = simulate(snn, x, 12, at=[4, 12], profile="fast")
-        again = simulator.run(x)
-        assert torch.equal(again.logits, once.logits)
-        assert all(torch.equal(again.spikes[s], once.spikes[s]) for s in snn.sites)
-
-
 def test_too_little_memory_is_halved_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     snn, x = converted("Plain"), inputs(4)
     expected = simulate(snn, x, 8)

@@ -23,18 +23,6 @@ def test_quantum_has_nearly_the_least_squared_error(levels: int, signed: bool) -
     assert (error(histogram.find_quantum(levels).double()) <= 1.03 * best).all()
 
 
-def test_batches_and_their_order_change_nothing() -> None:
-    a = torch.randn(30, 4, 5, generator=torch.Generator().manual_seed(0)).relu()
-    quanta = []
-    for parts in ([a], a.split(7), a.flip(0).split(11)):
-        histogram = Histogram()
-        for part in parts:
-            histogram.update(part)
-        quanta.append(histogram.find_quantum(16))
-    assert torch.equal(quanta[0], quanta[1])
-    assert torch.equal(quanta[0], quanta[2])
-
-
 def test_one_quantum_for_a_layer_and_none_for_silent_channels() -> None:
     a = torch.rand(50, 3, 2)
     a[:, 1] = 0
