@@ -97,6 +97,13 @@ class Comparison(Result):
     command: str = ""
     version: int = 1
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes of the rows, each once with the methods that have it."""
+        notes = dict.fromkeys(row.note for row in self.rows if row.note)
+        named = {note: dict.fromkeys(r.method for r in self.rows if r.note == note) for note in notes}
+        return tuple(f"{', '.join(names)}: {note}." for note, names in named.items())
+
     def write(self, path: Path) -> None:
         """Write it as JSON."""
         write_document(self, path)
@@ -133,12 +140,11 @@ class Comparison(Result):
         return rows
 
     def _shown(self) -> Shown:
-        rows, notes = [], {}
+        rows = []
         for row in self.rows:
             reached = (f"{row.accuracy[t]:.1f}" if t in row.accuracy else "–" for t in self.steps)
             energy = f"{row.joules * 1e6:.3g} µJ" if row.steps else "–"
             rows.append((row.method, row.initial, *reached, energy, *row.reach))
-            notes[f"{row.method}: {row.note}"] = row.note
         head = (
             f"accuracy in percent on {self.samples} inputs, energy per input over the whole run; "
             f"the ANN has {self.ann_accuracy:.2f} %"
@@ -147,7 +153,7 @@ class Comparison(Result):
             ("method", "start", *(f"T={t}" for t in self.steps), "energy", "latency", "lines"),
             rows,
             f"{self.title}: {head}" if self.title else head,
-            "\n".join(text for text, note in notes.items() if note),
+            "\n".join(self.remarks),
             left=2,
         )
 

@@ -108,17 +108,14 @@ def _count(module: nn.Module, x: Tensor, y: Tensor) -> tuple[int, int]:
     """FLOPs and MACs of one call."""
     if isinstance(module, SYNAPTIC):
         mac = count_multiplications(module, x.numel(), y.numel())
-        return mac + (0 if isinstance(module, nn.Linear) else _bias(module, y)), mac
+        biased = module.bias is not None and not isinstance(module, nn.Linear)
+        return mac + (y.numel() if biased else 0), mac
     if isinstance(module, _NORMS):
         return 2 * x.numel(), 0
     if isinstance(module, _ADAPTIVE):
         window = math.prod(i // o for i, o in zip(x.shape[2:], y.shape[2:], strict=True))
         return y.numel() * (window + 1), 0
     return y.numel(), 0
-
-
-def _bias(module: nn.Module, y: Tensor) -> int:
-    return 0 if module.bias is None else y.numel()
 
 
 @dataclass(frozen=True)

@@ -163,24 +163,22 @@ class _Point:
     Attributes:
         rule: The rule.
         latency: Mean steps of a sample.
-        accuracy: In percent; without labels, the percentage of answers that equal those at the end.
         spoiled: Percentage of answers that would have been right at the end and are not.
     """
 
     rule: Exit
     latency: float
-    accuracy: float
     spoiled: float
 
 
 def _weigh_levels(runs: _Runs, rule: type[Exit]) -> list[_Point]:
     """Every level with every first step, and the rule that never applies."""
     steps, last_B = len(runs.score), runs.right[-1]
-    points = [_Point(rule(torch.inf), steps, 100 * last_B.double().mean().item(), 0.0)]
+    points = [_Point(rule(torch.inf), steps, 0.0)]
     for level in _levels(runs.score):
         leave_TB = _next_exit(runs.score >= level)
         right_TB = runs.right.gather(0, leave_TB)
-        columns = ((leave_TB + 1).double(), 100 * right_TB.double(), 100 * (last_B & ~right_TB).double())
+        columns = (leave_TB + 1).double(), 100 * (last_B & ~right_TB).double()
         rows = zip(*(column.mean(1).tolist() for column in columns), strict=True)
         points += [_Point(rule(level, after), *row) for after, row in enumerate(rows, start=1)]
     return points

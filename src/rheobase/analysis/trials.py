@@ -158,9 +158,6 @@ class Advice(Result):
     verdict: str
     interrupted: bool = False
 
-    def __str__(self) -> str:
-        return "\n".join([f"ANN: {self.ann:.2f} %", *map(str, self.trials), self.verdict])
-
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the accuracy of each trial over its number of steps, and the choice."""
         ax = axes_or_new(ax)

@@ -337,18 +337,15 @@ def _count_again(
     unevenness = torch.stack([(s - t * z).abs() for t, s in enumerate(totals, start=1)]).amax(0)
     low, high = bound_spikes(neuron, z, start, T, unevenness + slack)
     beyond = (count < low) | (count > high)
+    spread = f"{(unevenness / theta).max().item():.2g} thresholds"
     return [
         _spike_check(site, wrong, "do not fire as their currents say"),
-        _spike_check(site, beyond, f"are outside of the closed form ± {_size(unevenness / theta)}"),
+        _spike_check(site, beyond, f"are outside of the closed form ± {spread} of unevenness"),
     ]
 
 
 def _reaches(total: Tensor, level: Tensor, strict: bool) -> Tensor:
     return total > level if strict else total >= level
-
-
-def _size(thresholds: Tensor) -> str:
-    return f"{thresholds.max().item():.2g} thresholds of unevenness"
 
 
 def _fire_again(site: str, neuron: Neuron, current_TB: Tensor, spikes_TB: Tensor, start: Tensor) -> Check:

@@ -56,20 +56,12 @@ def show_exit(full: Evaluation, early: Evaluation, rule: Exit) -> None:
 
 
 def show_hardware(check: HardwareCheck) -> None:
-    """Print the violations of a target's limits, what was not checked, and accuracy at every step."""
-    typer.echo(f"{check.target} ({check.source})")
-    for violation in check.violations:
-        typer.echo(f"x {violation.layer}: {violation.found}")
-        typer.echo(f"    limit: {violation.limit}\n    change: {violation.remedy}")
-    for what in check.unchecked:
-        typer.echo(f"- not checked: {what}")
-    if check.simulated is not None:
-        typer.echo(f"- {check.simulated}")
+    """Print the result of a check, and accuracy at every step."""
+    typer.echo(check)
     columns = {"accuracy, %": check.before} | ({} if check.after is None else {"in integers": check.after})
     rows = zip(*columns.values(), strict=True)
     cells = ((str(t), *(_percent(value, 2) for value in row)) for t, row in enumerate(rows, start=1))
     typer.echo(format_table(("T", *columns), cells))
-    typer.echo(f"{check.target}: {'fits, as far as it was checked' if check.fits else 'does not fit'}")
 
 
 def show_timings(timings: Mapping[str, Timing], batch: int, title: str) -> None:
@@ -104,9 +96,8 @@ def show_comparison(comparison: Comparison) -> None:
     for row in measured:
         if row.silence is not None:
             typer.echo(f"{row.method}, start {row.initial}: {row.silence}.")
-    for note in dict.fromkeys(row.note for row in comparison.rows if row.note):
-        names = dict.fromkeys(row.method for row in comparison.rows if row.note == note)
-        typer.echo(f"{', '.join(names)}: {note}.")
+    for remark in comparison.remarks:
+        typer.echo(remark)
 
 
 def show_records(found: Sequence["Record"]) -> None:

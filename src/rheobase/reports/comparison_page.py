@@ -112,7 +112,7 @@ def comparison_table(comparison: Comparison) -> Table:
     columns = (*(f"T={t}" for t in comparison.steps), "Spikes", "SOP", "Energy, µJ", "Latency", "Lines")
     note = "Spikes, synaptic operations (SOP) and energy: per image, over the whole run."
     return Table(
-        "Accuracy, %", ("Method", "Start", *columns), tuple(lines), (*_remarks(comparison), note, _REACH)
+        "Accuracy, %", ("Method", "Start", *columns), tuple(lines), (*comparison.remarks, note, _REACH)
     )
 
 
@@ -134,7 +134,7 @@ def gains_table(comparison: Comparison) -> Table:
         f"{number(comparison.ann_accuracy, 1)}. Energy: per image over the whole run, from the half start if "
         "there are two."
     )
-    return Table("Accuracy, %", header, lines, (note, _REACH, *_remarks(comparison)))
+    return Table("Accuracy, %", header, lines, (note, _REACH, *comparison.remarks))
 
 
 def _by_method(comparison: Comparison) -> dict[str, list[Row]]:
@@ -146,13 +146,6 @@ def _by_method(comparison: Comparison) -> dict[str, list[Row]]:
         if row.steps:
             found.setdefault(row.method if both else f"{row.method} {row.initial}", []).append(row)
     return {name: sorted(rows, key=lambda row: row.initial != _BOTH[0]) for name, rows in found.items()}
-
-
-def _remarks(comparison: Comparison) -> tuple[str, ...]:
-    """The notes of the rows, each once with the methods that have it."""
-    notes = dict.fromkeys(row.note for row in comparison.rows if row.note)
-    named = {note: dict.fromkeys(r.method for r in comparison.rows if r.note == note) for note in notes}
-    return tuple(f"{', '.join(names)}: {note}." for note, names in named.items())
 
 
 def _draw_gains(comparison: Comparison) -> tuple[tuple[Panel, ...], tuple[str, ...]]:

@@ -54,9 +54,7 @@ def diagnosis_page(record: RunRecord, out: Path | str) -> Path:
 
 
 def _findings(found: Diagnosis) -> Section:
-    parts = {
-        name: {_words(part): share_of(site, part) for part in PARTS} for name, site in found.sites.items()
-    }
+    parts = {name: {_words(part): site.percent(part) for part in PARTS} for name, site in found.sites.items()}
     panel = draw_stacks("errors", "Error of each site by its parts", parts, "% of the squared activation")
     some, none = "Worst first, each with the remedy that gained most.", "Nothing stands out."
     points = tuple(map(str, found.findings))
@@ -162,12 +160,6 @@ def _trace(i: int, found: Trace) -> Section:
     return Section(f"Sample {found.sample}", tuple(texts), tuple(panels), picture=picture, folded=i > 0)
 
 
-def share_of(site: SiteDiagnosis, part: str) -> float:
-    """A part of the squared error, in percent of the squared activation."""
-    share: float = getattr(site, part).share
-    return 100 * share * site.relative() ** 2
-
-
 def _channel_biases(site: SiteDiagnosis) -> list[float]:
     return [100 * bias / site.power**0.5 for bias in site.error.channels] if site.power else []
 
@@ -175,10 +167,9 @@ def _channel_biases(site: SiteDiagnosis) -> list[float]:
 def _error_table(sites: Sequence[SiteDiagnosis]) -> Table:
     lines = []
     for site in sites:
-        bias = 100 * site.error.bias / site.power**0.5 if site.power else 0.0
         values = (
             number(100 * site.relative(), 1),
-            number(bias, 1),
+            number(100 * site.relative_bias, 1),
             *(number(100 * getattr(site, part).share, 0) for part in PARTS),
             number(site.correlation, 3),
             *(number(100 * v, 1) for v in (site.waiting[-1], site.silent, site.saturated, site.dead)),

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.network import SNN, Accumulating, IntegrateFire, Neuron, Remembering, run_values
+from rheobase.network import SNN, Accumulating, IntegrateFire, Neuron, Remembering, find_result, run_values
 
 _FEW_STEPS = 8
 
@@ -276,9 +276,7 @@ def mark_tail(plan: Plan, visible: Collection[str]) -> Plan:
 
 def _result(graph: fx.Graph, read: str | None) -> fx.Node:
     if read is None:
-        result = next(n for n in graph.nodes if n.op == "output").args[0]
-        assert isinstance(result, fx.Node)
-        return result
+        return find_result(graph)
     calls: dict[str, fx.Node] = {str(n.target): n for n in graph.nodes if n.op == "call_module"}
     if read not in calls:
         raise ValueError(f"the network has no node {read!r} to read out; it has {', '.join(calls)}")

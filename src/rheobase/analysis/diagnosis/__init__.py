@@ -51,10 +51,7 @@ class Diagnosis(Result):
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the parts of the squared error at each site; they sum to the whole."""
         parts = {
-            part.replace("_", " "): {
-                name: 100 * getattr(site, part).share * site.relative() ** 2
-                for name, site in self.sites.items()
-            }
+            part.replace("_", " "): {name: site.percent(part) for name, site in self.sites.items()}
             for part in PARTS
         }
         return draw_bars(axes_or_new(ax), parts, "mean squared error, % of the activation's mean square")

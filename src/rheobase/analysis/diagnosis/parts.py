@@ -117,6 +117,11 @@ class SiteDiagnosis:
         found: Part = getattr(self, part)
         return (found.power / self.power) ** 0.5 if self.power else 0.0
 
+    def percent(self, part: str) -> float:
+        """A part of the squared error, in percent of the squared activation."""
+        found: Part = getattr(self, part)
+        return 100 * found.share * self.relative() ** 2
+
     @property
     def relative_bias(self) -> float:
         """The mean error, divided by the root mean square of the activation."""

@@ -139,10 +139,6 @@ def _resize(call: Call) -> Signal:
     return call.emit(nn.Upsample(scale_factor=tuple(map(float, factors[2:]))))
 
 
-def _passed(call: Call) -> Signal:
-    return call.x
-
-
 def _dropout(call: Call) -> Signal:
     training = call.constant(2, "training_mode")
     if training is not None and training.any():
@@ -166,7 +162,7 @@ SHAPING: dict[str, Callable[[Call], Any]] = {
     "Concat": _concat,
     "Dropout": _dropout,
     "Flatten": _flatten,
-    "Identity": _passed,
+    "Identity": lambda call: call.x,
     "Pad": _pad,
     "Reshape": _reshape,
     "Resize": _resize,

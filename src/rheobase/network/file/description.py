@@ -43,6 +43,7 @@ MOST_VALUES = 2**31
 
 _NAME = re.compile(r"[\w-]+(\.[\w-]+){0,31}")
 _KEYS = {"input_shape", "nodes", "output", "sites", "coding", "provenance"}
+_NOTES = ("found", "starts", "shifts", "data", "outputs")  # the optional parts of a provenance
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 _KINDS: dict[type, Kind] = {**TRAITS, **POOLS, **STARTS, **CODINGS}
@@ -85,7 +86,7 @@ def describe_network(snn: SNN) -> tuple[dict[str, Any], dict[str, Tensor]]:
             "method": snn.provenance.method,
             "settings": _plain(snn.provenance.settings),
             "initial": snn.provenance.initial,
-            **{name: _plain(noted) for name, noted in _notes(snn.provenance).items() if noted},
+            **{name: _plain(noted) for name in _NOTES if (noted := getattr(snn.provenance, name))},
         },
     }
     if snn.delay:
@@ -261,9 +262,8 @@ def _check_sites(sites: Any, module: fx.GraphModule) -> list[str]:
 
 
 def _provenance(found: Any) -> Provenance:
-    notes = {"found", "starts", "shifts", "data", "outputs"}
-    known = isinstance(found, dict) and found.keys() - notes == {"method", "settings", "initial"}
-    if not known or not all(isinstance(found.get(key, {}), dict) for key in ("settings", *notes)):
+    known = isinstance(found, dict) and found.keys() - _NOTES == {"method", "settings", "initial"}
+    if not known or not all(isinstance(found.get(key, {}), dict) for key in ("settings", *_NOTES)):
         raise FormatError("the provenance must have a method, settings and an initial potential")
     if not isinstance(found["method"], str) or not isinstance(found["initial"], str):
         raise FormatError("the provenance's method and initial potential must be strings")
@@ -279,11 +279,6 @@ def _provenance(found: Any) -> Provenance:
         raise FormatError(f"the provenance's data has {str(sorted(unknown))[:80]}, expected {sorted(_DATA)}")
     read = {key: _DATA[key](value, Place(f"provenance.data.{key}", {})) for key, value in data.items()}
     return Provenance(**{**found, "data": read})
-
-
-def _notes(provenance: Provenance) -> dict[str, dict[str, Any]]:
-    """The optional parts of a provenance."""
-    return {key: getattr(provenance, key) for key in ("found", "starts", "shifts", "data", "outputs")}
 
 
 def _check_shapes(snn: SNN, input_shape: tuple[int, ...]) -> None:

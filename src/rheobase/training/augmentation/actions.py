@@ -34,12 +34,12 @@ Action = tuple[str, int, int]
 
 _BLACK, _MEAN, _GREY, _SMOOTH = range(4)
 _POORER = {"brightness": _BLACK, "contrast": _MEAN, "color": _GREY, "sharpness": _SMOOTH}
-_STAGES = (
-    {"nothing"},
-    {"invert", "solarize", "posterize", "autocontrast", "equalize"},
-    {"shear_x", "shear_y", "translate_x", "translate_y", "rotate"},
-    _POORER.keys(),
-)
+_STAGES = {
+    "nothing": 0,
+    **dict.fromkeys(("invert", "solarize", "posterize", "autocontrast", "equalize"), 1),
+    **dict.fromkeys(("shear_x", "shear_y", "translate_x", "translate_y", "rotate"), 2),
+    **dict.fromkeys(_POORER, 3),
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Actions:
         affine = [_fix(_find_affine(*row, height, width)) for row in rows]
         factors = [1 + find_magnitude(*row) if row[0] in _POORER else 1.0 for row in rows]
         return cls(
-            stage=torch.tensor([_find_stage(name) for name in names], device=device),
+            stage=torch.tensor([_STAGES[name] for name in names], device=device),
             table=torch.tensor(tables, dtype=torch.uint8, device=device),
             autocontrast=torch.tensor([name == "autocontrast" for name in names], device=device),
             equalize=torch.tensor([name == "equalize" for name in names], device=device),
@@ -108,10 +108,6 @@ def sample(images_BCHW: Tensor, y_BHW: Tensor, x_BHW: Tensor, fill: int) -> Tens
     place_BCP = place_BHW.flatten(1)[:, None].expand(-1, images_BCHW.shape[1], -1)
     moved_BCHW = images_BCHW.flatten(2).gather(2, place_BCP).view_as(images_BCHW)
     return torch.where(inside_BHW[:, None], moved_BCHW, fill)
-
-
-def _find_stage(name: str) -> int:
-    return next(stage for stage, names in enumerate(_STAGES) if name in names)
 
 
 def _find_table(name: str, level: int) -> list[int]:
