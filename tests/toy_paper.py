@@ -1,8 +1,8 @@
 """A paper of one small cell on the embedded digits, which is reproduced in seconds."""
 
 from rheobase.papers import study as studies
+from rheobase.papers.cells import Training, train_cell
 from rheobase.papers.paper import Cell, Paper, Row
-from rheobase.papers.reproduction import Training, train_cell
 
 STEPS = (2, 4, 8)
 CELL = Cell(

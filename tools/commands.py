@@ -75,7 +75,7 @@ def pretrained() -> str:
             r
             for r in results()
             if (r.model, r.dataset, r.seed, round(r.ann_accuracy, 2)) == wanted
-            and (r.table[:5], r.profile, r.label) == ("table", "exact", "")
+            and (r.table[:5], r.profile) == ("table", "exact")
         )
         after = (number(measured.accuracy[t]) if t in measured.accuracy else DASH for t in _STEPS)
         size = sum(p.numel() for p in models.pretrained(name).parameters())

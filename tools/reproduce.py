@@ -6,7 +6,8 @@ from rheobase import papers
 from rheobase.papers.records import Record
 from rheobase.papers.report import tables
 from rheobase.papers.report.groups import group
-from rheobase.reports import DASH, RunRecord, number
+from rheobase.reports import DASH, RunRecord, number, to_markdown
+from rheobase.training import models
 from tools.markdown import table
 from tools.measured import ROOT, results
 
@@ -26,6 +27,29 @@ def seeds() -> str:
             lines += [(f"seed {r.seed}", *_accuracies(r, columns)) for r in g.records]
             lines.append(("mean ± SD", *tables.measured_values(g, columns)))
     return table(("Accuracy, %", "ANN", *(f"T = {t}" for t in columns)), lines)
+
+
+def readings() -> str:
+    """Readings of the open settings by their worst difference to the paper, for each dataset."""
+    parts = []
+    for dataset in dict.fromkeys(cell.dataset for cell in PAPER.cells):
+        cells = [cell for cell in PAPER.cells if cell.dataset == dataset]
+        if found := tables.readings_table(dataset, cells, results()):
+            parts.append(f"On {dataset}:\n\n{to_markdown(found)}")
+    return "\n\n".join(parts) or "No reading has been tried at full length yet."
+
+
+def checksums() -> str:
+    """The files of trained weights that were measured."""
+    lines = [
+        (name, str(about["seed"]), "in the package", number(about["ann_accuracy"]), about["sha256"])
+        for name, about in models.catalogue().items()
+    ]
+    for r in results():
+        if r.table.startswith("table") and "sha256" in r.extra and "--pretrained" not in r.command:
+            name = f"{r.model}-{r.dataset}" + (f", {r.label}" if r.label else "")
+            lines.append((name, str(r.seed), r.command, number(r.ann_accuracy), r.extra["sha256"]))
+    return table(("Network", "seed", "from", "ANN, %", "SHA-256"), lines)
 
 
 def settings() -> str:
@@ -71,4 +95,10 @@ def _accuracies(r: Record, columns: tuple[int, ...]) -> tuple[str, ...]:
     return (number(r.ann_accuracy), *after)
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"seeds": seeds, "settings": settings, "early-exit": early_exit}
+BLOCKS: dict[str, Callable[[], str]] = {
+    "seeds": seeds,
+    "readings": readings,
+    "checksums": checksums,
+    "settings": settings,
+    "early-exit": early_exit,
+}

@@ -1,5 +1,6 @@
 """`rheobase reproduce`."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 
 def test_options_are_passed_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")  # and again at the end of the test
     calls: list[tuple[str, dict[str, Any]]] = []
     for verb in ("reproduce", "select"):
         monkeypatch.setattr(
@@ -24,18 +27,21 @@ def test_options_are_passed_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     cell = ("reproduce", "opi2022", "resnet20-cifar10", "--seed", "3", "--runs", "kept", "--results", "out")
     cli(
         *cell, "--parts", "methods,tuned", "--trained-for", "tcl", "--profile", "fast",
-        "--methods", "rmp,tsc", "--tuning", "epochs=2", "--tuning", "rate=0.5", "--chosen", "--pretrained",
+        "--methods", "rmp,tsc", "--tuning", "epochs=2", "--tuning", "rate=0.5",
+        "--chosen", "all", "--pretrained", "--deterministic",
     )  # fmt: skip
     tried = ("--candidate", "own", "--candidate", "start=2")
     assert "--chosen" in cli(*cell, "--study", *tried, "--profile", "fast", "--epochs", "5")
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     training = {"folder": Path("out"), "runs": Path("kept"), "seed": 3, "limit": None, "device": None}
+    training |= {"size": None, "deterministic": False}
     assert calls == [
         (
             "reproduce",
             training
             | {"epochs": None, "parts": ["methods", "tuned"], "steps": None, "profile": "fast"}
             | {"names": ["rmp", "tsc"], "tuning": {"epochs": 2, "rate": 0.5}}
-            | {"trained_for": "tcl", "chosen": True, "pretrained": True},
+            | {"trained_for": "tcl", "chosen": "all", "pretrained": True, "deterministic": True},
         ),
         (
             "select",
@@ -51,6 +57,9 @@ def test_the_accuracies_are_printed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     assert f"{whole.ann_accuracy:.2f} {whole.accuracy[1]:.2f} {whole.accuracy[2]:.2f}" in said
     assert f"T=512 {whole.table} {whole.method}" in said
     assert "1 record in" in said
+    kept = replace(whole, extra=whole.extra | {"sha256": "5a5a"})
+    monkeypatch.setattr(reproduction, "reproduce", lambda *_, **__: [kept])
+    assert "weights in runs: SHA-256 5a5a" in cli("reproduce", "opi2022", "resnet18-cifar10")
 
 
 def test_without_a_network_they_are_listed(cli: Cli) -> None:

@@ -4,46 +4,117 @@ from dataclasses import replace
 
 import pytest
 
+from page_records import make_record
 from rheobase import methods
-from rheobase.papers import experiments
-from rheobase.papers.candidates import CANDIDATES, Candidate, choose, distinct
+from rheobase.papers.candidates import CANDIDATES, STEPS, Candidate, choose, compare, distinct
+from rheobase.papers.paper import Row
 from rheobase.training.recipe import RECIPES
 from toy_paper import CELL
 
 
-@pytest.mark.parametrize("candidate", [*CANDIDATES, Candidate(clip_decay=1 / 3, batch_size=1)])
+@pytest.mark.parametrize(
+    "candidate",
+    [*CANDIDATES, Candidate(clip_decay=1 / 3, batch_size=1, decayed="kernels", precision="float32")],
+)
 def test_a_candidate_is_read_as_it_is_written(candidate):
     assert Candidate.parse(candidate.text) == candidate
 
 
 @pytest.mark.parametrize(
-    "text", ["", "theirs", "rate=1", "start", "start=high", "batch_size=1.5", "start=2,", "start=2,start=3"]
+    "text",
+    [
+        "",
+        "theirs",
+        "rate=1",
+        "start",
+        "start=high",
+        "batch_size=1.5",
+        "start=2,",
+        "start=2,start=3",
+        "cutout=",
+    ],
 )
 def test_what_is_no_candidate_is_refused(text):
     with pytest.raises(ValueError, match=r"own.*clip_decay"):
         Candidate.parse(text)
 
 
-def test_among_equals_the_papers_own_settings_are_chosen(study):
-    record = next(experiments.measure_starts(study))
-    level = dict.fromkeys(range(1, 33), 50.0)
-    equal = [
-        replace(record, table="study", accuracy=level, extra={"candidate": changes})
-        for changes in ({"clip_decay": 0.002}, {})
+def tried(model, changes, accuracy, **settings):
+    """A record of a candidate, at full length unless it has another cut."""
+    levels = dict.fromkeys(STEPS, accuracy) if isinstance(accuracy, float) else accuracy
+    settings = {"shortened": ("held out",), "extra": {"candidate": changes}} | settings
+    return make_record(table="study", model=model, accuracy=levels, **settings)
+
+
+def cell(model, printed=50.0):
+    return replace(
+        CELL, name=model, model=model, rows=(Row("Ours", "opi", 60.0, dict.fromkeys(STEPS, printed)),)
+    )
+
+
+CELLS = [
+    replace(cell("vgg16", 60.0), dataset="cifar100"),
+    replace(cell("resnet20", 50.0), dataset="cifar100"),
+]
+
+
+def test_the_reading_with_the_best_mean_of_the_worst_differences_is_chosen():
+    found = compare(
+        [
+            tried("vgg16", {}, 61.0),
+            tried("resnet20", {}, dict(zip(STEPS, (30.0, 45.0, 50.0, 50.0, 50.0), strict=True))),
+            tried("vgg16", {"start": 2.0}, 58.0),
+            tried("resnet20", {"start": 2.0}, 49.0, seed=0),
+            tried("resnet20", {"start": 2.0}, 47.0, seed=1),
+        ],
+        CELLS,
+    )
+    assert list(found) == [Candidate(start=2.0), Candidate()]
+    assert found[Candidate()] == dict(zip(STEPS, (-20.0, -5.0, 0.0, 0.0, 0.0), strict=True))
+    assert found[Candidate(start=2.0)] == dict.fromkeys(STEPS, -2.0)
+
+
+def test_what_is_short_or_changes_what_the_paper_states_or_was_tried_on_fewer_networks_does_not_count():
+    kept = [tried(model, {}, 40.0) for model in ("vgg16", "resnet20")]
+    better = [
+        tried("vgg16", {"clip_decay": 0.002}, 90.0),
+        tried("resnet20", {"clip_decay": 0.002}, 90.0),
+        tried("vgg16", {"start": 1.0}, 90.0, shortened=("trained for 3 epochs", "held out")),
+        tried("resnet20", {"start": 1.0}, 90.0, shortened=("trained for 3 epochs", "held out")),
+        tried("resnet20", {"batch_size": 64}, 90.0),
+        tried("resnet18", {"batch_size": 64}, 90.0),
     ]
-    assert choose(equal, CELL) == Candidate()
-    longer = replace(equal[0], epochs=record.epochs + 1, accuracy=dict.fromkeys(range(1, 33), 40.0))
-    assert choose([*equal, longer], CELL) == Candidate(clip_decay=0.002)
-    fuller = replace(longer, shortened=longer.shortened[:-1], extra={"candidate": {"start": 2.0}})
-    assert choose([*equal, replace(longer, accuracy=level), fuller], CELL) == Candidate(start=2.0)
+    assert choose([*kept, *better], CELLS) == Candidate()
+    assert choose([*kept, *better], CELLS[1:]) == Candidate(batch_size=64)
+    with pytest.raises(ValueError, match=r"vgg16, resnet20.*--study"):
+        choose(better[:4], CELLS)
+
+
+def test_among_equals_the_fewest_changes_are_chosen():
+    changes = ({"start": 2.0, "cutout": "before"}, {"start": 2.0})
+    assert choose([tried("vgg16", each, 50.0) for each in changes], CELLS) == Candidate(start=2.0)
 
 
 def test_candidates_that_come_to_the_same_are_tried_once():
     recipe, method = RECIPES["vgg16-cifar10"], methods.get("opi")
-    found = distinct(CANDIDATES, recipe, method)
-    assert Candidate() in found
-    assert Candidate(clip_decay=1e-3) not in found
-    assert len({c.adapt(recipe, method) for c in CANDIDATES}) == len(found)
+    found = distinct([*CANDIDATES, Candidate(clip_decay=1e-3)], recipe, method)
+    assert found == list(CANDIDATES)
+    assert all(candidate.is_reading for candidate in CANDIDATES)
+    assert not Candidate(clip_decay=1e-3, start=2.0).is_reading
     spelt_out = Candidate(clip_decay=recipe.clip_decay, start=2.0)
     assert distinct([spelt_out, Candidate(start=2.0)], recipe, method) == [Candidate(start=2.0)]
-    assert str(Candidate(clip_decay=2e-3, start=8.0)) == "clip_decay 0.002, start 8"
+    assert str(Candidate(clip_decay=2e-3, cutout="before")) == "clip_decay 0.002, cutout before"
+
+
+def test_every_open_setting_reaches_the_training():
+    recipe, method = RECIPES["resnet20-cifar100"], methods.get("opi")
+    text = "start=2.0,batch_size=64,warmup_epochs=5,decayed=layers,cutout=before"
+    candidate = Candidate.parse(f"{text},label_smoothing=0.1,precision=float32")
+    trained, aimed = candidate.adapt(recipe, method)
+    assert aimed.start == 2.0
+    assert trained == replace(
+        recipe, batch_size=64, warmup_epochs=5, decayed="layers", cutout="before", label_smoothing=0.1,
+        precision="float32",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"decayed.*layers.*'biases'"):
+        Candidate.parse("decayed=biases").adapt(recipe, method)

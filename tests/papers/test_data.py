@@ -50,7 +50,7 @@ def test_a_folder_of_pictures_too_large_for_memory_is_trained_and_measured(tmp_p
     (record,) = reproduce(paper, "small-imagenet", epochs=2, steps=2, seed=3, device="cpu", **quick)
     assert (record.dataset, record.images, sorted(record.accuracy)) == ("imagenet", 5, [1, 2])
     assert "12 training and 5 test images instead of 1281167 and 50000" in record.shortened
-    (checkpoint,) = (tmp_path / "runs").rglob("*.safetensors")
+    (checkpoint,) = (tmp_path / "runs").rglob("*-epochs2.safetensors")
     assert read_tensors(checkpoint)[1]["dataset"]["seed"] == 3
 
 

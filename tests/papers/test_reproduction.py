@@ -1,5 +1,6 @@
 """Reproduction, end to end: from the data to a record in one call."""
 
+import hashlib
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -7,15 +8,16 @@ import pytest
 import torch
 
 from rheobase import methods, papers, prepare
-from rheobase.io.tensors import read_tensors, write_tensors
+from rheobase.io.tensors import load_weights, read_tensors, write_tensors
 from rheobase.methods import Tuning
 from rheobase.papers import experiments, records
-from rheobase.papers.candidates import Candidate, choose
+from rheobase.papers.candidates import CANDIDATES, READING, Candidate, distinct
 from rheobase.papers.reproduction import reproduce, select
 from rheobase.training import datasets, models
 from rheobase.training.recipe import RECIPES
+from rheobase.training.state import TrainingState
 from rheobase.training.trainer import CollapseError
-from toy_paper import CELL, PAPER, QUICK, count_calls, make_study
+from toy_paper import PAPER, QUICK, count_calls, make_study
 
 
 def test_a_cell_goes_from_the_data_to_a_record_in_one_call(runs, tmp_path):
@@ -61,7 +63,7 @@ def test_a_finished_checkpoint_of_another_version_is_told(runs, study, tmp_path)
 
 
 def test_mistakes_are_found_before_anything_is_done(tmp_path, monkeypatch):
-    monkeypatch.setattr("rheobase.papers.reproduction.train", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("rheobase.papers.cells.train", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(ValueError, match=r"opi2020.*opi2022"):
         reproduce("opi2020", "vgg16-cifar10", folder=tmp_path / "r")
     with pytest.raises(ValueError, match=r"smal-digits.*small-digits"):
@@ -90,6 +92,8 @@ def test_mistakes_are_found_before_anything_is_done(tmp_path, monkeypatch):
         reproduce("opi2022", "vgg16-cifar10", tmp_path / "nowhere", folder=tmp_path / "r")
     with pytest.raises(FileNotFoundError, match="imagenet"):
         reproduce("opi2022", "vgg16-imagenet", tmp_path / "nowhere", folder=tmp_path / "r")
+    with pytest.raises(ValueError, match=r"digits.*size"):
+        reproduce(PAPER, "small-digits", folder=tmp_path / "r", size=8)
     with pytest.raises(ValueError, match=r"imagenet.*limit"):
         reproduce("opi2022", "vgg16-imagenet", tmp_path / "nowhere", folder=tmp_path / "r", limit=8)
     assert not (tmp_path / "r").exists()
@@ -153,31 +157,67 @@ def test_settings_of_a_method_are_in_the_label(runs, tmp_path):
     assert [(r.settings["method"]["steps"], *r.accuracy) for r in found] == [(2, 2), (2, 2), (4, 4), (4, 4)]
 
 
-def test_settings_are_chosen_on_held_out_images_and_then_trained_on_all(runs, tmp_path):
-    quick = QUICK | {"folder": tmp_path, "runs": runs, "epochs": 2, "limit": 400}
+def test_settings_are_chosen_on_held_out_images_and_then_trained_on_all(runs, tmp_path, monkeypatch):
+    monkeypatch.setitem(RECIPES, "digits", replace(RECIPES["digits"], epochs=2))
+    quick = QUICK | {"folder": tmp_path, "runs": runs, "limit": None}
     candidates = [Candidate(), Candidate(clip_decay=0.01), Candidate(start=2.0, batch_size=32)]
     found = select(PAPER, "small-digits", candidates=candidates, held_out=100, **quick)
     assert [r.extra["candidate"] for r in found] == [{}, {"start": 2.0, "batch_size": 32}]
     for r in found:
-        assert (r.table, r.images, sorted(r.accuracy)) == ("study", 100, list(range(1, 33)))
-        assert r.shortened[-1] == "100 training images held out and measured on, in place of test images"
+        assert (r.table, r.images, sorted(r.accuracy)) == ("study", 100, list(range(1, 129)))
+        assert r.shortened == ("100 training images held out and measured on, in place of test images",)
     assert found[0].command.endswith("--study --candidate own")
     assert found[1].command.endswith("--study --candidate start=2.0,batch_size=32")
     assert found[1].settings["method"]["start"] == 2.0
-    best = max(found, key=lambda r: sum(r.accuracy[t] for t in (8, 16, 32)))
-    assert choose(found, CELL) == Candidate(**best.extra["candidate"])
-
-    trial = replace(found[0], images=10, accuracy=dict.fromkeys(range(1, 33), 100.0))
-    assert choose([*found, trial], CELL) == choose(found, CELL)
-
-    worse = [replace(found[0], accuracy=dict.fromkeys(range(1, 33), 1.0)), found[1]]
-    for record in worse:
+    for record in (replace(found[0], accuracy=dict.fromkeys(range(1, 129), 1.0)), found[1]):
         records.write(record, tmp_path)
-    (record,) = reproduce(PAPER, "small-digits", chosen=True, steps=2, **quick)
-    assert record.label == "chosen on held-out images: start 2, batch_size 32"
-    assert record.images == 360
+    (record,) = reproduce(PAPER, "small-digits", chosen="dataset", steps=2, **quick)
+    assert record.label == f"{READING}start 2, batch_size 32"
+    assert (record.images, record.shortened) == (360, ())
     assert record.settings["recipe"]["batch_size"] == 32
-    assert record.command.endswith("--chosen --steps 2")
+    assert record.command.endswith("--chosen dataset --steps 2")
+
+
+def test_candidates_in_several_processes_share_folders_without_sharing_a_file(tmp_path, monkeypatch):
+    paths = []
+    monkeypatch.setattr(
+        "rheobase.papers.cells.train", lambda *_, checkpoint, **__: paths.append(checkpoint) or pytest.skip()
+    )
+    quick = {"held_out": 100, "folder": tmp_path, "runs": tmp_path}
+    for candidate in (tried := distinct(CANDIDATES, RECIPES["digits"], methods.get("opi"))):
+        with pytest.raises(pytest.skip.Exception):
+            select(PAPER, "small-digits", candidates=[candidate], **quick)
+    assert len(set(paths)) == len(paths) == len(tried) > 9
+
+
+def test_a_checkpoint_is_written_every_ten_epochs(tmp_path, monkeypatch):
+    saved = []
+    save = TrainingState.save
+    monkeypatch.setattr(TrainingState, "save", lambda state: saved.append(state.epoch) or save(state))
+    make_study(tmp_path, tmp_path, limit=64, epochs=12)
+    assert saved == [10, 12]
+
+
+def test_the_weights_are_kept_and_equal_trainings_have_equal_checksums(tmp_path):
+    found = []
+    for place in ("here", "there"):
+        study = make_study(tmp_path / place, tmp_path / place)
+        (record,) = experiments.measure_table(study)
+        (path,) = (tmp_path / place).rglob("*.weights.safetensors")
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == record.extra["sha256"]
+        network = prepare(models.build("small"), "opi")
+        assert load_weights(network, path)["reading"] == "own"
+        assert all(torch.equal(v, study.ann.state_dict()[n]) for n, v in network.state_dict().items())
+        found.append(record.extra["sha256"])
+    assert found[0] == found[1]
+    assert make_study(tmp_path, tmp_path, seed=1).checksum != found[0]
+
+
+def test_a_deterministic_training_is_another_run_with_the_same_settings(tmp_path):
+    study = make_study(tmp_path, tmp_path, limit=64, epochs=1, deterministic=True)
+    assert study.recipe.deterministic
+    assert study.command.endswith("--limit 64 --deterministic")
+    assert next((tmp_path / "toy").glob("*-deterministic-seed0-epochs1.safetensors"))
 
 
 def test_a_trial_holds_a_tenth_of_its_images_out(runs, tmp_path):
@@ -203,7 +243,7 @@ def test_a_candidate_that_collapses_is_left_out_and_the_others_are_measured(runs
 def test_candidates_that_cannot_be_trained_are_refused_before_any_is(
     tmp_path, monkeypatch, settings, message
 ):
-    monkeypatch.setattr("rheobase.papers.reproduction.train", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("rheobase.papers.cells.train", lambda *_, **__: pytest.fail("trained"))
 
     def try_both():
         candidates = [Candidate(), Candidate.parse(settings)]
@@ -215,14 +255,14 @@ def test_candidates_that_cannot_be_trained_are_refused_before_any_is(
 
 def test_without_a_choice_there_is_nothing_to_train(runs, tmp_path):
     with pytest.raises(ValueError, match=r"small-digits.*--study"):
-        reproduce(PAPER, "small-digits", chosen=True, folder=tmp_path, runs=runs)
+        reproduce(PAPER, "small-digits", chosen="all", folder=tmp_path, runs=runs)
 
 
 def test_a_network_that_comes_with_the_package_needs_no_training(tmp_path, monkeypatch):
-    monkeypatch.setattr("rheobase.papers.reproduction.train", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("rheobase.papers.cells.train", lambda *_, **__: pytest.fail("trained"))
     network = prepare(models.build("small", len(datasets.load("digits").classes)), "opi").eval()
     monkeypatch.setattr(models, "pretrained", lambda name: network)
-    about = {"recipe": "digits", "seed": 0, "epochs": 30}
+    about = {"recipe": "digits", "seed": 0, "epochs": 30, "sha256": "5a5a"}
     monkeypatch.setattr(models, "catalogue", lambda: {"small-digits": about})
     quick = {"folder": tmp_path, "commit": "abc", "progress": False, "pretrained": True}
     with pytest.raises(ValueError, match="in full"):
@@ -235,6 +275,12 @@ def test_a_network_that_comes_with_the_package_needs_no_training(tmp_path, monke
     assert record.shortened == ()
     assert record.settings["recipe"] == asdict(RECIPES["digits"])
     assert " --pretrained" in record.command
+    assert record.extra["sha256"] == "5a5a"
+    about["reading"] = "start=2.0"
+    (record,) = reproduce(PAPER, "small-digits", steps=2, **quick)
+    assert record.label == f"{READING}start 2"
+    with pytest.raises(ValueError, match=r"small-digits, seed 0, rnl"):
+        reproduce(PAPER, "small-digits", trained_for="rnl", **quick)
 
 
 def test_the_networks_that_come_with_the_package_are_those_of_the_recorded_recipe():

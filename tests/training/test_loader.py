@@ -61,6 +61,19 @@ def test_images_are_normalised_as_the_data_says_whatever_the_augmentation(augmen
     torch.testing.assert_close(found, expected, rtol=0, atol=0.15)
 
 
+def test_what_is_cut_out_is_of_the_mean_colour_or_black() -> None:
+    grey = torch.full((32, 3, 32, 32), 200, dtype=torch.uint8)
+    data = Split(grey, torch.arange(32), (0.2,) * 3, (0.5,) * 3)
+    recipe = replace(QUICK, augment="cifar100", batch_size=32)
+    ((mean, _),) = loader.load_epoch(data, recipe, 0, 0, Ranks(), CPU)
+    ((black, _),) = loader.load_epoch(data, replace(recipe, cutout="before"), 0, 0, Ranks(), CPU)
+    cut = mean != black  # all else is the same
+    assert cut.flatten(1).any(1).all()
+    assert cut.flatten(1).sum(1).max() == 3 * 8 * 8
+    assert mean[cut].unique().tolist() == [0]
+    assert black[cut].unique().tolist() == pytest.approx([-0.2 / 0.5])
+
+
 def test_processes_must_share_evenly() -> None:
     with pytest.raises(ValueError, match="multiple of 3"):
         loader.count_steps(textures(), QUICK, Ranks(0, 3))

@@ -40,6 +40,8 @@ def test_the_rate_can_stay() -> None:
         {"schedule": "linear"},
         {"precision": "float16"},
         {"warmup_epochs": 3},
+        {"decayed": "biases"},
+        {"cutout": "never"},
         {"seed": -1},
     ],
 )

@@ -62,7 +62,7 @@ def test_another_recipe_is_refused_by_name(tmp_path: Path, name: str) -> None:
     other: dict[str, Any] = {
         "schedule": "constant", "augment": None, "precision": "bfloat16", "compile": True,
         "momentum": 0.8, "label_smoothing": 0.1, "warmup_epochs": 1, "seed": 6,
-        "optimiser": "adamw",
+        "optimiser": "adamw", "decayed": "kernels", "cutout": "before", "deterministic": True,
     }  # fmt: skip
     quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
     value = other[name] if name in other else getattr(QUICK, name) * 2

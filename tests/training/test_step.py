@@ -3,10 +3,11 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rheobase.analysis import accuracy
 from rheobase.io import Ranks
@@ -38,6 +39,41 @@ def test_one_batch_per_epoch_is_the_textbook_descent() -> None:
                 parameter -= 0.1 * (1 + math.cos(math.pi * step / 5)) * velocity[name]
     for name, tensor in trained.model.state_dict().items():
         torch.testing.assert_close(tensor, model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("decayed", "kept"),
+    [
+        ("all", set()),
+        ("layers", {"1.weight", "1.bias"}),
+        ("kernels", {"0.bias", "1.weight", "1.bias", "5.bias"}),
+    ],
+)
+def test_what_decays(decayed: Literal["all", "layers", "kernels"], kept: set[str]) -> None:
+    learner = Learner(network(), replace(QUICK, decayed=decayed), Ranks())
+    rates = {
+        id(p): group["weight_decay"] for group in learner.optimiser.param_groups for p in group["params"]
+    }
+    found = {name: rates[id(p)] for name, p in learner.parameters.items()}
+    assert {name for name, rate in found.items() if rate == 0} == kept
+    assert found.pop("2.threshold") == QUICK.clip_decay
+    assert {rate for name, rate in found.items() if name not in kept} == {QUICK.weight_decay}
+
+
+def test_a_deterministic_step_refuses_what_may_differ_and_leaves_no_trace() -> None:
+    seen = []
+
+    class Watch(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append((self.training, torch.are_deterministic_algorithms_enabled()))
+            return x
+
+    model = nn.Sequential(Watch(), network())
+    for deterministic in (False, True):
+        seen.clear()
+        quietly(model, textures(), replace(QUICK, deterministic=deterministic))
+        assert {ordered for training, ordered in seen if training} == {deterministic}
+        assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_adamw_is_torchs_with_decay_on_matrices_only() -> None:

@@ -52,6 +52,12 @@ class TestLearning:
         assert not trained.model.training
         assert all(parameter.grad is None for parameter in trained.model.parameters())
 
+    def test_two_trainings_of_one_seed_give_the_same_bits_and_another_seed_others(self) -> None:
+        data = textures()
+        one, again = (quietly(network(), data, QUICK) for _ in range(2))
+        assert equal(one.model, again.model)
+        assert not equal(one.model, quietly(network(), data, replace(QUICK, seed=1)).model)
+
     def test_the_history_says_what_happened(self) -> None:
         seen = []
         trained = quietly(network(), textures(), QUICK, on_epoch=lambda epoch, model: seen.append(epoch))

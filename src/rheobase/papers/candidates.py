@@ -1,11 +1,13 @@
-"""Settings other than a paper's own, chosen on images held out of the training set.
+"""Settings that a paper leaves open or that differ from its own, tried on held-out training images.
 
-Every candidate is trained on the rest and measured on the held-out images, never on test images. The best
-one is then trained on all training images and reported with a label, next to the paper's own settings.
+Every candidate is trained on the rest and measured on the held-out images, never on test images. A reading
+is a candidate that keeps everything that the paper states. The best one is then trained on all training
+images.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from statistics import fmean
 from typing import Any
@@ -21,13 +23,13 @@ TABLE = "study"
 READING = "reading chosen on held-out images: "
 """How the label of a network begins that was trained with a chosen reading of the open settings."""
 
-STEPS = (8, 16, 32)
-"""The steps at which candidates are judged, by their mean accuracy."""
+STEPS = (8, 16, 32, 64, 128)
+"""The steps at which readings are judged."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings to try; None means the paper's own.
+    """Settings to try; None means the paper's own, or ours where it states none.
 
     Attributes:
         clip_decay: L2 penalty on the trained thresholds.
@@ -35,6 +37,11 @@ class Candidate:
         batch_size: Images per step.
         learning_rate: The largest learning rate.
         weight_decay: L2 penalty on the weights.
+        warmup_epochs: Epochs over which the learning rate grows.
+        decayed: What the penalty on the weights acts on: all, layers or kernels.
+        cutout: Whether squares are cut out before or after normalising.
+        label_smoothing: Share of the target spread over all classes.
+        precision: Of activations and gradients.
     """
 
     clip_decay: float | None = None
@@ -42,32 +49,38 @@ class Candidate:
     batch_size: int | None = None
     learning_rate: float | None = None
     weight_decay: float | None = None
+    warmup_epochs: int | None = None
+    decayed: str | None = None
+    cutout: str | None = None
+    label_smoothing: float | None = None
+    precision: str | None = None
 
     def __post_init__(self) -> None:
         if self.start is not None and not 0 < self.start < math.inf:
             raise ValueError(f"start must be above 0 and finite, got {self.start}")
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {value:g}" for name, value in self.changes.items()) or "the paper's own"
+        words = (f"{n} {v if isinstance(v, str) else f'{v:g}'}" for n, v in self.changes.items())
+        return ", ".join(words) or "the paper's own"
 
     @classmethod
     def parse(cls, text: str) -> "Candidate":
         """A candidate from `own`, or from settings such as `clip_decay=0.002,batch_size=64`.
 
         Raises:
-            ValueError: There is no such setting, it is there twice, or its value is not a number.
+            ValueError: There is no such setting, it is there twice, or its value is missing or no number.
         """
-        kinds = {field.name: int if field.name == "batch_size" else float for field in fields(cls)}
+        kinds = {field.name: _KINDS[str(field.type).partition(" ")[0]] for field in fields(cls)}
         values: dict[str, Any] = {}
         for pair in [] if text == "own" else text.split(","):
             name, _, value = pair.partition("=")
             try:
-                if name in values:
+                if name in values or not value:
                     raise ValueError
                 values[name] = kinds[name](value)
             except (KeyError, ValueError):
                 raise ValueError(
-                    f"{text!r} is not a candidate: give own, or numbers for {', '.join(kinds)}, such as "
+                    f"{text!r} is not a candidate: give own, or values for {', '.join(kinds)}, such as "
                     "clip_decay=0.002,batch_size=64"
                 ) from None
         return cls(**values)
@@ -82,6 +95,11 @@ class Candidate:
         """What is not as in the paper."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether it changes only what the paper leaves open."""
+        return not self.changes.keys() & _STATED
+
     def adapt(self, recipe: Recipe, method: Method) -> tuple[Recipe, Method]:
         """Training and method with these settings."""
         of_method = {"start": self.start} if self.start is not None else {}
@@ -89,22 +107,21 @@ class Candidate:
         return replace(recipe, **of_recipe), replace(method, **of_method)
 
 
+_KINDS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
+_STATED = {"clip_decay", "learning_rate", "weight_decay"}
+
 CANDIDATES = (
     Candidate(),
-    Candidate(clip_decay=1e-3),
-    Candidate(clip_decay=2e-3),
-    Candidate(clip_decay=5e-3),
-    Candidate(start=2.0),
-    Candidate(start=8.0),
-    Candidate(batch_size=64),
-    Candidate(batch_size=256),
-    Candidate(clip_decay=2e-3, start=2.0),
-    Candidate(clip_decay=2e-3, start=8.0),
+    *(Candidate(batch_size=size) for size in (32, 64, 256)),
+    *(Candidate(start=start) for start in (1.0, 2.0, 8.0)),
+    Candidate(warmup_epochs=5),
+    Candidate(decayed="layers"),
+    Candidate(cutout="before"),
+    Candidate(label_smoothing=0.1),
+    Candidate(precision="float32"),
     Candidate(start=2.0, batch_size=64),
-    Candidate(learning_rate=0.1),
-    Candidate(learning_rate=0.1, weight_decay=1e-4),
 )
-"""The default candidates: most settings alone, and four pairs."""
+"""The default candidates: readings with one change, and a pair."""
 
 
 def distinct(candidates: Sequence[Candidate], recipe: Recipe, method: Method) -> list[Candidate]:
@@ -121,32 +138,44 @@ def distinct(candidates: Sequence[Candidate], recipe: Recipe, method: Method) ->
     return list(found.values())
 
 
-def choose(measured: Iterable[Record], cell: Cell) -> Candidate:
-    """The candidate with the best mean accuracy on held-out images, over `STEPS` and all seeds.
+def compare(measured: Iterable[Record], cells: Iterable[Cell]) -> dict[Candidate, dict[int, float]]:
+    """The readings tried on networks, best first, and for each the worst difference to the paper by steps.
 
-    Only the longest trainings count, and of these the ones that were shortened least.
+    Only trainings at full length count, and only readings that were tried on as many of the networks as any:
+    a worst of fewer is no comparison. Seeds count by their mean. The best has the largest mean over the
+    steps, and of equal ones the fewest changes.
+    """
+    printed = {(cell.model, cell.dataset): cell.own.accuracy for cell in cells}
+    found: dict[Candidate, dict[tuple[str, str], list[Record]]] = {}
+    for r in measured:
+        network = (r.model, r.dataset)
+        # One cut is that of the held-out images; any other makes it a trial, as do fewer steps.
+        if r.table == TABLE and network in printed and len(r.shortened) == 1 and r.steps >= max(STEPS):
+            candidate = Candidate(**r.extra["candidate"])
+            if candidate.is_reading:
+                found.setdefault(candidate, {}).setdefault(network, []).append(r)
+    sets = Counter(frozenset(networks) for networks in found.values())
+    networks = max(sets, key=lambda tried: (len(tried), sets[tried], sorted(tried)), default=frozenset())
+    steps = [t for t in STEPS if all(printed[network].get(t) is not None for network in networks)]
+
+    def worst(tried: Mapping[tuple[str, str], Sequence[Record]], t: int) -> float:
+        return min(fmean(r.accuracy[t] for r in tried[n]) - (printed[n][t] or 0.0) for n in networks)
+
+    gaps = {c: {t: worst(tried, t) for t in steps} for c, tried in found.items() if tried.keys() >= networks}
+    best = sorted(gaps, key=lambda c: (-fmean(gaps[c].values()), len(c.changes), str(c)))
+    return {candidate: gaps[candidate] for candidate in best}
+
+
+def choose(measured: Iterable[Record], cells: Sequence[Cell]) -> Candidate:
+    """The best reading for all of these networks; see `compare`.
 
     Raises:
-        ValueError: None has been measured for this cell.
+        ValueError: None has been tried at full length.
     """
-    wanted = (TABLE, cell.model, cell.dataset)
-    found = [r for r in measured if (r.table, r.model, r.dataset) == wanted]
+    found = compare(measured, cells)
     if not found:
         raise ValueError(
-            f"no settings of {cell.name} have been measured on held-out images: run `rheobase reproduce "
-            f"PAPER {cell.name} --study` or rheobase.papers.reproduction.select first"
+            f"no settings have been tried at full length on {', '.join(cell.name for cell in cells)}: run "
+            f"`rheobase reproduce PAPER {cells[0].name} --study` or rheobase.papers.reproduction.select first"
         )
-    scores: dict[Candidate, list[float]] = {}
-    fullest = max(map(_fullness, found))
-    for r in found:
-        if _fullness(r) == fullest:
-            score = fmean(r.accuracy[t] for t in STEPS if t in r.accuracy)
-            scores.setdefault(Candidate(**r.extra["candidate"]), []).append(score)
-    # Of equal ones the nearest to the paper's own.
-    ordered = sorted(scores, key=lambda candidate: (len(candidate.changes), str(candidate)))
-    return max(ordered, key=lambda candidate: fmean(scores[candidate]))
-
-
-def _fullness(record: Record) -> tuple[int, int, int]:
-    """How complete a training was: its epochs, the number of other cuts, and its images."""
-    return record.epochs, -len(record.shortened), record.images
+    return next(iter(found))

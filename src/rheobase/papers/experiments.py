@@ -118,7 +118,8 @@ def measure_tuned(study: Study) -> Iterator[Record]:
     given = ({"steps": study.cap(_TUNED_STEPS)} if on_spikes else {}) | study.tuning
     options = {"seed": study.recipe.seed, "progress": study.progress} | given
     words = ", ".join(f"{name} {value}" for name, value in sorted(given.items()))
-    tuned = replace(study, label=f"{study.label}, then tuned" + (f" ({words})" if words else ""))
+    label = f"{study.label}, then tuned" + (f" ({words})" if words else "")
+    tuned = replace(study, label=label, checksum="")  # its weights are others
 
     def finish(snn: SNN) -> SNN:
         after: SNN = tuning.train(snn, study.train, **options)

@@ -57,7 +57,7 @@ class Record:
         shortened: What was cut compared with the paper's own run; a record with any cut is left out of the
             main tables.
         extra: Further results for a figure or table; `weights` says what was done to the weights after
-            training.
+            training, `sha256` is the checksum of the file with the trained weights.
         profile: The arithmetic of the simulation; old files without it are "exact".
     """
 

@@ -43,6 +43,7 @@ class Study:
         label: How it was trained, if not as in the paper.
         shortened: What was cut compared with the paper's own run.
         training: What is known about the training besides its recipe, kept with the table's record.
+        checksum: The SHA-256 of the file with its weights, kept with every record.
         longest: The largest number of steps of every measurement.
         profile: The arithmetic of the simulations.
         names: The methods to compare; by default all.
@@ -66,6 +67,7 @@ class Study:
     label: str = ""
     shortened: tuple[str, ...] = ()
     training: dict[str, Any] = field(default_factory=dict)
+    checksum: str = ""
     longest: int | None = None
     profile: str = "exact"
     names: Sequence[str] | None = None
@@ -148,6 +150,7 @@ class Study:
         """
         steps = 0 if result is None else result.steps
         shown = range(1, steps + 1) if at is None else at
+        known = {"found": snn.provenance.found, "sha256": self.checksum}
         moments = {t for t in range(1, steps + 1) if t & (t - 1) == 0 or t == steps}
         record = Record(
             paper=self.paper.name,
@@ -172,7 +175,7 @@ class Study:
             date=datetime.now(UTC).date().isoformat(),
             settings=self._settings(snn.provenance.settings),
             shortened=self.shortened,
-            extra=extra | ({"found": found} if (found := snn.provenance.found) else {}),
+            extra=extra | {name: value for name, value in known.items() if value},
             profile=result.profile if result else self.profile,
         )
         if present_ranks().first:

@@ -125,7 +125,10 @@ def _find_augmentation(data: Split | Folder, recipe: Recipe) -> Callable[[Tensor
     if recipe.augment is None:
         return lambda images, _: data.normalise(images)
     build = find_name("augmentation", recipe.augment, augmentations(), hint="or None")
-    return build(Normalise(data.mean, data.std))
+    found = build(Normalise(data.mean, data.std))
+    if recipe.cutout == "after":
+        return found
+    return Augmentation(tuple(sorted(found.transforms, key=lambda step: isinstance(step, Normalise))))
 
 
 def _generator(device: torch.device, recipe: Recipe, purpose: Draw, *position: int) -> torch.Generator:

@@ -6,7 +6,9 @@ from typing import Literal, get_args
 
 from rheobase.io import find_name
 
+Cutting = Literal["after", "before"]
 Decay = Literal["cosine", "constant"]
+Decayed = Literal["all", "layers", "kernels"]
 Optimiser = Literal["sgd", "adamw"]
 Precision = Literal["float32", "bfloat16"]
 
@@ -20,8 +22,9 @@ class Recipe:
         batch_size: Images per step, over all processes together.
         learning_rate: The largest learning rate, reached after the warm-up.
         momentum: Of the optimiser; the first β of AdamW.
-        weight_decay: L2 penalty on every parameter except the thresholds. In AdamW the decay at each step, of
-            matrices and kernels only: biases, norms, scales and tables of positions do not decay.
+        weight_decay: L2 penalty on the parameters that decay, never on the thresholds. In AdamW the decay at
+            each step, of matrices and kernels only: biases, norms, scales and tables of positions do not
+            decay.
         clip_decay: L2 penalty on the trained thresholds of `Clip`, which lowers them.
         label_smoothing: Share of the target spread evenly over all classes.
         schedule: Decay of the learning rate after the warm-up: along half a cosine to zero, or none.
@@ -33,6 +36,12 @@ class Recipe:
         seed: Together with the epoch and the step it determines the order of the images, the augmentation and
             the dropout.
         optimiser: Stochastic gradient descent, or AdamW, which transformers need.
+        decayed: What `weight_decay` acts on in stochastic gradient descent: "all", the "layers", which leaves
+            batch norms out, or their "kernels", which leaves biases out too.
+        cutout: Whether squares are cut out "after" normalising, so that they have the mean colour, or
+            "before", so that they are black.
+        deterministic: Whether steps use only operations that give the same bits every time. On a GPU this
+            is slower, and the environment variable CUBLAS_WORKSPACE_CONFIG must be ":4096:8".
     """
 
     epochs: int
@@ -49,6 +58,9 @@ class Recipe:
     compile: bool = False
     seed: int = 0
     optimiser: Optimiser = "sgd"
+    decayed: Decayed = "all"
+    cutout: Cutting = "after"
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch_size", 1), ("warmup_epochs", 0), ("seed", 0)):
@@ -63,8 +75,11 @@ class Recipe:
         for name in ("momentum", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
-        words = (("schedule", Decay), ("precision", Precision), ("optimiser", Optimiser))
-        for name, choices in ((name, get_args(words)) for name, words in words):
+        words = {
+            "schedule": Decay, "precision": Precision, "optimiser": Optimiser, "decayed": Decayed,
+            "cutout": Cutting,
+        }  # fmt: skip
+        for name, choices in ((name, get_args(choices)) for name, choices in words.items()):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         if self.warmup_epochs >= self.epochs:

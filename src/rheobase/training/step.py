@@ -2,7 +2,8 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ _STEPS_BEFORE_CAPTURE = 5
 class Learner:
     """A copy of a network with its optimiser.
 
-    The thresholds of `Clip` modules decay with the recipe's `clip_decay`, all other parameters with its
+    The thresholds of `Clip` modules decay with the recipe's `clip_decay`, other parameters with its
     `weight_decay`. With several processes, gradients are averaged; batch norm uses the statistics of each
     process's own part of a batch, and the running statistics are those of rank 0.
 
@@ -83,10 +84,11 @@ class Learner:
         if self._replay is not None:
             self._replay(images, labels)
             return
-        self._update(images, labels)
-        self._steps += 1
-        if self._capturable and self._steps == _STEPS_BEFORE_CAPTURE:
-            self._capture(images, labels)
+        with _repeatable() if self.recipe.deterministic else nullcontext():
+            self._update(images, labels)
+            self._steps += 1
+            if self._capturable and self._steps == _STEPS_BEFORE_CAPTURE:
+                self._capture(images, labels)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors that later steps depend on, by name; not copies."""
@@ -137,7 +139,9 @@ class Learner:
         if self.ranks.count > 1:
             self.network = DistributedDataParallel(self.model)
         if self.recipe.compile:
-            self.network = torch.compile(self.network, dynamic=False)
+            # By default compiled routines are chosen by their time.
+            options: dict[str, Any] | None = {"deterministic": True} if self.recipe.deterministic else None
+            self.network = torch.compile(self.network, dynamic=False, options=options)
         try:
             if self.device.type == "cuda":
                 with self._running_on_cuda():
@@ -156,7 +160,7 @@ class Learner:
         with torch.cuda.device(self.device), torch.random.fork_rng(devices=[torch.cuda.current_device()]):
             outside, stream = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
             stream.wait_stream(outside)
-            torch.backends.cudnn.benchmark = True
+            torch.backends.cudnn.benchmark = not self.recipe.deterministic  # it chooses by time
             try:
                 # A capture must run on the stream of the steps before it, and not on the default stream.
                 with torch.cuda.stream(stream):
@@ -170,8 +174,10 @@ class Learner:
         others = [p for name, p in self.parameters.items() if name not in self.clips]
         if self.recipe.optimiser == "adamw":
             return self._build_adamw(clips, others)
+        kept = self._find_undecayed()
         groups = [
-            {"params": others, "weight_decay": self.recipe.weight_decay},
+            {"params": [p for p in others if id(p) not in kept], "weight_decay": self.recipe.weight_decay},
+            {"params": [p for p in others if id(p) in kept], "weight_decay": 0.0},
             {"params": clips, "weight_decay": self.recipe.clip_decay},
         ]
         optimiser = torch.optim.SGD(
@@ -184,6 +190,15 @@ class Learner:
         for parameter in self.parameters.values():
             optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return optimiser
+
+    def _find_undecayed(self) -> set[int]:
+        """The parameters that the recipe excludes from the decay, besides the thresholds."""
+        if self.recipe.decayed == "all":
+            return set()
+        if self.recipe.decayed == "kernels":
+            return {id(p) for p in self.parameters.values() if p.dim() < 2}
+        norms = (m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
+        return {id(p) for norm in norms for p in norm.parameters()}
 
     def _build_adamw(self, clips: list[nn.Parameter], others: list[nn.Parameter]) -> torch.optim.AdamW:
         tables = {id(p) for m in self.model.modules() for p in m._parameters.values() if not _weighs(m)}
@@ -235,6 +250,17 @@ class Learner:
 
         self._replay = replay
         self.note = "steps replayed from a CUDA graph"
+
+
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """Refuse operations whose result may differ from one call to the next."""
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
 
 
 def _weighs(module: nn.Module) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from page_records import make_record, make_trained, section_of
 from rheobase import papers
-from rheobase.papers.candidates import READING
+from rheobase.papers.candidates import READING, STEPS, Candidate
 from rheobase.papers.report.evidence import Evidence
 from rheobase.papers.report.groups import group
 from rheobase.papers.report.sections import account
@@ -89,36 +89,37 @@ def test_profiles_stand_side_by_side_with_the_largest_difference(off):
     assert "opi, half, exact: weights rounded." in table.notes
 
 
+def study(model="resnet20", changes=None, gap=0.0, cuts=("images held out",), **settings):
+    """A record of a candidate whose accuracies are off the paper's by a number of points at all steps."""
+    changes = changes or {}
+    printed = PAPER.cell(f"{model}-cifar100").own.accuracy
+    accuracy = {t: printed[t] + gap for t in STEPS}
+    kept = {"shortened": cuts, "accuracy": accuracy, "extra": {"candidate": changes}} | settings
+    return make_trained(str(Candidate(**changes)), table="study", model=model, images=5000, **kept)
+
+
 def test_candidates_are_shown_in_a_section_of_their_own():
-    cut = ("5000 training images held out and measured on, in place of test images",)
-    tried = {0.002: 60.0, 0.001: 55.0, None: 50.0}
     records = [
-        make_trained(
-            "" if decay is None else f"clip_decay {decay}",
-            table="study",
-            shortened=cut,
-            images=5000,
-            seed=seed,
-            accuracy=dict.fromkeys((8, 16, 32), value + seed),
-            extra={"candidate": {} if decay is None else {"clip_decay": decay}},
-        )
-        for decay, value in tried.items()
-        for seed in (0, 1)
+        study(changes={"clip_decay": 0.002}, gap=3.0, cuts=("fewer epochs", "images held out"), epochs=30),
+        *(study(changes={"start": 2.0}, gap=gap, seed=seed) for seed, gap in enumerate((-1.0, -2.0))),
+        study(changes={"batch_size": 64}, gap=-1.0),
+        study("vgg16", changes={"start": 2.0}, gap=0.5),
+        study("vgg16", changes={"batch_size": 64}, gap=-2.0),
     ]
     found = account(PAPER, records)
     assert CELL.title not in found.verdict
     assert "Shortened runs" not in [s.title for s in found.sections]
-    (table,) = section_of(PAPER, "Settings chosen on held-out images", records).tables
-    assert [line.label for line in table.lines] == [
-        "clip_decay 0.002, chosen", "clip_decay 0.001", "the paper's own"
-    ]  # fmt: skip
-    assert table.lines[0].values[0] == "0, 1"
-    assert table.lines[0].values[-1] == "60.50"
-    assert "60.50 ± 0.71" in table.lines[0].values
-    assert "5,000" in table.notes[0]
-    assert cut[0] in table.notes[1]
-    without = [replace(r, accuracy={1: 1.0}) for r in records]
-    assert section_of(PAPER, "Settings chosen on held-out images", without) is None
+    readings, vgg16, resnet20 = section_of(PAPER, "Settings tried on held-out images", records).tables
+    assert [line.label for line in readings.lines] == ["start 2", "batch_size 64"]
+    assert readings.lines[0].values == ("−1.50",) * 6
+    assert readings.lines[1].values == ("−2.00",) * 6
+    assert len(vgg16.lines) == 2
+    assert [line.label for line in resnet20.lines] == ["batch_size 64", "start 2", "clip_decay 0.002"]
+    assert resnet20.lines[1].values[0] == "0, 1"
+    assert resnet20.lines[1].values[3] == "21.59 ± 0.71"
+    assert "Compared with the paper's runs: fewer epochs." in resnet20.notes
+    without = [replace(r, accuracy={1: 1.0}, shortened=("a", "b")) for r in records]
+    assert section_of(PAPER, "Settings tried on held-out images", without) is None
 
 
 def test_the_energy_table_has_printed_and_measured_columns():

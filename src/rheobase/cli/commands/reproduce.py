@@ -1,7 +1,8 @@
 """`rheobase reproduce`: measure what a paper printed."""
 
+import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -20,11 +21,14 @@ def reproduce(
     ] = False,
     candidate: Annotated[
         list[str] | None,
-        typer.Option(help="Settings for --study, such as clip_decay=0.002,start=2, or own; repeatable."),
+        typer.Option(help="Settings for --study, such as batch_size=64,start=2, or own; repeatable."),
     ] = None,
     chosen: Annotated[
-        bool, typer.Option("--chosen", help="Train with the best settings of --study.")
-    ] = False,
+        Literal["dataset", "all"] | None,
+        typer.Option(
+            help="Train with the best settings of --study on the networks of the dataset, or on all."
+        ),
+    ] = None,
     pretrained: Annotated[
         bool, typer.Option("--pretrained", help="Use the pretrained network of the package.")
     ] = False,
@@ -41,7 +45,13 @@ def reproduce(
     seed: Annotated[int, typer.Option(help="Seed of the training.", min=0, max=LARGEST_SEED)] = 0,
     epochs: Annotated[int | None, typer.Option(help="Fewer than the paper's, for a trial.", min=1)] = None,
     limit: Annotated[int | None, typer.Option(help="Largest number of images, for a trial.", min=1)] = None,
+    size: Annotated[
+        int | None, typer.Option(help="Width of the pictures of a folder, for a trial.", min=1)
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Largest number of time steps.", min=1)] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Train to the same bits every time; slower on a GPU.")
+    ] = False,
     results: Annotated[Path, typer.Option(help="The folder for records.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="The folder for training checkpoints.")] = Path("runs"),
     root: Root = None,
@@ -56,7 +66,8 @@ def reproduce(
 
     Example: `rheobase reproduce opi2022 resnet20-cifar10 --parts table,starts --root data`,
     `rheobase reproduce opi2022 vgg16-cifar10 --parts own --trained-for tcl --root data`,
-    `rheobase reproduce opi2022 resnet20-cifar10 --study --candidate own --candidate start=2 --root data`
+    `rheobase reproduce opi2022 resnet20-cifar10 --study --candidate own --candidate start=2 --root data`,
+    `rheobase reproduce opi2022 resnet20-cifar10 --chosen dataset --seed 1 --root data`
     """
     from rheobase.cli.console import show_records
     from rheobase.io import joined
@@ -71,8 +82,12 @@ def reproduce(
         "seed": seed,
         "epochs": epochs,
         "limit": limit,
+        "size": size,
+        "deterministic": deterministic,
         "device": device,
     }
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
     if study:
         given = {
             "--chosen": chosen, "--pretrained": pretrained, "--trained-for": trained_for,
@@ -82,7 +97,7 @@ def reproduce(
             raise ValueError(f"--study only tries training settings: leave out {unused[0]}")
         if candidate:
             training["candidates"] = [Candidate.parse(text) for text in candidate]
-        run, then = reproduction.select, "`--chosen` trains with the best"
+        run, then = reproduction.select, "`--chosen dataset` trains with the best"
     else:
         if candidate:
             raise ValueError("--candidate is a setting for --study: pass both, or neither")
@@ -103,6 +118,8 @@ def reproduce(
         if ranks.first:
             if kept:
                 show_records(kept)
+            for checksum in sorted({r.extra["sha256"] for r in kept if "sha256" in r.extra}):
+                typer.echo(f"weights in {runs}: SHA-256 {checksum}")
             typer.echo(f"{count} record{'' if count == 1 else 's'} in {results}; {then}")
 
 

@@ -138,6 +138,7 @@ def _experiment(record: Record, apart_from: Sequence[str]) -> str:
     recipe = {f.name: f.default for f in fields(Recipe) if f.default is not MISSING} | identity[
         "settings"
     ].get("recipe", {})
-    recipe.pop("seed", None)
+    for name in ("seed", "deterministic"):  # neither is a setting of a paper
+        recipe.pop(name, None)
     identity["settings"] = {**identity["settings"], "recipe": recipe}
     return json.dumps(identity, sort_keys=True)

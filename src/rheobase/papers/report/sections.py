@@ -96,14 +96,21 @@ def _draw_accuracy(cell: Cell, own: Sequence[Group]) -> Panel:
 
 
 def _studies(e: Evidence) -> Section | None:
-    found = [table for cell in e.paper.cells if (table := tables.study_table(cell, e.studies(cell)))]
+    cells: dict[str, list[Cell]] = {}
+    for cell in e.paper.cells:
+        cells.setdefault(cell.dataset, []).append(cell)
+    readings = (tables.readings_table(f"Readings on {name}", of, e.records) for name, of in cells.items())
+    studies = (tables.study_table(cell, e.studies(cell)) for cell in e.paper.cells)
+    found = [table for table in (*readings, *studies) if table]
     if not found:
         return None
-    text = (
-        "Other settings than the paper's were compared on held-out training images, never on test images. "
-        "The best settings were then used to train on all training images."
+    texts = (
+        "Settings that the paper leaves open, and some others, were tried on held-out training images, never "
+        "on test images. The best reading keeps what the paper states, and has the largest mean over the "
+        "steps of its worst difference to the paper on any network, in points. Only trainings at full length "
+        "are compared.",
     )
-    return Section("Settings chosen on held-out images", (text,), tables=tuple(found))
+    return Section("Settings tried on held-out images", texts, tables=tuple(found))
 
 
 def _profiles(e: Evidence) -> Section | None:

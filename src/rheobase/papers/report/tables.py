@@ -133,32 +133,31 @@ def _describe(g: Group) -> str:
 
 
 def study_table(cell: Cell, records: Sequence[Record]) -> Table | None:
-    """Candidate settings on held-out images, best first, and which one was chosen."""
+    """Candidate settings of one network on held-out images, the longest trainings first."""
     judged = [r for r in records if "candidate" in r.extra and set(candidates.STEPS) & set(r.accuracy)]
     if not judged:
         return None
-    chosen = candidates.choose(judged, cell)
-    longest = max(r.epochs for r in judged)
     lines = []
-    for g in sorted(group(judged), key=lambda g: (-g.first.epochs, -_mean(g))):
-        candidate = candidates.Candidate(**g.first.extra["candidate"])
+    for g in sorted(group(judged), key=lambda g: (-g.first.epochs, g.first.label)):
         seeds = ", ".join(str(r.seed) for r in g.records)
-        values = (seeds, str(g.first.epochs), *measured_values(g, candidates.STEPS), number(_mean(g)))
-        best = candidate == chosen and g.first.epochs == longest
-        lines.append(
-            Line(f"{candidate}, chosen" if best else str(candidate), values, "measured" if best else "plain")
-        )
-    header = ("Settings", "Seeds", "Epochs", "ANN", *(f"T={t}" for t in candidates.STEPS), "Mean")
+        values = (seeds, str(g.first.epochs), *measured_values(g, candidates.STEPS))
+        lines.append(Line(str(candidates.Candidate(**g.first.extra["candidate"])), values))
+    header = ("Settings", "Seeds", "Epochs", "ANN", *(f"T={t}" for t in candidates.STEPS))
     cuts = dict.fromkeys(cut for r in judged for cut in r.shortened)
-    notes = (
-        f"{judged[0].images:,} held-out images each. Of the longest trainings, the best mean is chosen.",
-        *(f"Compared with the paper's runs: {cut}." for cut in cuts),
-    )
+    notes = tuple(f"Compared with the paper's runs: {cut}." for cut in cuts)
     return Table(cell.title, header, tuple(lines), notes)
 
 
-def _mean(g: Group) -> float:
-    return fmean(g.curve[t] for t in candidates.STEPS if t in g.curve)
+def readings_table(title: str, cells: Sequence[Cell], records: Sequence[Record]) -> Table | None:
+    """The readings of a paper's open settings by their worst difference to it; the first is chosen."""
+    found = candidates.compare(records, cells)
+    steps = next(iter(found.values()), {})
+    lines = [
+        Line(str(candidate), tuple(number(gap) for gap in (*gaps.values(), fmean(gaps.values()))))
+        for candidate, gaps in found.items()
+    ]
+    header = ("Settings, best first", *(f"T={t}" for t in steps), "Mean")
+    return Table(title, header, tuple(lines)) if lines else None
 
 
 def profiles_table(views: Sequence[View]) -> Table | None:

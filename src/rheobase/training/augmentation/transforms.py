@@ -120,7 +120,7 @@ def _tabulate_statistics(
 
 @dataclass(frozen=True)
 class Cutout:
-    """Set a square of each image to zero, which after `Normalise` is the mean colour.
+    """Set a square of each image to zero: black, or the mean colour after `Normalise`.
 
     The centre is uniform over the image, so squares may extend beyond its border.
     DeVries & Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout", 2017.
