@@ -4,7 +4,7 @@ These are integrate-and-fire behind currents, pooling and counting. Every case f
 kernel equals the reference, number for number, then times both in turn, so that a busy machine slows both
 alike. A copy of the bytes that a kernel must read and write is its floor.
 
-    python benchmarks/streaming_kernels.py [--neurons N] [--steps T] [--repeats R] [--blocks] [--out FILE]
+    python benchmarks/streaming_kernels.py [--neurons N] [--steps T] [--repeats R] [--out FILE]
 """
 
 import argparse
@@ -18,8 +18,6 @@ import torch
 from torch import Tensor
 
 from rheobase.kernels import choose_backend, integrate_fire, sum_pool, tally
-from rheobase.kernels.integrate_fire import cpu
-from rheobase.kernels.integrate_fire.layout import flatten
 
 Work = Callable[[], object]
 
@@ -134,17 +132,6 @@ def _count_bytes(*tensors: Tensor) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def time_blocks(steps: int, neurons: int, repeats: int) -> dict[str, dict[str, float]]:
-    """Time the processor kernel over block sizes."""
-    current, membrane = torch.rand(steps, 1, neurons), torch.zeros(1, neurons)
-    flat = flatten(current, membrane, torch.tensor(0.7), torch.empty_like(current), None)
-
-    def work(block: int) -> Work:
-        return lambda: cpu.run(*flat, strict=False, reset="subtract", block=block)
-
-    return time_in_turn({f"block {1 << bits}": work(1 << bits) for bits in range(13, 22)}, repeats, "cpu")
-
-
 def print_table(title: str, rows: dict[str, dict[str, float]]) -> None:
     """Print one line per entry; the last column is how many times faster than the first entry it is."""
     print(f"\n{title}")
@@ -165,24 +152,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument(
-        "--blocks", action="store_true", help="time the processor kernel over block sizes instead"
-    )
     parser.add_argument("--out", help="write the timings to this JSON file")
     options = parser.parse_args()
     torch.manual_seed(0)
     results: dict[str, dict[str, dict[str, float]]] = {}
-    if options.blocks:
-        results["blocks"] = time_blocks(options.steps, options.neurons, options.repeats)
-    else:
-        backend = choose_backend(options.device)
-        for title, case in make_cases(options.steps, options.neurons, options.device).items():
-            results[title] = run_case(*case, options.steps, backend, options.repeats)
-        spikes = make_spikes(options.steps, options.neurons, options.device)
-        fan_out = torch.full(spikes.shape[2:], 576, device=options.device)
-        results["pooling"] = run_pool(spikes.flatten(0, 1), backend, options.repeats)
-        results["counting spikes"] = run_tally(spikes, None, backend, options.repeats)
-        results["counting spikes and synapses"] = run_tally(spikes, fan_out, backend, options.repeats)
+    backend = choose_backend(options.device)
+    for title, case in make_cases(options.steps, options.neurons, options.device).items():
+        results[title] = run_case(*case, options.steps, backend, options.repeats)
+    spikes = make_spikes(options.steps, options.neurons, options.device)
+    fan_out = torch.full(spikes.shape[2:], 576, device=options.device)
+    results["pooling"] = run_pool(spikes.flatten(0, 1), backend, options.repeats)
+    results["counting spikes"] = run_tally(spikes, None, backend, options.repeats)
+    results["counting spikes and synapses"] = run_tally(spikes, fan_out, backend, options.repeats)
     machine = (
         torch.cuda.get_device_name()
         if options.device == "cuda"

@@ -129,13 +129,14 @@ def test_loading_steps_ahead_changes_nothing(steps, many, monkeypatch):
     assert_same("triton", current, membrane, torch.rand(1500) + 0.1, steps=steps)
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 50001), (1, 1, 262145), (40, 2, 3000)])
-def test_cpu_blocks_cover_every_neuron(shape):
+@pytest.mark.parametrize("shape", [(2, 3, 5001), (1, 1, 8193), (40, 2, 300)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_blocks_cover_every_neuron(shape, dtype):
     torch.manual_seed(1)
+    current, membrane = torch.randn(2, *shape, dtype=dtype), torch.rand(shape, dtype=dtype)
     for threshold in (torch.rand(()), torch.rand(shape[1], 1), torch.rand(shape[1:])):
-        assert_same(
-            "cpu" if not HAS_GPU else "triton", torch.randn(2, *shape), torch.rand(shape), threshold, steps=2
-        )
+        for spikes in (torch.uint8, dtype):
+            assert_same(FAST[0], current, membrane, threshold, steps=2, dtype=spikes)
 
 
 @pytest.mark.parametrize("backend", ["reference", *FAST])

@@ -5,7 +5,6 @@ Letters: T steps, B batch, N values of a sample.
 
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -25,7 +24,6 @@ def supports(target: Tensor, count: Tensor, out: Tensor | None, fan_out: Tensor 
         all(x.dtype in _KINDS for x in given)
         and count[:1].numel() % 16 == 0
         and (fan_out is None or int(fan_out.max()) < _LARGEST_FAN_OUT)
-        and find_spec("llvmlite") is not None
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rheobase.kernels.backends import choose_backend
 from rheobase.kernels.checks import check_device, check_dtype, check_reset, check_shape, check_threshold
-from rheobase.kernels.integrate_fire import reference
+from rheobase.kernels.integrate_fire import llvm, reference
 from rheobase.kernels.integrate_fire.layout import allocate_spikes, flatten
 from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
@@ -68,15 +68,14 @@ def integrate_fire(
     spikes = allocate_spikes(membrane, steps) if out is None else out
     if membrane.numel() == 0:
         return spikes
-    if name == "reference":
+    if name == "reference" or (name == "cpu" and not llvm.supports(current, membrane, spikes)):
         report_routine("reference scan")
         reference.run(current, membrane, threshold, spikes, strict=strict, reset=reset)
         return spikes
     flat = flatten(current, membrane, threshold, spikes)
     if name == "cpu":
-        from rheobase.kernels.integrate_fire import cpu
-
-        cpu.run(*flat, strict=strict, reset=reset)
+        report_routine("llvm scan")
+        llvm.run(*flat, strict=strict, reset=reset)
     else:
         from rheobase.kernels.integrate_fire import triton
 
