@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
-from rheobase import SNN, Constant, Simulator, convert, simulate, verify
+from rheobase import SNN, Constant, convert, simulate, verify
 from rheobase.analysis.certificate import check_sums, longest_run, settled_counts
 from rheobase.analysis.event_driven import run_events
 from rheobase.network import SigmaDelta
@@ -68,19 +68,6 @@ def test_in_integers_every_schedule_ends_in_the_same_counts(settings: dict[str, 
     assert run_events(snn, x, 500).steps == run.last_event.max()
     late = run_events(snn, x, 500, delay=True).steps
     assert late < run.last_event.max() + 2  # as many steps later as there are sites before the last
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("name", ["SharedReLU", "MaxPooled"])
-def test_neither_chunks_nor_batches_matter(name: str, profile: str) -> None:
-    snn, x = convert(build(name), "sigma-delta", inputs(64), levels=8, sizes=2), inputs(7, seed=3)
-    whole = simulate(snn, x, 40, profile=profile)
-    for chunk in (1, 3, 40):
-        cut = Simulator(snn, x, 40, profile=profile, chunk=chunk).run(x)
-        assert torch.equal(cut.logits[-1], whole.logits[-1])
-        assert torch.equal(cut.last_event, whole.last_event)
-    parts = [simulate(snn, part, 40, profile=profile) for part in x.split((1, 2, 4))]
-    assert torch.equal(torch.cat([part.logits[-1] for part in parts]), whole.logits[-1])
 
 
 @pytest.mark.parametrize("name", FAMILIES)

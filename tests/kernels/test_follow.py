@@ -68,12 +68,13 @@ def test_equals_a_plain_loop(T, B, shape, last, still, sizes, levels, wide, seed
 
 
 @pytest.mark.parametrize("sizes", [None, 1, 4])
-@pytest.mark.parametrize("dtypes", list(product([torch.uint8, torch.float32], repeat=3)))
+@pytest.mark.parametrize(
+    "dtypes", list(product([torch.uint8, torch.int8, torch.float32, torch.float64], repeat=3))
+)
 @pytest.mark.parametrize("fan_out", [False, True])
 def test_a_compiled_program_equals_the_definition(sizes, dtypes, fan_out, monkeypatch):
-    pytest.importorskip("llvmlite")
     seed = torch.Generator().manual_seed(0)
-    shape = (3, 2, 5008)  # more than one block, and not a multiple of it
+    shape = (3, 2, 4119)  # more than one block, and not a multiple of a vector
     target, start = (torch.randint(0, 128, size, generator=seed) for size in (shape, shape[1:]))
     synapses = torch.randint(0, 700, shape[2:], generator=seed) if fan_out else None
     runs = []

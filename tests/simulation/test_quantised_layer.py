@@ -253,7 +253,7 @@ def test_events_are_counted_where_counts_differ(profile: str) -> None:
     assert run.sop.tolist() == sop.tolist()
 
 
-@pytest.mark.parametrize("profile", ["exact", "int8"])
+@pytest.mark.parametrize("profile", PROFILES)
 def test_neither_chunks_nor_batches_matter(profile: str) -> None:
     snn, x = converted(), images(5)
     whole = Simulator(snn, x, 12, profile=profile, count_operations=True).run(x)

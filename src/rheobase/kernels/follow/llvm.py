@@ -12,19 +12,16 @@ from torch import Tensor
 
 # Values at a time: their counts stay in the first-level cache for all steps.
 BLOCK = 1 << 12
-_KINDS = (torch.uint8, torch.float32)
+_BYTES = (torch.uint8, torch.int8)
+_FLOATS = (torch.float32, torch.float64)
 # A block of such fan-outs adds up to less than 2^31.
 _LARGEST_FAN_OUT = 1 << 18
 
 
 def supports(target: Tensor, count: Tensor, out: Tensor | None, fan_out: Tensor | None) -> bool:
     """Whether `run` supports these tensors, flat or not."""
-    given = [target, count, *([] if out is None else [out])]
-    return (
-        all(x.dtype in _KINDS for x in given)
-        and count[:1].numel() % 16 == 0
-        and (fan_out is None or int(fan_out.max()) < _LARGEST_FAN_OUT)
-    )
+    dtypes = {x.dtype for x in (target, count, out) if x is not None}
+    return dtypes <= {*_BYTES, *_FLOATS} and (fan_out is None or int(fan_out.max()) < _LARGEST_FAN_OUT)
 
 
 def run(
@@ -38,8 +35,8 @@ def run(
 ) -> None:
     """Move counts and add to `events_TB` and `reached_TB`."""
     T, B, N = target_TBN.shape
-    small = [None if x is None else x.dtype == torch.uint8 for x in (target_TBN, count_BN, out_TBN)]
-    program = _compile(*small, None if sizes is None else 2 ** (sizes - 1), fan_out_N is not None)
+    dtypes = (None if x is None else x.dtype for x in (target_TBN, count_BN, out_TBN))
+    program = _compile(*dtypes, None if sizes is None else 2 ** (sizes - 1), fan_out_N is not None)
     synapses = None if fan_out_N is None else fan_out_N.to(torch.int32)
     tensors = [target_TBN, count_BN, out_TBN, synapses, events_TB, reached_TB]
     pointers = [count_BN.data_ptr() if x is None else x.data_ptr() for x in tensors]
@@ -49,7 +46,11 @@ def run(
 
 @cache
 def _compile(
-    small_target: bool, small_count: bool, small_out: bool | None, largest: int | None, fan_out: bool
+    target_kind: torch.dtype,
+    count_kind: torch.dtype,
+    out_kind: torch.dtype | None,
+    largest: int | None,
+    fan_out: bool,
 ) -> Callable[..., Any]:
     import llvmlite.ir as ir
 
@@ -57,27 +58,67 @@ def _compile(
 
     program = Program(("target", "count", "out", "fan_out", "events", "reached"), ("T", "B", "N", "step"))
     b, of, at = program.b, program.given, program.at
-    numbers, words, values = (ir.VectorType(kind, LANES) for kind in (BYTE, WORD, FLOAT))
-    totals = [b.alloca(words) for _ in range(1 + fan_out)]
+    wide = torch.float64 in (target_kind, count_kind)
+    value, bits, fraction = (ir.DoubleType(), LONG, 52) if wide else (FLOAT, WORD, 23)
+    # How many values changed, and the synapses they reached: of all vectors, and of the values after them.
+    totals = {n: [b.alloca(ir.VectorType(WORD, n)) for _ in range(1 + fan_out)] for n in (LANES, 1)}
 
-    def load(small: bool, place: ir.Value) -> ir.Value:
-        return b.uitofp(program.load(place, numbers), values) if small else program.load(place, values)
+    def load(kind: torch.dtype, place: ir.Value, lanes: int) -> ir.Value:
+        values = ir.VectorType(value, lanes)
+        if kind in _BYTES:
+            number = program.load(place, ir.VectorType(BYTE, lanes))
+            return (b.uitofp if kind == torch.uint8 else b.sitofp)(number, values)
+        if wide and kind == torch.float32:
+            return b.fpext(program.load(place, ir.VectorType(FLOAT, lanes)), values)
+        return program.load(place, values)
 
-    def store(small: bool, x: ir.Value, place: ir.Value) -> None:
-        b.store(b.trunc(b.fptosi(x, words), numbers) if small else x, place, align=1)
+    def store(kind: torch.dtype, x: ir.Value, place: ir.Value, lanes: int) -> None:
+        if kind in _BYTES:
+            x = b.trunc(b.fptosi(x, ir.VectorType(WORD, lanes)), ir.VectorType(BYTE, lanes))
+        elif kind == torch.float32 and wide:
+            x = b.fptrunc(x, ir.VectorType(FLOAT, lanes))
+        elif kind == torch.float64 and not wide:
+            x = b.fpext(x, ir.VectorType(ir.DoubleType(), lanes))
+        b.store(x, place, align=1)
 
-    def every(value: float) -> ir.Constant:
-        return ir.Constant(values, [value] * LANES)
+    def increase(total: ir.Value, amount: ir.Value) -> None:
+        b.store(b.add(b.load(total, typ=amount.type), amount), total)
 
-    def bytes_of(small: bool | None) -> int:
-        return 1 if small else 4
+    def add_up(total: ir.Value, lanes: int, place: ir.Value) -> None:
+        found = b.load(total, typ=ir.VectorType(WORD, lanes))
+        amount = program.load(place, LONG)
+        for lane in range(lanes):
+            amount = b.add(amount, b.zext(b.extract_element(found, ir.Constant(WORD, lane)), LONG))
+        b.store(amount, place, align=1)
 
-    def add_up(total: ir.Value, place: ir.Value) -> None:
-        lanes = b.load(total, typ=words)
-        amount = b.zext(b.extract_element(lanes, ir.Constant(WORD, 0)), LONG)
-        for lane in range(1, LANES):
-            amount = b.add(amount, b.zext(b.extract_element(lanes, ir.Constant(WORD, lane)), LONG))
-        b.store(b.add(program.load(place, LONG), amount), place, align=1)
+    def advance(n: ir.Value, lanes: int) -> None:
+        """Advance some values by a step, the first of them number n of its block."""
+        size = target_kind.itemsize
+        target = load(target_kind, at("target", (step, 1), (where, size), (n, size)), lanes)
+        size = count_kind.itemsize
+        place = at("count", (where, size), (n, size))
+        before = load(count_kind, place, lanes)
+        changed = b.fcmp_ordered("!=", target, before)
+        after = target
+        if largest is not None:
+            # The sign and the power of two of a number, without its fraction.
+            whole = ir.VectorType(bits, lanes)
+            power = b.and_(
+                b.bitcast(b.fsub(target, before), whole), ir.Constant(whole, [-(1 << fraction)] * lanes)
+            )
+            event = b.bitcast(power, target.type)
+            for sign, end in (("<", -float(largest)), (">", float(largest))):
+                bound = ir.Constant(target.type, [end] * lanes)
+                event = b.select(b.fcmp_ordered(sign, event, bound), bound, event)
+            after = b.fadd(before, event)
+        store(count_kind, after, place, lanes)
+        if out_kind is not None:
+            store(out_kind, after, at("out", (row, out_kind.itemsize), (n, out_kind.itemsize)), lanes)
+        words = ir.VectorType(WORD, lanes)
+        increase(totals[lanes][0], b.zext(changed, words))
+        if fan_out:
+            synapses = program.load(at("fan_out", (offset, 4), (n, 4)), words)
+            increase(totals[lanes][1], b.select(changed, synapses, ir.Constant(words, None)))
 
     with program.loop(of["B"]) as sample:
         start = b.mul(sample, of["N"])
@@ -86,37 +127,21 @@ def _compile(
             offset = b.mul(part, long(BLOCK))
             left = b.sub(of["N"], offset)
             length = b.select(b.icmp_signed("<", left, long(BLOCK)), left, long(BLOCK))
+            vectors = b.sdiv(length, long(LANES))
+            inside = b.mul(vectors, long(LANES))
             where = b.add(start, offset)
             with program.loop(of["T"]) as t:
-                for total in totals:
-                    b.store(ir.Constant(words, None), total)
+                for lanes, places in totals.items():
+                    for total in places:
+                        b.store(ir.Constant(ir.VectorType(WORD, lanes), None), total)
                 step = b.mul(t, of["step"])
                 row = b.add(b.mul(b.mul(t, of["B"]), of["N"]), where)
-                with program.loop(b.sdiv(length, long(LANES))) as i:
-                    size = bytes_of(small_target)
-                    target = load(small_target, at("target", (step, 1), (where, size), (i, size * LANES)))
-                    size = bytes_of(small_count)
-                    place = at("count", (where, size), (i, size * LANES))
-                    before = load(small_count, place)
-                    changed = b.fcmp_ordered("!=", target, before)
-                    after = target
-                    if largest is not None:
-                        # The sign and the power of two of a number, without its fraction.
-                        mask = ir.Constant(words, [-(1 << 23)] * LANES)
-                        event = b.bitcast(b.and_(b.bitcast(b.fsub(target, before), words), mask), values)
-                        for sign, bound in (("<", every(-float(largest))), (">", every(float(largest)))):
-                            event = b.select(b.fcmp_ordered(sign, event, bound), bound, event)
-                        after = b.fadd(before, event)
-                    store(small_count, after, place)
-                    if small_out is not None:
-                        size = bytes_of(small_out)
-                        store(small_out, after, at("out", (row, size), (i, size * LANES)))
-                    b.store(b.add(b.load(totals[0], typ=words), b.zext(changed, words)), totals[0])
-                    if fan_out:
-                        synapses = program.load(at("fan_out", (offset, 4), (i, 4 * LANES)), words)
-                        reached = b.select(changed, synapses, ir.Constant(words, None))
-                        b.store(b.add(b.load(totals[1], typ=words), reached), totals[1])
+                with program.loop(vectors) as i:
+                    advance(b.mul(i, long(LANES)), LANES)
+                with program.loop(b.sub(length, inside)) as i:
+                    advance(b.add(inside, i), 1)
                 place_TB = b.add(b.mul(t, of["B"]), sample)
-                for total, name in zip(totals, ("events", "reached"), strict=False):
-                    add_up(total, at(name, (place_TB, 8)))
+                for lanes, places in totals.items():
+                    for total, name in zip(places, ("events", "reached"), strict=False):
+                        add_up(total, lanes, at(name, (place_TB, 8)))
     return program.finish()
