@@ -39,8 +39,8 @@ export NETWORK OUT IMAGES --weights --pools --steps --samples
 inspect MODEL --shape --classes --method
 methods
 report RESULTS --out
-reproduce PAPER CELL --parts --study --candidate --chosen --pretrained --trained-for --methods --tuning \
---profile --seed --epochs --limit --size --steps --deterministic --results --runs --root --device
+reproduce PAPER CELL --parts --rows --study --candidate --chosen --pretrained --trained-for --methods \
+--tuning --profile --seed --epochs --limit --size --steps --deterministic --results --runs --root --device
 train MODEL IMAGES --method --recipe --out --epochs --seed --device
 verify NETWORK --in --ann --weights IMAGES
 """
@@ -195,6 +195,7 @@ CELL = "opi2022 resnet20-cifar10"
         (f"reproduce {CELL} --profile faster", "exact, fast, int8"),
         (f"reproduce {CELL} --study --candidate 2", "2"),
         (f"reproduce {CELL} --study --chosen all", "leave out --chosen"),
+        (f"reproduce {CELL} --rows --methods rmp", "leave out --methods"),
         (f"reproduce {CELL} --tuning a=1 --tuning a=2", "a is set twice, to 1 and 2"),
         (f"reproduce {CELL} --tuning epochs", "name=value"),
         ("train resnet20 --data digits", "1×8×8"),

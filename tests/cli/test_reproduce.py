@@ -1,6 +1,8 @@
 """`rheobase reproduce`."""
 
+import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ def test_options_are_passed_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")  # and again at the end of the test
     calls: list[tuple[str, dict[str, Any]]] = []
-    for verb in ("reproduce", "select"):
+    for verb in ("reproduce", "reproduce_rows", "select"):
         monkeypatch.setattr(
             reproduction, verb, lambda *_, verb=verb, **passed: calls.append((verb, passed)) or []
         )
@@ -30,6 +32,7 @@ def test_options_are_passed_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
         "--methods", "rmp,tsc", "--tuning", "epochs=2", "--tuning", "rate=0.5",
         "--chosen", "all", "--pretrained", "--deterministic",
     )  # fmt: skip
+    cli(*cell, "--rows", "--tuning", "epochs=2")
     tried = ("--candidate", "own", "--candidate", "start=2")
     assert "--chosen" in cli(*cell, "--study", *tried, "--profile", "fast", "--epochs", "5")
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
@@ -42,6 +45,12 @@ def test_options_are_passed_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
             | {"epochs": None, "parts": ["methods", "tuned"], "steps": None, "profile": "fast"}
             | {"names": ["rmp", "tsc"], "tuning": {"epochs": 2, "rate": 0.5}}
             | {"trained_for": "tcl", "chosen": "all", "pretrained": True, "deterministic": True},
+        ),
+        (
+            "reproduce_rows",
+            training
+            | {"epochs": None, "steps": None, "profile": "exact"}
+            | {"tuning": {"epochs": 2}, "chosen": None},
         ),
         (
             "select",
@@ -60,6 +69,45 @@ def test_the_accuracies_are_printed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     kept = replace(whole, extra=whole.extra | {"sha256": "5a5a"})
     monkeypatch.setattr(reproduction, "reproduce", lambda *_, **__: [kept])
     assert "weights in runs: SHA-256 5a5a" in cli("reproduce", "opi2022", "resnet18-cifar10")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_imagenet_goes_from_a_folder_of_pictures_to_the_report(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for half, count in (("train", 9), ("val", 6)):
+        for i in range(count):
+            folder = Path("data/imagenet", half, f"n{i % 3:08}")
+            folder.mkdir(parents=True, exist_ok=True)
+            colour = [60 + 150 * (i % 3 == channel) for channel in range(3)]
+            image.new("RGB", (40 + i, 48), tuple(colour)).save(folder / f"{i}.{('png', 'JPEG')[i % 2]}")
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    trial = ("--epochs", "2", "--size", "32", "--steps", "8", "--device", "cpu", "--root", "data")
+    run = ("reproduce", "opi2022", "vgg16-imagenet", *trial, "--parts", "table,methods", "--methods", "opt")
+    assert "3 records in results" in cli(*run)
+    own, *others = sorted(records.load_all("results"), key=lambda r: r.method)
+    assert (own.table, own.method, own.images, sorted(own.accuracy)) == (
+        "table 3",
+        "opi",
+        6,
+        list(range(1, 9)),
+    )
+    assert own.shortened == (
+        "trained for 2 epochs instead of 120",
+        "9 training and 6 test images instead of 1281167 and 50000",
+        "pictures of 32 pixels instead of 224",
+        "batches of 9 images instead of 256",
+    )
+    assert own.settings["recipe"]["label_smoothing"] == 0.1
+    assert [(r.method, r.initial, *r.accuracy) for r in others] == [("opt", "half", 8), ("opt", "zero", 8)]
+    (weights,) = Path("runs").rglob("*.weights.safetensors")
+    assert {r.extra["sha256"] for r in (own, *others)} == {hashlib.sha256(weights.read_bytes()).hexdigest()}
+    cli("report", "results", "--out", "report")
+    text = Path("report/report.md").read_text("utf-8")
+    assert "VGG-16 on ImageNet" in text.partition("## Shortened runs")[2]
+    assert "pictures of 32 pixels instead of 224" in text
+    shutil.rmtree("runs")  # hundreds of megabytes
 
 
 def test_without_a_network_they_are_listed(cli: Cli) -> None:

@@ -12,7 +12,8 @@ from rheobase.io.tensors import load_weights, read_tensors, write_tensors
 from rheobase.methods import Tuning
 from rheobase.papers import experiments, records
 from rheobase.papers.candidates import CANDIDATES, READING, Candidate, distinct
-from rheobase.papers.reproduction import reproduce, select
+from rheobase.papers.paper import Row
+from rheobase.papers.reproduction import plan_rows, reproduce, reproduce_rows, select
 from rheobase.training import datasets, models
 from rheobase.training.recipe import RECIPES
 from rheobase.training.state import TrainingState
@@ -155,6 +156,40 @@ def test_settings_of_a_method_are_in_the_label(runs, tmp_path):
     found = own(runs, tmp_path, method, parts=["own"])
     assert {r.label for r in found} == {"trained for opt, steps 4, ceiling 2.0"}
     assert [(r.settings["method"]["steps"], *r.accuracy) for r in found] == [(2, 2), (2, 2), (4, 4), (4, 4)]
+
+
+def test_the_rows_of_a_cell_are_planned_with_all_their_columns():
+    paper = papers.get("opi2022")
+    for cell in paper.cells:
+        runs, covered = plan_rows(paper, cell), set()
+        for run in runs:
+            covered |= set(run.get("names", ())) | {run.get("trained_for")}
+        assert covered - {None} == {row.method for row in cell.rows} - {paper.method}
+    assert plan_rows(paper, paper.cell("vgg16-cifar10")) == [
+        {
+            "parts": ("methods",),
+            "names": ["robust-norm", "spike-norm", "hybrid", "rmp", "tsc", "opt", "calibration"],
+        },
+        {"parts": ("tuned",), "trained_for": "hybrid"},
+        {"parts": ("own",), "trained_for": "rnl"},
+    ]
+
+
+def test_the_rows_of_a_cell_are_measured_in_one_call(runs, tmp_path):
+    rows = [Row(name, name, 99.0, {2: 90.0, 8: 98.0}) for name in ("opt", "hybrid", "rnl", "opi")]
+    cell = replace(PAPER.cells[0], rows=tuple(rows))
+    paper = replace(PAPER, cells=(cell,))
+    quick = QUICK | {"folder": tmp_path, "runs": runs, "epochs": 1, "limit": 64}
+    found = reproduce_rows(paper, cell.name, tuning={"batch_size": 64, "steps": 2}, **quick)
+    reached = {(r.method, r.label.partition(" (")[0]): set() for r in found}
+    for r in found:
+        reached[r.method, r.label.partition(" (")[0]] |= set(r.accuracy)
+    assert {name: sorted({2, 8} & steps) for name, steps in reached.items()} == {
+        ("opt", ""): [2, 8],
+        ("hybrid", ""): [2, 8],
+        ("hybrid", "trained with plain ReLU, then tuned"): [2, 8],
+        ("rnl", "trained for rnl"): [2, 8],
+    }
 
 
 def test_settings_are_chosen_on_held_out_images_and_then_trained_on_all(runs, tmp_path, monkeypatch):

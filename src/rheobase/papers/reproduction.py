@@ -13,7 +13,7 @@ from rheobase.papers import registry
 from rheobase.papers.candidates import CANDIDATES, Candidate, distinct
 from rheobase.papers.cells import Training, to_flags, train_cell
 from rheobase.papers.experiments import PARTS, find_tuning, measure_candidate
-from rheobase.papers.paper import Paper
+from rheobase.papers.paper import Cell, Paper
 from rheobase.papers.records import Record
 from rheobase.simulation import find_profile
 from rheobase.training import CollapseError, find_recipe
@@ -81,6 +81,40 @@ def reproduce(
         options |= {f"tuning {name}={value}": True for name, value in study.tuning.items()}
         study.command = " ".join([study.command, *to_flags(options)])
         return [record for part in parts for record in PARTS[part](study)]
+
+
+def reproduce_rows(
+    paper: str | Paper, cell: str, root: Path | str | None = None, **options: Any
+) -> list[Record]:
+    """Measure the methods of all other rows that a paper prints for a cell, at all its columns.
+
+    Args:
+        paper: A paper or its name.
+        cell: The name of one of its cells.
+        root: The folder with the datasets.
+        **options: As for `reproduce`; `tuning` goes to the method whose paper trains the SNN.
+    """
+    paper = registry.get(paper)
+    found = []
+    for run in plan_rows(paper, paper.cell(cell)):
+        unused = () if "tuned" in run["parts"] else ("tuning",)
+        found += reproduce(paper, cell, root, **{n: v for n, v in options.items() if n not in unused}, **run)
+    return found
+
+
+def plan_rows(paper: Paper, cell: Cell) -> list[dict[str, Any]]:
+    """The calls of `reproduce` that measure all other rows of a cell.
+
+    Methods run on the network trained for the paper's own one; those that need their own training, or whose
+    paper trains the SNN itself, on one trained for them.
+    """
+    rows = [methods.find(row.method).example() for row in cell.rows if row.method != paper.method]
+    trains_snn = {m.name for m in rows if m.tuning is not None and m.tuning.of == "snn"}
+    ready = [m.name for m in rows if not m.needs_training]
+    runs: list[dict[str, Any]] = [{"parts": ("methods",), "names": ready}] if ready else []
+    for name in dict.fromkeys(m.name for m in rows if m.needs_training or m.name in trains_snn):
+        runs.append({"parts": ("tuned",) if name in trains_snn else ("own",), "trained_for": name})
+    return runs
 
 
 def select(

@@ -86,10 +86,31 @@ def test_what_was_not_measured_is_named():
     assert "ResNet-20 on CIFAR-100" not in points
     assert "Propagation delay (figure 1): on no network" in points
     assert "Energy: on no network" in points
+    assert "ResNet-20 on CIFAR-100, RMP: T=32, T=64, T=128, T=256, T≥512" in points
+    more = [
+        make_record(),
+        make_trained(method="rmp", steps=256),
+        make_trained(method="spike-norm", steps=512),
+    ]
+    found = {s.title: s.points for s in account(PAPER, more).sections}
+    assert "ResNet-20 on CIFAR-100, RMP: T≥512" in found["Not measured at full length"]
+    assert not any("CIFAR-100, Spike-Norm" in point for point in found["Not measured at full length"])
     some = [make_record(start, table="figure 3", steps=64) for start in ("zero", "half", "0.1", "0.2")]
     found = {s.title: s.points for s in account(PAPER, some).sections}
     (lacking,) = found["Constant starts"]
     assert lacking == "Not measured yet on ResNet-20 on CIFAR-100: 0.3, 0.4, 0.6, 0.7, 0.8, 0.9, 1."
+
+
+def test_a_method_that_trains_the_spiking_network_is_missing_until_that_is_measured():
+    shown = {"model": "resnet20", "dataset": "cifar10", "steps": 512}
+    untuned, tuned = (
+        make_trained(method="hybrid", **shown),
+        make_trained("x, then tuned", method="hybrid", **shown),
+    )
+    for records, lacking in (([untuned], True), ([untuned, tuned], False)):
+        found = {s.title: s.points for s in account(PAPER, [make_trained(**shown), *records]).sections}
+        points = found["Not measured at full length"]
+        assert ("ResNet-20 on CIFAR-10, Hybrid Train: T=256, T≥512" in points) == lacking
 
 
 def test_a_report_stands_whatever_is_missing(tmp_path):

@@ -16,6 +16,9 @@ def reproduce(
         typer.Argument(help="One of its networks, such as `resnet20-cifar10`; by default they are listed."),
     ] = None,
     parts: Annotated[str, typer.Option(help="What to measure, separated by commas.")] = "table",
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Measure the other methods of the network's table instead.")
+    ] = False,
     study: Annotated[
         bool, typer.Option("--study", help="Try training settings on held-out training images instead.")
     ] = False,
@@ -65,6 +68,7 @@ def reproduce(
     On several GPUs: `torchrun --nproc-per-node 8 -m rheobase.cli reproduce …`.
 
     Example: `rheobase reproduce opi2022 resnet20-cifar10 --parts table,starts --root data`,
+    `rheobase reproduce opi2022 vgg16-cifar10 --rows --root data`,
     `rheobase reproduce opi2022 vgg16-cifar10 --parts own --trained-for tcl --root data`,
     `rheobase reproduce opi2022 resnet20-cifar10 --study --candidate own --candidate start=2 --root data`,
     `rheobase reproduce opi2022 resnet20-cifar10 --chosen dataset --seed 1 --root data`
@@ -92,6 +96,7 @@ def reproduce(
         given = {
             "--chosen": chosen, "--pretrained": pretrained, "--trained-for": trained_for,
             "--methods": methods, "--tuning": tuning, "--steps": steps, "--parts": parts != "table",
+            "--rows": rows,
         }  # fmt: skip
         if unused := [name for name, value in given.items() if value]:
             raise ValueError(f"--study only tries training settings: leave out {unused[0]}")
@@ -102,15 +107,22 @@ def reproduce(
         if candidate:
             raise ValueError("--candidate is a setting for --study: pass both, or neither")
         run, then = reproduction.reproduce, "`rheobase report` draws them"
-        training |= {
-            "parts": parse_names(parts),
-            "steps": steps,
-            "names": None if methods is None else parse_names(methods),
-            "tuning": parse_settings(tuning),
-            "trained_for": trained_for,
-            "chosen": chosen,
-            "pretrained": pretrained,
-        }
+        training |= {"steps": steps, "tuning": parse_settings(tuning), "chosen": chosen}
+        if rows:
+            given = {
+                "--parts": parts != "table", "--methods": methods, "--trained-for": trained_for,
+                "--pretrained": pretrained,
+            }  # fmt: skip
+            if unused := [name for name, value in given.items() if value]:
+                raise ValueError(f"--rows decides on networks and methods itself: leave out {unused[0]}")
+            run = reproduction.reproduce_rows
+        else:
+            training |= {
+                "parts": parse_names(parts),
+                "names": None if methods is None else parse_names(methods),
+                "trained_for": trained_for,
+                "pretrained": pretrained,
+            }
     with joined() as ranks:
         found = run(paper, cell, root, profile=profile, **training)
         kept = list({record.file_name: record for record in found}.values())  # parts may share records

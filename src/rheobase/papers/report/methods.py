@@ -68,6 +68,22 @@ def methods_section(e: Evidence) -> Section | None:
     return Section("Every method, both starts", (text,), tuple(panels), tuple(blocks))
 
 
+def missing_rows(e: Evidence, cell: Cell) -> list[str]:
+    """The columns of other methods' rows without a measurement at full length.
+
+    Where a method's paper trains the SNN, only a network trained in that way counts.
+    """
+    measured = [r for view in e.views(cell) for r in view.records]
+    columns, found = dict(zip(e.paper.steps, e.paper.columns, strict=True)), []
+    for row in (row for row in cell.rows if row is not cell.own):
+        tuning = methods.find(row.method).tuning
+        words = "then tuned" if tuning is not None and tuning.of == "snn" else ""
+        known = {t for r in measured if r.method == row.method and words in r.label for t in r.accuracy}
+        lacking = [columns[t] for t, a in row.accuracy.items() if a is not None and t not in known]
+        found += [f"{cell.title}, {row.label}: {', '.join(lacking)}"] if lacking else []
+    return found
+
+
 def gains_section(e: Evidence) -> Section | None:
     """What the paper's start adds to the methods that the paper names."""
     panels = []

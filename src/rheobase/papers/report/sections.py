@@ -8,7 +8,7 @@ from rheobase.papers.records import Record
 from rheobase.papers.report import tables
 from rheobase.papers.report.evidence import Evidence, View
 from rheobase.papers.report.groups import Group, side_by_side
-from rheobase.papers.report.methods import gains_section, methods_section
+from rheobase.papers.report.methods import gains_section, methods_section, missing_rows
 from rheobase.reports import Axis, Curve, Panel, Section, draw_curves, draw_heat_map
 
 _HEAT_MAP_STEPS = 75
@@ -136,7 +136,9 @@ def _shortened(e: Evidence) -> Section | None:
 
 
 def _missing(e: Evidence, figures: Sequence[str]) -> Section | None:
-    missing = [cell.title for cell in e.paper.cells if not _is_measured(e, cell)]
+    missing = []
+    for cell in e.paper.cells:
+        missing += missing_rows(e, cell) if _is_measured(e, cell) else [cell.title]
     missing += [f"{what}: on no network" for what in figures]
     return Section("Not measured at full length", points=tuple(missing)) if missing else None
 
