@@ -394,7 +394,7 @@ def hard_spikes(current_T: Tensor, threshold: float = 1.0) -> Tensor:
 
 
 def limit_memory(patch: pytest.MonkeyPatch, snn: SNN, x: Tensor, samples: int, steps: int) -> None:
-    """Let a CPU hold no more than so many samples with so many steps at a time."""
+    """Let a CPU hold no more than this many samples and steps at a time."""
     plan = plan_calls(snn, x)
     room = samples * (plan.fixed_bytes + steps * plan.moving_bytes)
     patch.setitem(device.DEVICES, "cpu", dataclasses.replace(device.DEVICES["cpu"], memory=room))

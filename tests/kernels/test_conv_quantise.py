@@ -98,7 +98,7 @@ def test_every_backend_gives_the_same_counts(problem, dtype, one_loop):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("theta", [3, 1000003, 2**23 + 1])
 def test_integers_beyond_single_precision_are_divided_exactly(backend, theta):
-    """Quotients just below, at and above whole numbers, of sums that single precision rounds."""
+    """Quotients just below, at and above integers, of sums that single precision rounds."""
     counts = torch.arange(128)
     z = torch.cat([counts * theta + offset for offset in (-1, 0, 1)]).int()
     spikes = torch.zeros(1, 1, 1, 1, 1, dtype=torch.uint8, device=DEVICE)

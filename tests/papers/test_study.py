@@ -21,7 +21,7 @@ def test_nothing_is_measured_twice_by_one_commit(runs, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("change", ["longer", "modified", "another network"])
-def test_a_record_that_may_not_be_the_same_is_measured_anew(runs, tmp_path, monkeypatch, change):
+def test_a_record_that_may_not_be_the_same_is_measured_again(runs, tmp_path, monkeypatch, change):
     commit = "abc-modified" if change == "modified" else "abc"
     list(experiments.measure_table(make_study(runs, tmp_path, commit=commit)))
     study = make_study(runs, tmp_path, commit=commit)

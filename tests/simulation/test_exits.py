@@ -27,7 +27,7 @@ def network(name: str, coding=None, initial=None) -> SNN:
 
 
 def some_level(snn: SNN, x: Tensor, share: float = 0.5) -> float:
-    """A margin with which about so many samples leave on the way."""
+    """A margin with which about this share of the samples leaves on the way."""
     logits = simulate(snn, x, T).logits
     margins = logits.topk(2).values.diff(dim=-1).abs()[:, :, 0]
     return margins[:-1].amax(0).quantile(1 - share).item()

@@ -146,7 +146,7 @@ def kill_until_done(path: Path) -> int:
     raise SystemExit("never done")
 
 
-def test_starting_anew(tmp_path: Path) -> None:
+def test_starting_again(tmp_path: Path) -> None:
     first = quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
     other = quietly(network(1), textures(), QUICK, checkpoint=tmp_path / "last", resume=False)
     assert not equal(first.model, other.model)

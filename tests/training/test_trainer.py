@@ -74,7 +74,7 @@ class TestLearning:
         assert equal(one.model, same.model)
         assert not equal(one.model, other.model)
 
-    def test_the_network_draws_anew_in_every_step_and_the_same_in_every_run(self) -> None:
+    def test_the_network_draws_again_in_every_step_and_the_same_in_every_run(self) -> None:
         runs = []
         for _ in range(2):
             trained = quietly(nn.Sequential(Dice(), *network()), textures(), QUICK)

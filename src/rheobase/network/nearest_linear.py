@@ -54,7 +54,7 @@ def nearest_linear(x_RK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Te
 
 
 def _room(terms: int) -> int:
-    """The bits that numbers may have if the sum of so many of them is exact in double precision."""
+    """The bits that numbers may have if the sum of `terms` of them is exact in double precision."""
     return 53 - math.ceil(math.log2(terms + 1))
 
 
@@ -87,7 +87,7 @@ def _find_wide(weight_NK: Tensor, bits: int) -> Tensor:
 
 
 def _add_in_parts(x_RK: Tensor, weight_NK: Tensor, bits: int) -> Tensor:
-    """Add products with weights whose bits cannot all be added exactly, but parts of so many bits can."""
+    """Add products with weights whose bits cannot all be added exactly, but parts of `bits` bits can."""
     first = _lead(weight_NK, bits)
     second = weight_NK - first
     if torch.equal(second, _lead(second, bits)):

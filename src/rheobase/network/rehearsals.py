@@ -114,7 +114,7 @@ class Waiting(Neuron):
     spikes come first in the window, or with `even` at equal distances.
 
     Attributes:
-        window: N; a run has exactly so many steps, and each layer fires a window after the layer before it.
+        window: N; a run has exactly N steps, and each layer fires a window after the layer before it.
         idle: Steps between two windows.
         even: Whether spikes are spread over the window.
     """

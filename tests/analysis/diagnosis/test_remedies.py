@@ -37,7 +37,7 @@ def test_remedies_change_one_thing(monkeypatch: pytest.MonkeyPatch) -> None:
     names = names_of_remedies(convert(model, "hwang", x, steps=4), model, x, 8)
     assert "start half instead of searched(4)" in names
     assert "converted for 8 steps" in names
-    # A start that belongs to the method is searched anew for its steps, and goes along to another method.
+    # A start that belongs to the method is searched again for its steps, and goes along to another method.
     assert all(i is None if m.name == "hwang" else str(i) == "searched(4)" for m, i in asked)
     names = names_of_remedies(convert(model, "diehl", x, coding="constant"), model, x, 4)
     assert "robust-norm with a threshold for each channel instead of diehl" in names

@@ -28,7 +28,7 @@ def test_of_two_runs_of_one_experiment_the_longer_counts():
     assert max(found.curve) == 512
 
 
-def test_a_network_that_was_trained_anew_is_another_one():
+def test_a_network_that_was_trained_again_is_another_one():
     old = [make_trained(initial=start, ann=70.0, steps=32) for start in ("half", "zero", "gaussian")]
     new = make_trained(ann=71.0)
     found = side_by_side([*old, new])

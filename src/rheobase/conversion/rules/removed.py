@@ -44,7 +44,7 @@ def _identity(call: Call, x: fx.Node, *args: Any, module: nn.Module | None = Non
         if not is_input(call, x) or not _reads_tables(call.node):
             to = casts[0] if casts else call.function
             raise Refusal(f"a cast to {to} rounds the signal", "keep signals in floating point")
-        return call.drop(x, "removed: the table takes whole numbers")
+        return call.drop(x, "removed: the table takes integers")
     return call.drop(x, "removed: changes nothing")
 
 

@@ -50,7 +50,7 @@ def _repeat(threshold_M: Tensor, repeat: int) -> Tensor:
 
 @cache
 def _compile(item: int, size: int, strict: bool, subtract: bool) -> Callable[..., Any]:
-    """The program for potentials and spikes of so many bytes."""
+    """The program for potentials and spikes of this many bytes."""
     import llvmlite.ir as ir
 
     from rheobase.kernels.llvm import BYTE, FLOAT, LANES, Program, long

@@ -12,7 +12,7 @@ from rheobase.methods.contract import Observer
 _PER_OCTAVE, _FIRST, _OCTAVES = 32, -40, 80
 _BINS = _PER_OCTAVE * _OCTAVES
 _SHARES = tuple((100 - k) / 100 for k in range(95))
-# From so many channels on, counts have four bytes: a layer of a transformer has thousands.
+# From this many channels on, counts have four bytes: a layer of a transformer has thousands.
 _MANY = 512
 # Values below this many octaves under the largest hardly matter to the error.
 _DEPTH = 20 * _PER_OCTAVE

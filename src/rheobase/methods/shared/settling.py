@@ -156,3 +156,4 @@ def fit_layers(conversion: Conversion, steps: int, what: str, fit: Callable[[Neu
         if not settle_at_once(conversion, steps, settler):
             for name, neuron in neurons.items():
                 fit(neuron, partial(parts, name))
+                bar.advance()
