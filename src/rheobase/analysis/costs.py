@@ -27,8 +27,8 @@ class Latency:
         windows: How many windows pass, one after the other, before the answer; 1 if synchronous.
         lines: Binary wires that a neuron drives: 1 for spikes of 0 or 1, two for each size of a signed event,
             one per bit for graded events.
-        bits: What one event carries besides its address: ⌈log₂ lines⌉ and at least 1, or the integer size of a
-            graded event.
+        bits: What one event carries besides its address: ⌈log₂ lines⌉ and at least 1, or a graded event's
+            integer size.
         graded: Whether an event can have any size, so that a synapse multiplies instead of adding.
         idle: Steps between two windows.
     """
