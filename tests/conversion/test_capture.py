@@ -141,7 +141,7 @@ def test_refusals_name_the_place_and_the_remedy(model: nn.Module, place: str, re
     assert remedy in str(error.value)
 
 
-def test_a_change_to_whole_numbers_is_refused() -> None:
+def test_a_change_to_integers_is_refused() -> None:
     model = Applied(lambda r: r.to(torch.int32).to(torch.float32)).eval()
     for example in (torch.rand(2, 12), None):
         with pytest.raises(CaptureError, match=r"torch\.int32"):

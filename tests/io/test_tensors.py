@@ -139,7 +139,7 @@ def test_another_architecture_is_refused_by_name(saved: Path) -> None:
     assert equal(before, snapshot(other))
 
 
-def test_whole_numbers_are_not_taken_for_weights(tmp_path: Path) -> None:
+def test_integers_are_not_taken_for_weights(tmp_path: Path) -> None:
     write_tensors(tmp_path / "whole", {"weight": torch.ones(2, 2, dtype=torch.int64)}, {})
     with pytest.raises(ValueError, match=r"integers instead of .* floating point"):
         load_weights(nn.Linear(2, 2, bias=False), tmp_path / "whole")

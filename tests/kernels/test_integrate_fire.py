@@ -110,7 +110,7 @@ def test_current_dtypes(backend, dtype, wide):
 
 
 @pytest.mark.parametrize("backend", FAST)
-def test_whole_numbers_of_32_bits_are_exact(backend):
+def test_integers_of_32_bits_are_exact(backend):
     torch.manual_seed(0)
     current = torch.randint(-(2**31), 2**31 - 1, (6, 3, 1500), dtype=torch.int32)
     membrane = torch.randint(-(2**31), 2**31, (3, 1500)).double()

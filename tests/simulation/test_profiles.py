@@ -22,7 +22,7 @@ def test_integers_keep_weights_to_half_a_level() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.0, 1e-9, 1e-6])
-def test_whole_numbers_of_channels_with_next_to_no_weights(factor: float) -> None:
+def test_integers_of_channels_with_next_to_no_weights(factor: float) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten())
     with torch.no_grad():

@@ -138,14 +138,6 @@ def test_half_precision_learns_too() -> None:
     assert all(parameter.dtype == torch.float32 for parameter in trained.model.parameters())
 
 
-def test_what_is_frozen_stays() -> None:
-    model = network()
-    model[0].requires_grad_(False)
-    trained = quietly(model, textures(), QUICK)
-    assert torch.equal(trained.model[0].weight, model[0].weight)
-    assert not torch.equal(trained.model[5].weight, model[5].weight)
-
-
 def test_without_a_capture_steps_are_eager_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = quietly(network(), textures(), QUICK)
     monkeypatch.setattr(step_module, "_can_capture", lambda *_: True)

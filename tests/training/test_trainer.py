@@ -69,11 +69,6 @@ class TestLearning:
         assert seen[-1].clips == {"2": trained.model[2].threshold.item()}
         assert trained.notes == ("eager steps",)
 
-    def test_the_seed_decides(self) -> None:
-        one, same, other = (quietly(network(), textures(), replace(QUICK, seed=seed)) for seed in (1, 1, 2))
-        assert equal(one.model, same.model)
-        assert not equal(one.model, other.model)
-
     def test_the_network_draws_again_in_every_step_and_the_same_in_every_run(self) -> None:
         runs = []
         for _ in range(2):
