@@ -1,6 +1,7 @@
 """The tables of docs/reproduce.md, and of docs/how-many-steps.md on early exit."""
 
 from collections.abc import Callable
+from statistics import stdev
 
 from rheobase import papers
 from rheobase.papers.records import Record
@@ -9,7 +10,7 @@ from rheobase.papers.report.groups import group
 from rheobase.reports import DASH, RunRecord, number, to_markdown
 from rheobase.training import models
 from tools.markdown import table
-from tools.measured import ROOT, results
+from tools.measured import ROOT, read, results
 
 PAPER = papers.get("opi2022")
 EXIT = ROOT / "tools" / "records" / "exit-resnet20-cifar10.json"
@@ -50,6 +51,26 @@ def checksums() -> str:
             name = f"{r.model}-{r.dataset}" + (f", {r.label}" if r.label else "")
             lines.append((name, str(r.seed), r.command, number(r.ann_accuracy), r.extra["sha256"]))
     return table(("Network", "seed", "from", "ANN, %", "SHA-256"), lines)
+
+
+def last_bit() -> str:
+    """How far trainings part that differ in the last bit of a weight, and trainings of other seeds."""
+    record = read("last-bit-cpu")
+    one, again = (r for r in record["rows"] if r["what"] == "repeated")
+    assert one["sha256"] == again["sha256"]
+    names = {"last bit": "the last bit of one initial weight", "seed": "the seed"}
+    columns, lines, counts = tuple(one["accuracy"]), [], set()
+    for what, name in names.items():
+        runs = [one, *(r for r in record["rows"] if r["what"] == what)]
+        found = ([r["accuracy"][t] for r in runs] for t in columns)
+        lines.append((name, *(f"{stdev(v):.1f} ({max(v) - min(v):.1f})" for v in found)))
+        counts.add(len(runs))
+    shown = table(("Trainings that differ in", *(f"T = {t}" for t in columns)), lines)
+    return (
+        f"{shown}\n\nStandard deviation and, in parentheses, range of the accuracy in points, of "
+        f"{counts.pop()} trainings each: `{record['network']}` on the {record['data']}, {record['epochs']} "
+        "epochs on a CPU. A training that was repeated as it was gave the same bits."
+    )
 
 
 def settings() -> str:
@@ -99,6 +120,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "seeds": seeds,
     "readings": readings,
     "checksums": checksums,
+    "last-bit": last_bit,
     "settings": settings,
     "early-exit": early_exit,
 }

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import contenders
 import imagenet_input
+import last_bit
 import rheobase
 import simulation
 import training
@@ -74,6 +75,20 @@ def test_epochs_are_timed_without_the_first_one(monkeypatch: pytest.MonkeyPatch,
     assert (augmentation["n"], epochs["n"], epochs["epochs"]) == (1, 2, 300)
     assert 0 < epochs["fastest"] <= epochs["median"] <= epochs["slowest"]
     assert epochs["minutes"] == pytest.approx(5 * epochs["median"])
+
+
+def test_a_training_is_repeated_and_changed_in_its_last_bit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = ["--network", "small", "--epochs", "1", "--repeats", "1", "--out", str(tmp_path / "record.json")]
+    monkeypatch.setattr(sys, "argv", ["last_bit.py", *told])
+    last_bit.main()
+    rows = json.loads((tmp_path / "record.json").read_text())["rows"]
+    assert [(row["what"], row["seed"]) for row in rows] == [
+        ("repeated", 0), ("repeated", 0), ("last bit", 0), ("seed", 1),
+    ]  # fmt: skip
+    assert len({row["sha256"] for row in rows[:2]}) == 1
+    assert len({row["sha256"] for row in rows}) == 3
 
 
 def test_the_input_of_imagenet_is_timed_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
