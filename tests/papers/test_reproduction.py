@@ -124,6 +124,8 @@ def test_a_network_trained_for_a_method_is_tuned_before_conversion(runs, tmp_pat
         "trained for rnl, then tuned (batch_size 64, epochs 1, tolerance 0.9)"
     }
     assert [r.initial for r in after] == ["zero", "half"]
+    assert len({r.extra["sha256"] for r in before}) == 1
+    assert not any("sha256" in r.extra for r in after)
     assert [r.spikes_per_image for r in before] != [r.spikes_per_image for r in after]
     calls = count_calls(monkeypatch)
     assert own(runs, tmp_path, "rnl", **options) == found
