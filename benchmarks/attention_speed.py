@@ -4,8 +4,8 @@
     PYTHONPATH=elsewhere python benchmarks/attention_speed.py --out record.json
 
 Random weights of torchvision's definition, T steps, one batch. SpikingJelly: `STATransformerRecipe` with
-spiking encoders, as in its own example. Here: a prepared `Simulator`, every image until it is silent
-or T steps are over, spikes counted. Times are medians of several runs after two for warming up.
+spiking encoders, as in its own example. Here: `rheobase.simulate` with its defaults, every image until it is
+silent or T steps are over, spikes counted. Times are medians of several runs after two for warming up.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import rheobase
-from rheobase.simulation import PROFILES, Simulator
+from rheobase.simulation import PROFILES
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -90,7 +90,6 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--levels", type=int, default=32)
     parser.add_argument("--sizes", type=int, default=5)
-    parser.add_argument("--memory", type=float, default=48, help="GiB that a run may hold")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = torch.device(options.device)
@@ -110,10 +109,12 @@ def main() -> None:
         model, "sigma-delta", x[:16], levels=options.levels, sizes=options.sizes, progress=False
     )
     for profile in PROFILES:
-        memory = int(options.memory * 2**30)
-        simulator = Simulator(snn, x, options.steps, at=[options.steps], profile=profile, memory=memory)
-        add(f"rheobase, {profile}", lambda simulator=simulator: simulator.run(x), notes=simulator.notes)
-    del snn
+
+        def run(profile: str = profile) -> Any:
+            return rheobase.simulate(snn, x, options.steps, profile=profile)
+
+        add(f"rheobase, {profile}", run, notes=run().notes)
+
     try:
         add("SpikingJelly, STA", convert_by_spikingjelly(model, x, options.steps))
     except ModuleNotFoundError as error:

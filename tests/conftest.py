@@ -1,7 +1,10 @@
 """Shared set-up: one thread for each worker, Triton's interpreter where there is no GPU, Ctrl-C anywhere."""
 
+import importlib
 import os
 import signal
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -12,6 +15,8 @@ import pytest
 from torch import Tensor, nn
 
 from rheobase import prepare
+from rheobase.simulation import Simulator, encoded_product
+from rheobase.simulation.device import DEVICES
 from rheobase.training import datasets, models
 
 torch.set_num_threads(1)
@@ -22,6 +27,24 @@ BACKENDS = ["reference", "triton", *(["cpu"] if DEVICE == "cpu" else [])]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; some tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def emulate_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the CPU pass for a GPU, with some traits of its own: Triton's interpreter runs the kernels."""
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU, and Triton compiles for it")
+
+    def emulate(**traits: object) -> None:
+        for name in ("backends", "encode", "follow", "integrate_fire", "sum_pool", "tally"):
+            module = importlib.import_module(f"rheobase.kernels.{name}")
+            monkeypatch.setattr(module, "choose_backend", lambda *_, **__: "triton")
+        monkeypatch.setattr(encoded_product, "choose_backend", lambda *_, **__: "triton")
+        monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cuda"], graphs=False, **traits))
+        monkeypatch.setattr(Simulator, "_fuses", lambda *_: True)
+
+    return emulate
 
 
 def channels_last(x: Tensor) -> Tensor:

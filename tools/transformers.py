@@ -1,9 +1,9 @@
 """Train a transformer, convert it by sigma-delta without retraining, and measure it: all in one call.
 
 `python -m tools.transformers vit --data cifar10 --root FOLDER --device cuda` trains by the recipe
-`vit-cifar10`, converts with several numbers of levels, runs all test images in each profile, and writes one
-record for each. A training that was stopped continues from its checkpoint. The tables of docs/transformers.md
-are made of these records and of that of benchmarks/attention_models.py.
+`vit-cifar10`, or takes trained weights, converts with several numbers of levels, runs all test images in each
+profile, and writes one record for each. A training that was stopped continues from its checkpoint. The tables
+of docs/transformers.md are made of these records and of that of benchmarks/attention_models.py.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rheobase.io import write_document
+from rheobase.io import load_weights, write_document
 from rheobase.training import datasets, find_recipe, models, train
 from tools import sigma_delta
 from tools.markdown import table
@@ -21,7 +21,7 @@ from tools.markdown import table
 RECORDS = Path(__file__).with_name("records")
 ARCHITECTURES = Path(__file__).parents[1] / "benchmarks" / "records" / "attention-models.json"
 SETTINGS = ((16, 4), (32, 5), (64, 6))
-STEPS = 32
+STEPS = 24
 
 
 def measured() -> str:
@@ -98,6 +98,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path)
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument("--checkpoint", type=Path, help="the state of the training")
+    parser.add_argument("--weights", type=Path, help="trained by the recipe, instead of a training")
     parser.add_argument("--calibration", type=int, default=512, help="number of training images")
     parser.add_argument("--limit", type=int, help="number of images of each split; by default all")
     parser.add_argument("--profiles", nargs="*", default=["exact", "int8"])
@@ -118,7 +119,11 @@ def main() -> None:
         recipe = replace(recipe, compile=False, precision="float32")
     recipe = replace(recipe, batch_size=min(recipe.batch_size, len(fitting)))
     model = models.build(given.network, len(dataset.classes)).to(given.device)
-    trained = train(model, fitting, recipe, checkpoint=given.checkpoint).model
+    if given.weights is None:
+        trained = train(model, fitting, recipe, checkpoint=given.checkpoint).model
+    else:
+        load_weights(model, given.weights)
+        trained = model.eval()
     calibration = fitting.take(given.calibration)
     for levels, sizes in SETTINGS:
         for profile in given.profiles:

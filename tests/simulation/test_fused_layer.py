@@ -1,6 +1,6 @@
 """Fused layers: both ways to compute them give the spikes of the reference."""
 
-import importlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -48,19 +48,14 @@ class Blocks(nn.Module):
     ],
 )
 def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
-    profile: str, few: int, routine: str, monkeypatch: pytest.MonkeyPatch
+    profile: str, few: int, routine: str, emulate_gpu: Callable[..., None]
 ) -> None:
     """The whole engine as on a GPU, by Triton's interpreter: shortcuts, residuals, strides, few channels."""
-    pytest.importorskip("triton")
     x = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)).mul(16).round().div(16)
     torch.manual_seed(0)
     snn = onto_grid(convert(Blocks().eval(), "max-norm", x, initial=HALF))
     expected = simulate(snn, x, 3, profile="int8" if profile == "int8" else "exact")
-    for name in ("backends", "integrate_fire", "sum_pool", "tally"):
-        module = importlib.import_module(f"rheobase.kernels.{name}")
-        monkeypatch.setattr(module, "choose_backend", lambda *_, **__: "triton")
-    monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cuda"], few_neurons=few, graphs=False))
-    monkeypatch.setattr(Simulator, "_fuses", lambda *_: True)
+    emulate_gpu(few_neurons=few)
     run = Simulator(snn, x, 3, chunk=2, profile=profile).run(x)
     plan = Simulator(snn, x, 3, profile=profile).plan
     fused = [step.operation for step in plan.steps if isinstance(step.operation, FusedLayer)]

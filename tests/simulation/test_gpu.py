@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rheobase import HALF, Margin, convert, evaluate, prepare, simulate
+from rheobase.analysis.certificate import at_once
 from rheobase.analysis.evaluation import accuracy
 from rheobase.methods.sigma_delta import SumCode
 from rheobase.network.snn import SNN
@@ -109,7 +110,10 @@ def test_large_batches_of_the_sum_code_give_the_events_of_the_cpu(name: str) -> 
     simulator = Simulator(snn.to(GPU), many, 12, profile="int8")
     for there in [simulator.run(many) for _ in range(3)]:
         assert (there.profile, there.notes) == ("int8", ())
-        assert all(there.kernels[site] == "triton fused" for site in snn.sites[1:])
+        assert {there.kernels[site] for site in snn.sites[1:]} <= {
+            "triton fused",
+            "int8 product + triton encode",
+        }
         assert there.last_event.cpu().tolist() == times * here.last_event.tolist()
         for site in snn.sites:
             assert here.spikes[site].sum() > 0
@@ -120,9 +124,10 @@ def test_large_batches_of_the_sum_code_give_the_events_of_the_cpu(name: str) -> 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_sum_code_ends_at_the_quantised_network(profile: str) -> None:
     snn, x = sum_code("resnet20").to(GPU), images(64).to(GPU)
-    run, limit = simulate(snn, x, 48, at=[48], profile=profile), snn.limit(x)
+    run = simulate(snn, x, 48, at=[48], profile=profile)
+    whole = simulate(at_once(snn), x, 1, profile=profile)
     assert run.last_event.max() < 48
-    assert (run.logits[0] - limit).abs().max() <= 0.15 * limit.abs().max()
+    assert torch.equal(run.logits[0], whole.logits[0])
 
 
 @pytest.mark.parametrize("name", ["resnet20", "vgg16"])

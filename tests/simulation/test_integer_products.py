@@ -1,5 +1,7 @@
 """Matrix products of counts in integers."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ import rheobase
 from rheobase.analysis.certificate import at_once
 from rheobase.network import MatMul
 from rheobase.simulation import Simulator
+from rheobase.simulation.encoded_product import EncodedProduct
 from rheobase.simulation.integer_products import IntegerLinear, IntegerMatMul, IntegerProduct
 from transformers_examples import examples
 
@@ -52,6 +55,26 @@ def test_a_silent_transformer_in_integers_is_its_quantised_ann(name: str) -> Non
     assert torch.equal(run.logits[-1], whole.logits[-1])
     pieces = Simulator(snn, x[1:2], 64, at=[64], profile="int8", chunk=3).run(x[1:2])
     assert torch.equal(pieces.logits[-1], run.logits[-1, 1:2])
+
+
+@pytest.mark.parametrize("name", examples())
+def test_products_fused_with_their_neurons_change_nothing(
+    name: str, emulate_gpu: Callable[..., None]
+) -> None:
+    """As on a GPU, by Triton's interpreter."""
+    model, x = examples()[name]
+    snn = rheobase.convert(model, "sigma-delta", x, levels=16, sizes=4)
+    expected = Simulator(snn, x, 4, profile="int8", count_operations=True).run(x)
+    emulate_gpu()
+    simulator = Simulator(snn, x, 4, profile="int8", count_operations=True)
+    run = simulator.run(x)
+    fused = any(isinstance(step.operation, EncodedProduct) for step in simulator.plan.steps)
+    assert fused != (name == "llama")  # which rotates what its linear layers give
+    assert run.spikes.keys() == expected.spikes.keys()
+    for site, counts in expected.spikes.items():
+        assert torch.equal(run.spikes[site], counts), site
+    assert torch.equal(run.sop, expected.sop)
+    assert torch.equal(run.logits, expected.logits)
 
 
 def test_memory_does_not_grow_with_the_steps() -> None:

@@ -2,7 +2,7 @@
 
 import copy
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -191,18 +191,13 @@ def test_on_a_grid_all_profiles_agree(profile: str) -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_kernels_of_a_gpu_give_the_counts_of_the_reference(
-    profile: str, monkeypatch: pytest.MonkeyPatch
+    profile: str, emulate_gpu: Callable[..., None]
 ) -> None:
     """The whole engine as on a GPU, by Triton's interpreter."""
-    pytest.importorskip("triton")
     snn, x = onto_grid(converted()), images(2)
     options = {"count_operations": True}
     expected = Simulator(snn, x, 4, profile="int8" if profile == "int8" else "exact", **options).run(x)
-    for name in ("backends", "follow", "sum_pool", "tally"):
-        module = importlib.import_module(f"rheobase.kernels.{name}")
-        monkeypatch.setattr(module, "choose_backend", lambda *_, **__: "triton")
-    monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cuda"], graphs=False))
-    monkeypatch.setattr(Simulator, "_fuses", lambda *_: True)
+    emulate_gpu()
     simulator = Simulator(snn, x, 4, profile=profile, **options)
     run = simulator.run(x)
     assert len(layers(simulator)) == len(snn.sites) - 1
@@ -213,7 +208,10 @@ def test_the_kernels_of_a_gpu_give_the_counts_of_the_reference(
     assert torch.equal(run.sop, expected.sop)
     assert torch.equal(run.last_event, expected.last_event)
     torch.testing.assert_close(run.logits, expected.logits)
-    assert [run.kernels[site] for site in snn.sites] == ["torch", *["triton fused"] * (len(snn.sites) - 1)]
+    assert [run.kernels[site] for site in snn.sites] == [
+        "triton encode",
+        *["triton fused"] * (len(snn.sites) - 1),
+    ]
 
 
 @pytest.mark.parametrize("profile", PROFILES)

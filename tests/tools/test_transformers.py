@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rheobase.io import read_document
+from rheobase.io import read_document, save_weights
 from rheobase.training import Split, datasets, models
 from tools import sigma_delta, transformers
 
@@ -27,6 +27,12 @@ def test_one_call_trains_converts_and_measures(tmp_path: Path, monkeypatch: pyte
     transformers.main()
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [f"transformer-vit-cifar10-L8-n3-{profile}.json" for profile in ("exact", "int8")]
+    weights = tmp_path / "weights.safetensors"
+    save_weights(small("vit", 10), weights)
+    more = ["--weights", str(weights), "--profiles", "int8", "--out", str(tmp_path / "more")]
+    monkeypatch.setattr(sys, "argv", ["transformers", *options.split(), *more])
+    transformers.main()
+    assert len(list((tmp_path / "more").iterdir())) == 1
     record = read_document(sigma_delta.SumRecord, tmp_path / names[0])
     assert (record.samples, record.calibration, record.unequal) == (20, 16, 0)
     assert record.equal[-1] == 100

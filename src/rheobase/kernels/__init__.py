@@ -8,6 +8,7 @@ from rheobase.kernels.backends import choose_backend, explain_no_triton, widen, 
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
+from rheobase.kernels.encode import Rounding, encode
 from rheobase.kernels.follow import follow
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.kept import keep
@@ -19,11 +20,13 @@ from rheobase.kernels.tally import tally
 from rheobase.kernels.threads import count_threads, share, share_rows
 
 __all__ = [
+    "Rounding",
     "choose_backend",
     "collect_routines",
     "conv_integrate_fire",
     "conv_quantise",
     "count_threads",
+    "encode",
     "explain_no_triton",
     "follow",
     "integrate_fire",

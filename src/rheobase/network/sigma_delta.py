@@ -3,10 +3,13 @@
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from rheobase.kernels import follow, widest_float
+from rheobase.kernels import Rounding, encode
 from rheobase.network.activations import FUNCTIONS, PIECEWISE_LINEAR
 from rheobase.network.neurons import Neuron
 from rheobase.network.operations import along_channels
@@ -69,22 +72,28 @@ class SigmaDelta(Neuron):
 
     def target(self, z: Tensor) -> Tensor:
         """The count that a sum of currents z asks for."""
+        return self.rounding(z.dim())(z)
+
+    def rounding(self, dims: int, scale: Tensor | None = None, bias: Tensor | None = None) -> Rounding:
+        """From sums of currents with `dims` dimensions to targets; see `Rounding` for scale and bias."""
         assert isinstance(self.initial, Constant)
-        f = FUNCTIONS[self.function]
-        parameters = [] if self.parameter is None else [along_channels(self.parameter, z.dim())]
-        threshold = along_channels(self.threshold, z.dim())
-        if self.function == "relu" and not parameters:
-            value = z  # as counts are clipped at zero anyway
-        elif self.function in PIECEWISE_LINEAR:
-            value = f(z, *parameters)
-        else:
-            # In double: a library's vector and scalar code differ in the last bit of single precision, and
-            # the batch decides which of them computes a value.
-            wide = widest_float(z.device)
-            value = f(z.to(wide), *(p.to(wide) for p in parameters))
-        start = torch.full_like(threshold, self.initial.fraction, dtype=value.dtype)
-        count = torch.addcdiv(start, value, threshold.to(value.dtype)).floor_()
-        return count.clamp_(-self.levels if self.signed else 0, self.levels).to(z.dtype)
+        name, function = self.function, FUNCTIONS[self.function]
+        if self.parameter is not None:
+            parameter = along_channels(self.parameter, dims)
+            name, function = f"{name} with a parameter", partial(_call, function, parameter)
+        elif name == "relu":
+            function = _same  # as counts are clipped at zero anyway
+        return Rounding(
+            along_channels(self.threshold, dims),
+            self.initial.fraction,
+            -self.levels if self.signed else 0,
+            self.levels,
+            name,
+            function,
+            self.function in PIECEWISE_LINEAR,
+            scale,
+            bias,
+        )
 
     def forward(self, z: Tensor) -> Tensor:
         """The value it has sent once it is silent, the quantised activation of z."""
@@ -113,14 +122,19 @@ class SigmaDelta(Neuron):
             fan_out: The synapses behind each neuron, in the shape of one sample.
         """
         if current.dim() == membrane.dim():
-            target = self.target(current).expand(out.shape)
-        else:
-            target = out
-            for t in range(len(out)):
-                out[t] = self.target(current[t])
-        return follow(target, membrane, sizes=self.sizes, out=out, fan_out=fan_out)
+            current = current.expand(out.shape)
+        rounding = self.rounding(membrane.dim())
+        return encode(current, membrane, rounding, sizes=self.sizes, out=out, fan_out=fan_out)
 
     def extra_repr(self) -> str:
         quantum = f"{self.threshold.item():.4g}" if self.threshold.numel() == 1 else "by channel"
         low = -self.levels if self.signed else 0
         return f"{self.function}, quantum={quantum}, counts={low}…{self.levels}, sizes={self.sizes or 'any'}"
+
+
+def _same(z: Tensor) -> Tensor:
+    return z
+
+
+def _call(function: Callable[..., Tensor], parameter: Tensor, z: Tensor) -> Tensor:
+    return function(z, parameter.to(z.dtype))

@@ -32,6 +32,7 @@ from rheobase.simulation.active_samples import ActiveSamples
 from rheobase.simulation.changes import Changes
 from rheobase.simulation.counters import ChunkCounts, Counters
 from rheobase.simulation.device import device_traits
+from rheobase.simulation.encoded_product import EncodedProduct
 from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.simulation.integer_products import IntegerProduct
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
@@ -215,10 +216,17 @@ class ChunkedRun:
         return product(*counts)  # type: ignore[no-any-return]
 
     @_call.register
+    def _(self, layer: EncodedProduct, step: Step, moving: Signals, before: int, T: int) -> Tensor:
+        count = self._membrane(step, layer.neuron)
+        out = self._empty(count, T, step.kept or self.job.counts)
+        fan_out = self.counters.fan_out.get(step.name)
+        self.counts.events[step.name] = layer.advance(moving[step.inputs[0]], count, unfold(out, T), fan_out)
+        return out
+
+    @_call.register
     def _(self, operation: Add, step: Step, moving: Signals, before: int, T: int) -> Tensor:
-        a, b = (
-            unfold(self._floating(i, moving), T) if i in moving else self.still[i] for i in twice(step.inputs)
-        )
+        pair = twice(step.inputs)
+        a, b = (unfold(self._floating(i, moving), T) if i in moving else self.still[i] for i in pair)
         return operation.forward(a, b).flatten(0, 1)
 
     @_call.register
@@ -248,12 +256,11 @@ class ChunkedRun:
 
     @_call.register
     def _(self, layer: QuantisedLayer, step: Step, moving: Signals, before: int, T: int) -> Tensor:
-        counts_TB, added, membrane, out = self._prepare(layer, step, moving, T)
+        counts_TB, added, count, out = self._prepare(layer, step, moving, T)
         fan_out = self.counters.fan_out.get(step.name)
-        found = self.changes.rows([i for i in step.inputs if i in moving])
-        self.counts.events[step.name] = layer.advance(
-            counts_TB, added, membrane, unfold(out, T), fan_out, found
-        )
+        part = self.changes.rows([i for i in step.inputs if i in moving])
+        events = layer.advance(counts_TB, added, count, unfold(out, T), fan_out, part)
+        self.counts.events[step.name] = events
         return out
 
     def _prepare(
@@ -264,26 +271,28 @@ class ChunkedRun:
         if len(step.inputs) == 2:
             node = step.inputs[1]
             added = unfold(moving[node], T) if node in moving else self.still[node]
+        membrane = self._membrane(step, layer)
+        return unfold(moving[step.inputs[0]], T), added, membrane, self._empty(membrane, T, self.job.counts)
+
+    def _membrane(
+        self, step: Step, layer: FusedLayer | Neuron, form: torch.memory_format = torch.preserve_format
+    ) -> Tensor:
+        """The membrane of a layer, made at the first chunk."""
         if step.node not in self.membranes:
             shape = torch.Size((self.x.shape[0], *step.shape))
-            self.membranes[step.node] = layer.start(shape, self.number[step.name], self.first_sample)
-        membrane = self.membranes[step.node]
-        return unfold(moving[step.inputs[0]], T), added, membrane, self._empty(membrane, T, self.job.counts)
+            membrane = layer.start(shape, self.number[step.name], self.first_sample)
+            self.membranes[step.node] = membrane.to(memory_format=form)
+        return self.membranes[step.node]
 
     @_call.register
     def _(self, neuron: Neuron, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         source = step.inputs[0]
         current = unfold(self._floating(source, moving), T) if source in moving else self.still[source]
-        membrane = self.membranes.get(step.node)
-        if membrane is None:
-            shape = torch.Size((self.x.shape[0], *step.shape))
-            form = memory_format(current[0] if source in moving else current)
-            membrane = neuron.start(shape, self.number[step.name], self.first_sample)
-            membrane = self.membranes[step.node] = membrane.contiguous(memory_format=form)
+        membrane = self._membrane(step, neuron, memory_format(current[0] if source in moving else current))
         if step.unit is None:
             out = self._room(step, membrane, moving, T)
         else:
-            out = self._empty(membrane, T, torch.int8 if step.signed else self.job.counts)
+            out = self._empty(membrane, T, step.kept or self.job.counts)
         out_TB = unfold(out, T)
         if isinstance(neuron, SigmaDelta):
             fan_out = self.counters.fan_out.get(step.name)

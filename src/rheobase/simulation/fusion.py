@@ -4,9 +4,22 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import fx, nn
 
-from rheobase.network import SYNAPTIC, Add, IntegrateFire, MatMul, MaxPool, Scale, SigmaDelta, traits_of
+from rheobase.network import (
+    SYNAPTIC,
+    Add,
+    IntegrateFire,
+    MatMul,
+    MaxPool,
+    Permute,
+    Reshape,
+    Scale,
+    SigmaDelta,
+    traits_of,
+)
+from rheobase.simulation.encoded_product import EncodedProduct
 from rheobase.simulation.fused_layer import FusedLayer, Shortcut, SumPool, Synapse
 from rheobase.simulation.integer_products import IntegerLinear, IntegerMatMul
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
@@ -49,7 +62,9 @@ class _Fusion:
     def run(self) -> Plan:
         steps: dict[fx.Node, Step] = {}
         for step in self.plan.steps:
-            steps[step.node] = self._layer(step) or self._count(step) or self._product(step) or step
+            found = self._layer(step) or self._count(step) or self._product(step) or step
+            steps[step.node] = self._encoded(found, steps) or found
+        steps = {node: self._operand(step, steps) or step for node, step in steps.items()}
         needed, waiting = set(), [self.plan.result]
         waiting += [node for node, step in steps.items() if step.name in self.visible]
         while waiting:
@@ -89,7 +104,7 @@ class _Fusion:
         self.units[step.node], self.largest[step.node] = unit, largest
         if signed:
             self.signed.add(step.node)
-        return replace(step, unit=unit, signed=signed)
+        return replace(step, unit=unit, kept=torch.int8 if signed else None)
 
     def _count_signed(self, step: Step) -> Step | None:
         """The step of a signed neuron, if integer products read its counts."""
@@ -126,6 +141,32 @@ class _Fusion:
             return None
         unit = self.units[a] * self.units[b]
         return replace(step, operation=IntegerMatMul(unit, self.plan.dtype))
+
+    def _encoded(self, step: Step, steps: dict[fx.Node, Step]) -> Step | None:
+        """The step of a neuron that an integer product drives, if a kernel computes both."""
+        neuron, moves, node = step.operation, list[nn.Module](), step.inputs[0]
+        if not isinstance(neuron, SigmaDelta) or step.unit is None or not EncodedProduct.supports(neuron):
+            return None
+        while node in steps and self._hidden(node):
+            source = steps[node]
+            if isinstance(source.operation, IntegerLinear):
+                fused = EncodedProduct(source.operation, moves, neuron)
+                scratch = torch.Size(step.shape).numel() * torch.int32.itemsize
+                return replace(step, operation=fused, inputs=source.inputs, scratch=scratch)
+            if not isinstance(source.operation, (Reshape, Permute)):
+                break
+            moves.insert(0, source.operation)
+            node = source.inputs[0]
+        return None
+
+    def _operand(self, step: Step, steps: dict[fx.Node, Step]) -> Step | None:
+        """The step of a neuron whose counts only products of two signals read: kept as these take them."""
+        neuron = self.steps[step.node].operation
+        readers = [steps[reader].operation for reader in self.readers[step.node]]
+        if not isinstance(neuron, SigmaDelta) or step.unit is None or not readers:
+            return None
+        alike = all(isinstance(reader, IntegerMatMul) for reader in readers)
+        return replace(step, kept=IntegerMatMul.operand(neuron.threshold.device)) if alike else None
 
     def _layer(self, step: Step) -> Step | None:
         """The fused layer that ends in this neuron, if there is one."""

@@ -43,15 +43,17 @@ class IntegerLinear(IntegerProduct):
         self.bias = None if linear.bias is None else linear.bias.detach()
 
     def forward(self, *counts: Tensor) -> Tensor:
-        (x,) = counts
-        flat = x.reshape(-1, x.shape[-1]).to(torch.int8)
+        y = self.total(*counts) * self.scale
+        return y if self.bias is None else y.add_(self.bias)
+
+    def total(self, counts: Tensor) -> Tensor:
+        """The sums of weights, in integers."""
+        flat = counts.reshape(-1, counts.shape[-1]).to(torch.int8)
         rows = max(0, _ROWS - len(flat))
         if rows or self.missing:
             flat = nn.functional.pad(flat, (0, self.missing, 0, rows))
         total: Tensor = torch._int_mm(flat, self.weight.t())
-        y = total[: len(flat) - rows, : self.outputs].to(self.scale.dtype).mul_(self.scale)
-        y = y if self.bias is None else y.add_(self.bias)
-        return y.view(*x.shape[:-1], -1)
+        return total[: len(flat) - rows, : self.outputs].view(*counts.shape[:-1], -1)
 
 
 class IntegerMatMul(IntegerProduct):
@@ -70,13 +72,17 @@ class IntegerMatMul(IntegerProduct):
     def forward(self, *counts: Tensor) -> Tensor:
         a, b = counts
         shape = (*a.shape[:-1], b.shape[-1])
-        a, b = a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:])
-        if a.is_cuda:  # the sum of products of counts is exact in single precision
-            total = torch.bmm(a.half(), b.half(), out_dtype=torch.float32)
-        else:
-            total = torch.bmm(a.float(), b.float())
+        operand = self.operand(a.device)
+        a, b = (x.reshape(-1, *x.shape[-2:]).to(operand) for x in (a, b))
+        # The sum of products of counts is exact in single precision.
+        total = torch.bmm(a, b, out_dtype=torch.float32) if a.is_cuda else torch.bmm(a, b)
         total = total.to(self.dtype).view(shape)
         return total if self.unit == 1 else total * self.unit
+
+    @staticmethod
+    def operand(device: torch.device) -> torch.dtype:
+        """What counts are multiplied in."""
+        return torch.float16 if device.type == "cuda" else torch.float32
 
     @staticmethod
     def fits(largest: tuple[int, int], width: int) -> bool:

@@ -30,7 +30,7 @@ class Step:
         fires: Whether it has a membrane.
         unit: What one count stands for if the result is kept as counts; None if it is kept as it is.
         scratch: Counts per sample that it needs temporarily, in addition to its inputs and result.
-        signed: Whether the counts can be negative.
+        kept: The dtype of its counts where it is not the profile's.
         tail: Whether it is linear and only serves the read-out, so that it can be applied to means.
     """
 
@@ -43,7 +43,7 @@ class Step:
     fires: bool
     unit: float | None = None
     scratch: int = 0
-    signed: bool = False
+    kept: torch.dtype | None = None
     tail: bool = False
 
     @property
@@ -195,7 +195,10 @@ class Plan:
     def _kept_bytes(self, node: fx.Node) -> int:
         """Bytes of a node's result for one sample as it is kept."""
         size = self._bytes(node)
-        return size // self.itemsize * self.count_size if self._counted(node) else size
+        if not self._counted(node):
+            return size
+        kept = self._by_node[node].kept
+        return size // self.itemsize * (self.count_size if kept is None else kept.itemsize)
 
     def _scratch_bytes(self, step: Step) -> int:
         scratch = step.scratch * self.count_size

@@ -20,6 +20,7 @@ from rheobase.network import SNN, Constant, Group, IntegrateFire, SigmaDelta, ex
 from rheobase.simulation.counters import Counters
 from rheobase.simulation.cuda_graphs import RecordingError, Recordings
 from rheobase.simulation.device import cap_memory, device_traits
+from rheobase.simulation.encoded_product import EncodedProduct
 from rheobase.simulation.exits import Exit
 from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.simulation.fusion import fuse, name_unfused
@@ -249,7 +250,8 @@ class Simulator:
         if not self.snn.coding.constant:
             return False
         fires = [step for step in self.plan.steps if step.fires]
-        neurons = [s.operation.neuron if isinstance(s.operation, FusedLayer) else s.operation for s in fires]
+        fused = (FusedLayer, EncodedProduct)
+        neurons = [s.operation.neuron if isinstance(s.operation, fused) else s.operation for s in fires]
         constant = all(isinstance(neuron.initial, Constant) for neuron in neurons)
         plain = all(isinstance(neuron, (IntegrateFire, SigmaDelta)) for neuron in neurons)
         # Amplitudes other than 1 are looked up on the CPU.

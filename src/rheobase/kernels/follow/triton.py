@@ -15,6 +15,18 @@ from rheobase.kernels.launching import launch
 _LONGEST = 4096
 
 
+@triton.jit
+def move(current, wanted, LARGEST: tl.constexpr):
+    """Counts after one event towards those wanted, and which of them changed. All counts are float32."""
+    difference = wanted - current
+    if LARGEST > 0:
+        # The sign and the power of two of a number, without its mantissa.
+        event = (difference.to(tl.int32, bitcast=True) & -8388608).to(tl.float32, bitcast=True)
+        moved = current + tl.minimum(tl.maximum(event, -LARGEST), LARGEST)
+        return moved, (event != 0).to(tl.int32)
+    return wanted, (difference != 0).to(tl.int32)
+
+
 @triton.jit(do_not_specialize=["T", "B"])
 def _follow(
     target,
@@ -49,11 +61,7 @@ def _follow(
         wanted = tl.load(read, mask=inside, other=0)
         read += target_step
         if LARGEST > 0:
-            difference = wanted.to(tl.float32) - current
-            # The sign and the power of two of a number, without its mantissa.
-            event = (difference.to(tl.int32, bitcast=True) & -8388608).to(tl.float32, bitcast=True)
-            current += tl.minimum(tl.maximum(event, -LARGEST), LARGEST)
-            changed = (event != 0).to(tl.int32)
+            current, changed = move(current, wanted.to(tl.float32), LARGEST)
         else:
             changed = (wanted != current.to(wanted.dtype)).to(tl.int32)
             current = wanted.to(current.dtype)
