@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import DEVICE, channels_last
+from conftest import BACKENDS, DEVICE, channels_last
 from rheobase.kernels import running_mean
 
 
@@ -26,7 +26,7 @@ def test_every_step_has_its_mean(T, cut, shape, last, dtype, unit, seed):
     signal = signal.to(DEVICE)
     sums = torch.stack([signal[: t + 1].float().sum(0) for t in range(T)])
     want = torch.stack([sums[t] / torch.tensor(float(3 + t + 1)) for t in range(T)]) * unit
-    for backend in ("reference", "triton"):
+    for backend in BACKENDS:
         total = torch.zeros_like(signal[0], dtype=torch.float32)
         parts = [part for part in (signal[:cut], signal[cut:]) if len(part)]
         before, found = 3, []

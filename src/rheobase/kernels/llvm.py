@@ -56,10 +56,10 @@ class Program:
         """The value at an address."""
         return self.b.load(place, align=1, typ=kind)
 
-    def call(self, name: str, *arguments: ir.Value) -> None:
+    def call(self, name: str, *arguments: ir.Value, result: ir.Type | None = None) -> ir.Value:
         """Call an instruction of the CPU or of LLVM by its name."""
-        kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
-        self.b.call(self.module.globals.get(name) or ir.Function(self.module, kind, name), arguments)
+        kind = ir.FunctionType(result or ir.VoidType(), [argument.type for argument in arguments])
+        return self.b.call(self.module.globals.get(name) or ir.Function(self.module, kind, name), arguments)
 
     def copy(self, target: ir.Value, source: ir.Value, size: int) -> None:
         """Copy some bytes."""

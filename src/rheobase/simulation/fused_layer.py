@@ -76,6 +76,7 @@ class FusedLayer(nn.Module, ABC):
 
     Attributes:
         neuron: The neuron.
+        binary: Whether all counts of its inputs are 0 or 1.
     """
 
     neuron: Neuron
@@ -90,6 +91,7 @@ class FusedLayer(nn.Module, ABC):
         largest: int,
         scale: Tensor | None = None,
         shortcut: Shortcut | None = None,
+        added: int = 127,
         start: float = 0.0,
     ) -> None:
         """Prepare the weights.
@@ -102,9 +104,11 @@ class FusedLayer(nn.Module, ABC):
             largest: The largest count of an input that goes through a connection.
             scale: Factors on the counts of a second input that is added to the current.
             shortcut: The connection of the second input, if it has one.
+            added: The largest count of a second input that has no connection.
             start: Part of the threshold to add to the bias.
         """
         super().__init__()
+        self.binary = largest == 1 and (shortcut is not None or scale is None or added == 1)
         self.synapse, self.neuron, self.profile, self.shortcut = synapse, neuron, profile, shortcut
         weight, bias = synapse.weight.detach() * unit, synapse.bias
         if shortcut is not None:

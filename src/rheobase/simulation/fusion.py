@@ -218,11 +218,12 @@ class _Fusion:
         if isinstance(other.operation, Scale) and not other.operation.shifted:
             second, scale = other.inputs[0], other.operation.scale
             if second in self.units and scale.dim() <= 1:
-                scale = scale * self.units[second]
-                return self._fuse(synapse, neuron, first, scale=scale), (first, second)
+                scale, added = scale * self.units[second], self.largest[second]
+                return self._fuse(synapse, neuron, first, scale=scale, added=added), (first, second)
         if other.node in self.units:
             scale = synapse.weight.new_tensor(self.units[other.node])
-            return self._fuse(synapse, neuron, first, scale=scale), (first, other.node)
+            added = self.largest[other.node]
+            return self._fuse(synapse, neuron, first, scale=scale, added=added), (first, other.node)
         return self._fuse(synapse, neuron, first), (first, other.node)
 
     def _hidden(self, node: fx.Node) -> bool:

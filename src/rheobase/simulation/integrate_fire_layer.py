@@ -112,6 +112,7 @@ class IntegrateFireLayer(FusedLayer):
             "totals": totals,
             "reached": reached,
             "fan_out": fan_out,
+            "binary": self.binary,
         }
         run: Callable[..., Tensor] = linear_integrate_fire
         if isinstance(self.synapse, nn.Conv2d):

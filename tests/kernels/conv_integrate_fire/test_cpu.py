@@ -8,13 +8,13 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from conftest import channels_last
 from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire
-from rheobase.kernels.conv_integrate_fire import amx, cpu, reference
+from rheobase.kernels.conv_integrate_fire import amx, cpu, reference, tables
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import collect_routines
@@ -23,23 +23,33 @@ from rheobase.network.batch_invariant import weigh
 needs_matrix_unit = pytest.mark.skipif(
     amx.explain_no_matrix_unit() is not None, reason=f"no matrix unit: {amx.explain_no_matrix_unit()}"
 )
+needs_tables = pytest.mark.skipif(
+    tables.explain_no_tables() is not None, reason=f"no tables: {tables.explain_no_tables()}"
+)
 WRITTEN = ("membrane", "out", "totals")
 WEIGHTS = (torch.int8, torch.bfloat16, torch.float32)
 
 
 @st.composite
-def problems(draw, weights=WEIGHTS, *, tiled=False):
-    """Problems of odd sizes, with one step, channel, sample or pixel; `tiled` ones suit the matrix unit."""
+def problems(draw, weights=WEIGHTS, *, tiled=False, binary=False):
+    """Problems of odd sizes, with one step, channel, sample or pixel.
+
+    Those that are `tiled` suit the matrix unit, those that are `binary` too suit tables.
+    """
     dtype = draw(st.sampled_from(weights))
     integer = dtype == torch.int8
     T, B = draw(st.integers(1, 4)), draw(st.integers(1, 5))
-    C = draw(st.sampled_from([1, 3, 16, 20, 32, 64, 65]))
-    N = draw(st.sampled_from([16, 32, 48] if tiled else [1, 3, 16, 20]))
+    C = draw(st.sampled_from([16, 32, 48] if binary else [1, 3, 16, 20, 32, 64, 65]))
+    N = draw(st.sampled_from([16, 48, 128] if binary else [16, 32, 48] if tiled else [1, 3, 16, 20]))
     H, W = draw(st.integers(1, 19)), draw(st.integers(1, 19))
     kernel = draw(st.sampled_from([(1, 1), (3, 3), (3, 3), (1, 3), (5, 5)]))
     stride = (draw(st.integers(1, 3)),) * 2 if tiled else (draw(st.integers(1, 2)), draw(st.integers(1, 2)))
     least = (max(0, -(-(k - n) // 2)) for k, n in zip(kernel, (H, W), strict=True))
     padding = tuple(draw(st.integers(low, max(2, low))) for low in least)
+    if binary:  # so that the number of output pixels is a multiple of 8
+        X, Y = draw(st.integers(1, 19)), draw(st.sampled_from([8, 16]))
+        H, W = ((n - 1) * s + k - 2 * p for n, s, k, p in zip((Y, X), stride, kernel, padding, strict=True))
+        assume(H > 0 < W)
     Y, X = ((n + 2 * p - k) // s + 1 for n, p, k, s in zip((H, W), padding, kernel, stride, strict=True))
     seed = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     place = channels_last if tiled or draw(st.booleans()) else torch.clone
@@ -49,19 +59,23 @@ def problems(draw, weights=WEIGHTS, *, tiled=False):
         return values.int() if integer else values / 64
 
     def spiking(*size: int) -> Tensor:
-        largest = draw(st.sampled_from([1, 1, 4, 127]))
+        largest = 1 if binary else draw(st.sampled_from([1, 1, 4, 127]))
         return torch.randint(0, largest + 1, size, generator=seed).to(torch.uint8)
 
     residual, scale = None, None
     if draw(st.booleans()):
-        shape = draw(st.sampled_from([(T, B, N, Y, X), (B, N, Y, X)]))
-        residual = place(spiking(*shape) if draw(st.booleans()) else numbers(*shape))
+        shape = (T, B, N, Y, X) if binary or draw(st.booleans()) else (B, N, Y, X)
+        residual = place(spiking(*shape) if binary or draw(st.booleans()) else numbers(*shape))
         scale = numbers(N, low=-5, high=6) if draw(st.booleans()) else None
     kind = torch.uint8 if tiled else draw(st.sampled_from([torch.uint8, torch.float32]))
     limits = {"low": -128, "high": 128} if integer else {"low": -8, "high": 9}
+    weight = numbers(N, C, *kernel, **limits).to(dtype)
+    if binary and draw(st.booleans()):  # a shortcut: only the middle tap sees the last channels
+        weight[:, 16:, : kernel[0] // 2] = weight[:, 16:, kernel[0] // 2 + 1 :] = 0
+        weight[:, 16:, :, : kernel[1] // 2] = weight[:, 16:, :, kernel[1] // 2 + 1 :] = 0
     return Problem(
         spikes=place(spiking(T, B, C, H, W)),
-        weight=numbers(N, C, *kernel, **limits).to(dtype),
+        weight=weight,
         bias=numbers(N) if draw(st.booleans()) else None,
         membrane=place(numbers(B, N, Y, X)),
         threshold=numbers(
@@ -159,6 +173,32 @@ def test_matrix_unit_equals_reference(run, problem):
     assert_alike(solve(problem, run), solve(problem, reference.run))
 
 
+@needs_tables
+@settings(max_examples=20, deadline=None)
+@given(problem=problems(weights=(torch.int8, torch.bfloat16), tiled=True, binary=True))
+def test_tables_equal_reference(problem):
+    assume(not problem.integer or tables._fits(problem.weight))
+    assert tables.supports(problem)
+    assert_alike(solve(problem, tables.run), solve(problem, reference.run))
+
+
+@needs_tables
+@pytest.mark.parametrize(
+    ("weights", "largest", "routine"), [(258, 1, "tables"), (259, 1, "oneDNN int8"), (258, 2, "oneDNN int8")]
+)
+def test_what_tables_do_not_hold_is_multiplied(weights, largest, routine):
+    """Sums beyond 16 bits, and counts."""
+    spikes = torch.full((1, 1, 64, 8, 8), largest, dtype=torch.uint8)
+    weight = torch.zeros(16, 64, 3, 3, dtype=torch.int8)
+    weight[3].view(-1)[:weights] = 127
+    membrane = channels_last(torch.zeros(1, 16, 8, 8, dtype=torch.int32))
+    threshold = torch.tensor(2**30, dtype=torch.int32)
+    with collect_routines() as routines, patch.object(amx, "supports", return_value=False):
+        conv_integrate_fire(spikes, weight, None, membrane, threshold, padding=1, backend="cpu")
+    assert routine in routines
+    assert membrane.max() == largest * weights * 127
+
+
 @needs_matrix_unit
 def test_images_that_windows_do_not_reach_the_end_of_have_room():
     """Strides leave rows at the end unseen, which are placed in memory all the same."""
@@ -191,22 +231,25 @@ def test_many_weights_of_few_neurons_are_read_once(monkeypatch, batch, way):
     assert taken == [way]
 
 
-@pytest.mark.parametrize("unit", [False, pytest.param(True, marks=needs_matrix_unit)])
+@pytest.mark.parametrize(
+    "way",
+    ["pieces", pytest.param("amx", marks=needs_matrix_unit), pytest.param("tables", marks=needs_tables)],
+)
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**31), cut=st.integers(1, 5), b=st.integers(1, 4), dtype=st.sampled_from(WEIGHTS))
-def test_does_not_depend_on_batch_or_chunks(unit, seed, cut, b, dtype):
+def test_does_not_depend_on_batch_or_chunks(way, seed, cut, b, dtype):
     """Bit for bit, with weights whose sums are rounded."""
     draw = torch.Generator().manual_seed(seed)
     integer = dtype == torch.int8
-    spikes = channels_last((torch.rand(6, 5, 16, 9, 9, generator=draw) < 0.3).to(torch.uint8))
+    spikes = channels_last((torch.rand(6, 5, 16, 8, 9, generator=draw) < 0.3).to(torch.uint8))
     weight = torch.randn(32, 16, 3, 3, generator=draw)
     weight = (weight * 40).clamp(-127, 127).to(dtype) if integer else weight.to(dtype)
     threshold = torch.tensor(300, dtype=torch.int32) if integer else torch.tensor(3.0)
-    start = channels_last(torch.zeros(5, 32, 9, 9, dtype=threshold.dtype))
+    start = channels_last(torch.zeros(5, 32, 8, 9, dtype=threshold.dtype))
 
     def run(spikes: Tensor, membrane: Tensor) -> Tensor:
-        if not unit:
-            patch.setattr(amx, "supports", lambda problem: False)
+        for other in {"amx": [], "tables": [amx], "pieces": [amx, tables]}[way]:
+            patch.setattr(other, "supports", lambda problem: False)
         return conv_integrate_fire(spikes, weight, None, membrane, threshold, padding=1, backend="cpu")
 
     with pytest.MonkeyPatch.context() as patch:

@@ -33,6 +33,7 @@ def conv_integrate_fire(
     totals: Tensor | None = None,
     reached: Tensor | None = None,
     fan_out: Tensor | None = None,
+    binary: bool = False,
     tile: Tile | None = None,
     backend: str = "auto",
 ) -> Tensor:
@@ -66,6 +67,7 @@ def conv_integrate_fire(
         totals: (T, B) int32, increased by the number of spikes of each sample at each step.
         reached: (T, B) int64, increased by the number of synapses that these spikes reach.
         fan_out: (N, Y, X): the number of synapses behind each neuron; integers.
+        binary: Whether spikes, and a residual of bytes, are known to be 0 or 1. Otherwise some routines look.
         tile: How the fused kernel is cut; chosen for the layer if not given.
         backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`.
 
@@ -101,6 +103,7 @@ def conv_integrate_fire(
         fan_out=fan_out,
         strict=strict,
         reset=reset,
+        binary=binary,
     )
     check_problem(problem)
     if out.numel() == 0:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rheobase.kernels.conv_integrate_fire import amx, reference
+from rheobase.kernels.conv_integrate_fire import amx, reference, tables
 from rheobase.kernels.conv_integrate_fire.problem import Convolution, Layer, Problem, Quantisation
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.kept import keep
@@ -35,9 +35,12 @@ Convolve = Callable[[Tensor], Tensor]
 
 
 def run(problem: Problem) -> None:
-    """Fill `out`, updating `membrane` and `totals` in place, on the matrix unit if there is one."""
+    """Fill `out`, updating `membrane` and `totals` in place, in the fastest way on this processor."""
+    _keep_freed_memory()
     if amx.supports(problem):
         amx.run(problem)
+    elif tables.supports(problem):
+        tables.run(problem)
     else:
         run_in_pieces(problem)
 

@@ -64,6 +64,7 @@ class Problem(Convolution):
     fan_out: Tensor | None = None
     strict: bool
     reset: str
+    binary: bool = False
 
     @property
     def written(self) -> list[Tensor]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rheobase.kernels.backends import choose_backend
 from rheobase.kernels.checks import check_dtype, check_shape
-from rheobase.kernels.running_mean import reference
+from rheobase.kernels.running_mean import cpu, reference
 
 __all__ = ["running_mean"]
 
@@ -25,7 +25,7 @@ def running_mean(
             Updated in place. It must be exact, so that the order of sums does not matter.
         before: The number of earlier steps.
         unit: What one count stands for.
-        backend: `"auto"`, `"reference"` or `"triton"`.
+        backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`.
 
     Returns:
         (T, B, ...) of the total's dtype: for each step the total up to it / the number of steps · unit.
@@ -36,7 +36,9 @@ def running_mean(
     """
     check_dtype("total", total, (torch.float32, torch.float64))
     check_shape("total", total, tuple(signal.shape[1:]))
-    name = choose_backend(signal.device, backend, offered=("reference", "triton"))
+    name = choose_backend(signal.device, backend)
+    if name == "cpu":
+        return cpu.run(signal, total, before, unit)
     if name == "reference" or total.dtype != torch.float32:
         return reference.run(signal, total, before, unit)
     from rheobase.kernels.running_mean import triton
