@@ -32,3 +32,11 @@ def test_nothing_is_derived_twice() -> None:
     with torch.inference_mode():
         frozen = torch.ones(2)
         assert [keep(frozen, "form", lambda: len(made)) for _ in range(2)] == [3, 3]
+
+
+def test_views_share_what_is_kept():
+    made, weight = [], torch.ones(4, 5)
+    for _ in range(3):
+        keep(weight[..., None, None], "form", lambda: made.append(1))
+    keep(weight[1:, :, None, None], "form", lambda: made.append(1))
+    assert len(made) == 2

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from families import build, converted, inputs, onto_grid
+from families import FAMILIES, build, converted, inputs, onto_grid
 from rheobase import HALF, convert, simulate
 from rheobase.network.codings import Poisson
 from rheobase.network.snn import SNN
-from rheobase.simulation import Probe
+from rheobase.simulation import Probe, Simulator
 from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.simulation.fusion import fuse
 from rheobase.simulation.plan import mark_tail, plan_calls
@@ -112,3 +112,19 @@ def test_inputs_in_spikes_and_neurons_of_other_kinds(profile: str) -> None:
     few = convert(build("Plain"), "few-spikes", inputs(32))
     exact, other = (simulate(few, x, 10, at=[10], profile=p).logits for p in ("exact", profile))
     assert torch.equal(other, exact)
+
+
+@pytest.mark.parametrize("family", ["resnet20", *FAMILIES])
+def test_exact_layers_on_a_cpu_give_the_bits_of_their_calls(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if family == "resnet20":
+        x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+        snn = convert(models.build("resnet20", 10).eval(), "max-norm", x, initial=HALF)
+    else:
+        snn, x = converted(family), inputs(4)
+    together = Simulator(snn, x, 6).run(x)
+    monkeypatch.setattr(Simulator, "_fuses", lambda self, device: False)
+    apart = Simulator(snn, x, 6).run(x)
+    assert torch.equal(together.logits, apart.logits)
+    assert all(torch.equal(together.spikes[site], apart.spikes[site]) for site in snn.sites)

@@ -46,11 +46,7 @@ class Program:
 
     def at(self, name: str, *terms: tuple[ir.Value, int] | int) -> ir.Value:
         """The address at an offset in bytes from a pointer; a pair is an index and the bytes of one item."""
-        offset = long(0)
-        for term in terms:
-            more = long(term) if isinstance(term, int) else self.b.mul(term[0], long(term[1]))
-            offset = self.b.add(offset, more)
-        return self.b.gep(self.given[name], [offset], source_etype=BYTE)
+        return self.move(self.given[name], *terms)
 
     def load(self, place: ir.Value, kind: ir.Type) -> ir.Value:
         """The value at an address."""
@@ -64,6 +60,31 @@ class Program:
     def copy(self, target: ir.Value, source: ir.Value, size: int) -> None:
         """Copy some bytes."""
         self.call("llvm.memcpy.p0.p0.i64", target, source, long(size), ir.Constant(BIT, 0))
+
+    def move(self, place: ir.Value, *terms: tuple[ir.Value, int] | int) -> ir.Value:
+        """The address at an offset in bytes from another; terms as in `at`."""
+        offset = long(0)
+        for term in terms:
+            more = long(term) if isinstance(term, int) else self.b.mul(term[0], long(term[1]))
+            offset = self.b.add(offset, more)
+        return self.b.gep(place, [offset], source_etype=BYTE)
+
+    def pack(self, source: ir.Value, target: ir.Value, size: int) -> None:
+        """Pack bytes, a multiple of 16, into bits: one where a byte is not zero."""
+        for width, count, offset in ((64, size // 64, 0), (16, size % 64 // 16, size // 64 * 64)):
+            with self.loop(count) as i:
+                kind = ir.VectorType(BYTE, width)
+                values = self.load(self.move(source, (i, width), offset), kind)
+                ones = self.b.icmp_unsigned("!=", values, ir.Constant(kind, None))
+                place = self.move(target, (i, width // 8), offset // 8)
+                self.b.store(self.b.bitcast(ones, ir.IntType(width)), place, align=1)
+
+    def spread(self, value: ir.Value, count: int) -> ir.Value:
+        """A vector of one value."""
+        kind = ir.VectorType(value.type, count)
+        first = self.b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(WORD, 0))
+        zeros = ir.Constant(ir.VectorType(WORD, count), None)
+        return self.b.shuffle_vector(first, ir.Constant(kind, ir.Undefined), zeros)
 
     def fire(
         self, potential: ir.Value, threshold: ir.Value, *, strict: bool, subtract: bool

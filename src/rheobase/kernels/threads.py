@@ -22,6 +22,9 @@ Result = TypeVar("Result")
 # Products that are worth a thread: several milliseconds, as long as it may have to wait for a core.
 PRODUCTS = 1 << 28
 
+# Held while a program is compiled, so that threads that need the same one compile it once.
+compiling = threading.Lock()
+
 _own = threading.local()
 
 

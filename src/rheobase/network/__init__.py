@@ -29,7 +29,7 @@ from rheobase.network.analog import (
     count_products,
 )
 from rheobase.network.ann import classes_of, evaluating, find_like, require_classes
-from rheobase.network.batch_invariant import memory_format, run_graph, weigh
+from rheobase.network.batch_invariant import is_direct, memory_format, run_graph, weigh
 from rheobase.network.captured import Network, Site
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
 from rheobase.network.differential import Differential
@@ -180,6 +180,7 @@ __all__ = [
     "full_precision",
     "has_double",
     "insert_call",
+    "is_direct",
     "load",
     "mean_over_steps",
     "memory_format",

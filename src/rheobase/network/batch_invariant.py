@@ -64,7 +64,7 @@ def weigh(operation: nn.Module, x: Tensor) -> Tensor:
         y = nearest_linear(x.reshape(-1, x.shape[-1]), operation.weight, operation.bias)
         return y.view(*x.shape[:-1], -1)
     products = operation.weight.numel() * x[:, :1].numel()  # type: ignore[operator]
-    if isinstance(operation, (nn.Conv1d, nn.Conv2d)) and _direct(operation, x):
+    if isinstance(operation, (nn.Conv1d, nn.Conv2d)) and is_direct(operation, x.dtype):
         return share_rows(partial(_convolve, operation), x, products)
     return share_rows(partial(_one_by_one, operation), x, products)
 
@@ -98,10 +98,11 @@ def _room(like: Tensor, rows: int) -> Tensor:
     return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=like.device, memory_format=form)
 
 
-def _direct(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> bool:
+def is_direct(conv: nn.Conv1d | nn.Conv2d, dtype: torch.dtype) -> bool:
+    """Whether `weigh` computes a convolution by one routine of oneDNN."""
     plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
     x86 = platform.machine() in ("x86_64", "AMD64")
-    return plain and x86 and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return plain and x86 and dtype == torch.float32 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
 def _convolve(conv: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:

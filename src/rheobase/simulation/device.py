@@ -30,6 +30,7 @@ class DeviceTraits:
         channels_last: Whether constant currents are stored channels-last.
         graphs: Whether runs can be captured as CUDA graphs.
         double: Whether it has double precision.
+        same_bits: Whether fused layers of `exact` give the bits of their calls one by one.
         skips: Whether rows that have not changed are left out, which takes a look at the results of a chunk.
     """
 
@@ -44,11 +45,14 @@ class DeviceTraits:
     channels_last: bool = False
     graphs: bool = False
     double: bool = True
+    same_bits: bool = False
     skips: bool = False
 
 
 DEVICES = {
-    "cpu": DeviceTraits(memory=96 * 2**20, half=torch.bfloat16, counts=torch.uint8, skips=True),
+    "cpu": DeviceTraits(
+        memory=96 * 2**20, half=torch.bfloat16, counts=torch.uint8, same_bits=True, skips=True
+    ),
     "cuda": DeviceTraits(
         memory=4 * 2**30,
         half=torch.float16,

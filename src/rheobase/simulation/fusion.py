@@ -17,6 +17,7 @@ from rheobase.network import (
     Reshape,
     Scale,
     SigmaDelta,
+    is_direct,
     traits_of,
 )
 from rheobase.simulation.encoded_product import EncodedProduct
@@ -94,7 +95,7 @@ class _Fusion:
         maximum = isinstance(operation, MaxPool) and self.sums_up
         if traits.routes or maximum or (traits.spikes == "restart" and largest == 1):
             return self._counted(step, unit, largest)
-        side = _square_side(operation)
+        side = None if self.profile.same_bits else _square_side(operation)
         if side is not None and largest * side**2 <= _LARGEST_COUNT:
             pooled = replace(step, operation=SumPool(side))
             return self._counted(pooled, unit / side**2, largest * side**2)
@@ -173,6 +174,8 @@ class _Fusion:
         neuron, source, largest = step.operation, step.inputs[0], _largest_count(step)
         if largest is None or not _has_layer(neuron):
             return None
+        if self.profile.same_bits and isinstance(neuron, SigmaDelta):
+            return None
         if synapse := self._synapse(source):
             inputs: tuple[fx.Node, ...] = self.steps[source].inputs
             layer = self._fuse(synapse, neuron, inputs[0])
@@ -205,26 +208,34 @@ class _Fusion:
             return None
         largest_first = sorted(connections, key=lambda node: -connections[node].weight.numel())
         pairs = [(a, b) for a in largest_first for b in largest_first if a is not b]
-        fitting = (a for a, b in pairs if Shortcut.fits(connections[a], connections[b]))
+        fitting = (a for a, b in pairs if self._joins(connections[a], connections[b]))
         main = next(fitting, largest_first[0])
         other = terms[1] if terms[0].node is main else terms[0]
         synapse, first = connections[main], self.steps[main].inputs[0]
         shortcut = connections.get(other.node)
-        if shortcut is not None and Shortcut.fits(synapse, shortcut):
+        if shortcut is not None and self._joins(synapse, shortcut):
             second = other.inputs[0]
             joined = Shortcut(shortcut, self.units[second])  # type: ignore[arg-type]
             largest = max(self.largest[first], self.largest[second])
             return self._fuse(synapse, neuron, first, shortcut=joined, largest=largest), (first, second)
         if isinstance(other.operation, Scale) and not other.operation.shifted:
             second, scale = other.inputs[0], other.operation.scale
-            if second in self.units and scale.dim() <= 1:
+            if self._adds(second) and scale.dim() <= 1:
                 scale, added = scale * self.units[second], self.largest[second]
                 return self._fuse(synapse, neuron, first, scale=scale, added=added), (first, second)
-        if other.node in self.units:
+        if self._adds(other.node):
             scale = synapse.weight.new_tensor(self.units[other.node])
             added = self.largest[other.node]
             return self._fuse(synapse, neuron, first, scale=scale, added=added), (first, other.node)
         return self._fuse(synapse, neuron, first), (first, other.node)
+
+    def _joins(self, synapse: Synapse, shortcut: Synapse) -> bool:
+        """Whether two connections are computed as one, in which sums have another order."""
+        return not self.profile.same_bits and Shortcut.fits(synapse, shortcut)
+
+    def _adds(self, node: fx.Node) -> bool:
+        """Whether the counts of a node can be scaled and added."""
+        return node in self.units and (self.largest[node] == 1 or not self.profile.same_bits)
 
     def _hidden(self, node: fx.Node) -> bool:
         """Whether a single call reads a node and nothing else needs its signal."""
@@ -243,10 +254,12 @@ class _Fusion:
             return None  # kernels take counts from 0 on
         operation = step.operation
         if isinstance(operation, nn.Linear):
-            return operation if len(step.shape) == 1 else None
+            return operation if len(step.shape) == 1 and not self.profile.same_bits else None
         if not isinstance(operation, nn.Conv2d) or operation.groups != 1 or operation.dilation != (1, 1):
             return None
         plain = operation.padding_mode == "zeros" and not isinstance(operation.padding, str)
+        if self.profile.same_bits:
+            plain = is_direct(operation, self.plan.dtype) and self.largest[step.inputs[0]] == 1
         return operation if plain else None
 
 

@@ -28,12 +28,14 @@ class Profile(ABC):
     Attributes:
         name: One of `PROFILES`.
         counts: The dtype of spikes and pooled counts.
+        same_bits: Whether a fused layer must give what its calls give one by one, to the bit.
         splits: Whether currents may be rounded to the precision of the weights before the neurons add them.
     """
 
     name: str
     counts: torch.dtype
     splits: bool
+    same_bits: bool = False
 
     @abstractmethod
     def gain(self, weight: Tensor, others: Tensor, drive: Tensor) -> Tensor | None:
@@ -61,8 +63,10 @@ class Profile(ABC):
 class Floating(Profile):
     """Weights of a given precision, membranes in single precision."""
 
-    def __init__(self, name: str, precision: torch.dtype, counts: torch.dtype) -> None:
-        self.name, self.precision, self.counts = name, precision, counts
+    def __init__(
+        self, name: str, precision: torch.dtype, counts: torch.dtype, same_bits: bool = False
+    ) -> None:
+        self.name, self.precision, self.counts, self.same_bits = name, precision, counts, same_bits
         self.splits = precision != torch.float32
 
     def gain(self, weight: Tensor, others: Tensor, drive: Tensor) -> None:
@@ -127,5 +131,5 @@ def find_profile(name: str, device: torch.device, steps: int = 1) -> Profile:
         raise ValueError(f"unknown profile {name!r}; choose from {', '.join(PROFILES)}")
     if name == "int8":
         return Integer(steps)
-    facts = device_traits(device)
-    return Floating(name, torch.float32 if name == "exact" else facts.half, facts.counts)
+    facts, exact = device_traits(device), name == "exact"
+    return Floating(name, torch.float32 if exact else facts.half, facts.counts, exact and facts.same_bits)

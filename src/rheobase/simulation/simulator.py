@@ -221,7 +221,7 @@ class Simulator:
     def _fuses(self, device: torch.device) -> bool:
         """Whether calls are fused, with a note if a kernel is missing."""
         exact = self.profile.name == "exact"
-        if exact and (device.type == "cpu" or self.snn.dtype != torch.float32):
+        if exact and (self.snn.dtype != torch.float32 or (device.type == "cpu" and self.snn.code == "sum")):
             return False
         if device.type != "cpu" and (reason := explain_no_triton(device)) is not None:
             self.notes.append(f"there is no fused kernel here, which is slower: {reason}")

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from conftest import channels_last
 from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire
-from rheobase.kernels.conv_integrate_fire import amx, cpu, reference, tables
+from rheobase.kernels.conv_integrate_fire import amx, cpu, events, reference, tables
+from rheobase.kernels.conv_integrate_fire.avx512 import explain_no_avx512
 from rheobase.kernels.conv_integrate_fire.problem import Problem
-from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import collect_routines
 from rheobase.network.batch_invariant import weigh
 
 needs_matrix_unit = pytest.mark.skipif(
     amx.explain_no_matrix_unit() is not None, reason=f"no matrix unit: {amx.explain_no_matrix_unit()}"
 )
-needs_tables = pytest.mark.skipif(
-    tables.explain_no_tables() is not None, reason=f"no tables: {tables.explain_no_tables()}"
+needs_avx512 = pytest.mark.skipif(
+    explain_no_avx512() is not None, reason=f"no AVX-512: {explain_no_avx512()}"
 )
 WRITTEN = ("membrane", "out", "totals")
 WEIGHTS = (torch.int8, torch.bfloat16, torch.float32)
@@ -34,7 +34,7 @@ WEIGHTS = (torch.int8, torch.bfloat16, torch.float32)
 def problems(draw, weights=WEIGHTS, *, tiled=False, binary=False):
     """Problems of odd sizes, with one step, channel, sample or pixel.
 
-    Those that are `tiled` suit the matrix unit, those that are `binary` too suit tables.
+    Those that are `tiled` suit the matrix unit, those that are `binary` too suit tables and events.
     """
     dtype = draw(st.sampled_from(weights))
     integer = dtype == torch.int8
@@ -173,16 +173,53 @@ def test_matrix_unit_equals_reference(run, problem):
     assert_alike(solve(problem, run), solve(problem, reference.run))
 
 
-@needs_tables
+@needs_avx512
 @settings(max_examples=20, deadline=None)
-@given(problem=problems(weights=(torch.int8, torch.bfloat16), tiled=True, binary=True))
+@given(problem=problems(weights=(torch.int8,), tiled=True, binary=True))
 def test_tables_equal_reference(problem):
-    assume(not problem.integer or tables._fits(problem.weight))
+    assume(tables._fits(problem.weight))
     assert tables.supports(problem)
     assert_alike(solve(problem, tables.run), solve(problem, reference.run))
 
 
-@needs_tables
+@needs_avx512
+@settings(max_examples=20, deadline=None)
+@given(problem=problems(weights=(torch.bfloat16, torch.float32), tiled=True, binary=True))
+def test_events_equal_reference(problem):
+    assert events.supports(problem) == events.few_spike(problem.spikes)
+    assert_alike(solve(problem, events.run), solve(problem, reference.run))
+
+
+@needs_avx512
+@pytest.mark.parametrize(("C", "kernel", "stride"), [(16, 3, 1), (48, 3, 2), (128, 1, 1), (64, 7, 2)])
+def test_no_bit_depends_on_how_many_inputs_spike(C, kernel, stride):
+    """With rounded sums: by events if few spike, else by oneDNN, unless that adds in another order."""
+    draw, routines = torch.Generator().manual_seed(C), []
+    weight = torch.randn(32, C, kernel, kernel, generator=draw)
+    spikes = channels_last((torch.rand(3, 2, C, 14, 14, generator=draw) < 0.4).to(torch.uint8))
+    found = []
+    for few in (0.0, 1.0):
+        membrane = channels_last(torch.zeros(2, 32, 14 // stride, 14 // stride))
+        with collect_routines() as names, patch.object(events, "FEW", few):
+            fired = conv_integrate_fire(
+                spikes,
+                weight,
+                None,
+                membrane,
+                torch.tensor(1.0),
+                stride=stride,
+                padding=kernel // 2,
+                backend="cpu",
+            )
+        routines.append(names)
+        found.append((fired, membrane))
+    assert "oneDNN float32" in routines[0]
+    assert routines[1] == ["events"] or kernel == 7
+    assert all(map(torch.equal, *found))
+    assert found[0][0].any()
+
+
+@needs_avx512
 @pytest.mark.parametrize(
     ("weights", "largest", "routine"), [(258, 1, "tables"), (259, 1, "oneDNN int8"), (258, 2, "oneDNN int8")]
 )
@@ -233,7 +270,7 @@ def test_many_weights_of_few_neurons_are_read_once(monkeypatch, batch, way):
 
 @pytest.mark.parametrize(
     "way",
-    ["pieces", pytest.param("amx", marks=needs_matrix_unit), pytest.param("tables", marks=needs_tables)],
+    ["pieces", pytest.param("amx", marks=needs_matrix_unit), pytest.param("programs", marks=needs_avx512)],
 )
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**31), cut=st.integers(1, 5), b=st.integers(1, 4), dtype=st.sampled_from(WEIGHTS))
@@ -248,7 +285,7 @@ def test_does_not_depend_on_batch_or_chunks(way, seed, cut, b, dtype):
     start = channels_last(torch.zeros(5, 32, 8, 9, dtype=threshold.dtype))
 
     def run(spikes: Tensor, membrane: Tensor) -> Tensor:
-        for other in {"amx": [], "tables": [amx], "pieces": [amx, tables]}[way]:
+        for other in {"amx": [], "programs": [amx], "pieces": [amx, tables, events]}[way]:
             patch.setattr(other, "supports", lambda problem: False)
         return conv_integrate_fire(spikes, weight, None, membrane, threshold, padding=1, backend="cpu")
 
@@ -308,14 +345,6 @@ def test_changed_weights_are_seen(dtype):
         threshold = torch.tensor(100, dtype=kind)
         conv_integrate_fire(spikes, weight, None, membrane, threshold, backend="cpu")
         assert (membrane == 2 * factor).all()
-
-
-def test_packed_weights_are_kept_for_views():
-    made, weight = [], torch.ones(4, 5)
-    for _ in range(3):
-        keep(weight[..., None, None], "form", lambda: made.append(1))
-    keep(weight[1:, :, None, None], "form", lambda: made.append(1))
-    assert len(made) == 2
 
 
 @pytest.mark.parametrize(

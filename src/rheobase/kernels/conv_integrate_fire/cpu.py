@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rheobase.kernels.conv_integrate_fire import amx, reference, tables
+from rheobase.kernels.conv_integrate_fire import amx, events, reference, tables
 from rheobase.kernels.conv_integrate_fire.problem import Convolution, Layer, Problem, Quantisation
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.kept import keep
-from rheobase.kernels.routines import report_routine
+from rheobase.kernels.routines import collect_routines, report_routine
 from rheobase.kernels.threads import share_rows
 
 # Currents at a time: with fewer, the overhead of operations dominates; more do not fit into the cache.
@@ -41,8 +41,32 @@ def run(problem: Problem) -> None:
         amx.run(problem)
     elif tables.supports(problem):
         tables.run(problem)
+    elif events.supports(problem) and (problem.weight.dtype != torch.float32 or _add_in_order(problem)):
+        events.run(problem)
     else:
         run_in_pieces(problem)
+
+
+def _add_in_order(p: Problem) -> bool:
+    """Whether oneDNN adds the products of this layer in the order of `events`, tried with random spikes.
+
+    Which of both computes a layer depends on its spikes, but no bit of the result may.
+    """
+
+    def find() -> bool:
+        draw = torch.Generator("cpu").manual_seed(0)
+        images = torch.randint(0, 2, (4, H, W, C), generator=draw, dtype=torch.uint8).movedim(-1, 1)
+        never = torch.full((1, 1, 1), torch.finfo(torch.float32).max)
+        with collect_routines():  # these are not part of the run
+            current = share_rows(_float_convolution(p), images, 0)
+            membrane = torch.zeros_like(current, memory_format=torch.channels_last)
+            out = torch.empty_like(current, dtype=torch.uint8, memory_format=torch.channels_last)
+            tried = replace(p, spikes=images[None], membrane=membrane, threshold=never, out=out[None])
+            events.run(replace(tried, residual=None, residual_scale=None, totals=None))
+        return torch.equal(membrane, current)
+
+    C, H, W = p.spikes.shape[2:]
+    return keep(p.weight, ("in order", H, W, p.stride, p.padding), find)
 
 
 def run_in_pieces(problem: Problem, piece: int = PIECE) -> None:

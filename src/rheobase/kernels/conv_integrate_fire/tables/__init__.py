@@ -4,23 +4,21 @@ Spikes are 0 or 1, so that a few of them select one of few sums: looking it up i
 Currents are not stored: see `program.py`. It needs the package llvmlite, which includes a compiler.
 
 Letters: T steps, B batch, C input channels, N output channels, Y and X output rows and columns, Q positions
-of a few images; k spikes that are looked up together.
+of a few images.
 """
 
-import threading
-from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rheobase.kernels.conv_integrate_fire.avx512 import explain_no_avx512
 from rheobase.kernels.conv_integrate_fire.packing import count_wide
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
-from rheobase.kernels.threads import share
+from rheobase.kernels.threads import compiling, share
 
 if TYPE_CHECKING:
     from rheobase.kernels.conv_integrate_fire.tables.program import TableLayer
@@ -34,28 +32,12 @@ REGISTERS = 3
 # Bytes of places that stay in the first-level cache for all outputs.
 PLACES = 24 << 10
 
-_compiling = threading.Lock()
-
-
-@cache
-def explain_no_tables() -> str | None:
-    """Say why this processor cannot look up sums in tables, or return None when it can."""
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return "PyTorch does not use AVX-512 here"
-    if find_spec("llvmlite") is None:
-        return "the package llvmlite is not installed"
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    missing = [name for name in ("avx512f", "avx512bw", "avx512vl") if not features.get(name)]
-    return f"the CPU lacks {', '.join(missing)}" if missing else None
-
 
 def supports(p: Problem) -> bool:
     """Whether `run` can solve a problem."""
     _, _, N, Y, X = p.out.shape
     return (
-        p.weight.dtype in (torch.int8, torch.bfloat16)
+        p.weight.dtype == torch.int8
         and p.spikes.dtype == p.out.dtype == torch.uint8
         and p.weight.shape[1] % 16 == 0
         and (N in (16, 32, 48) or N % 64 == 0)
@@ -65,37 +47,36 @@ def supports(p: Problem) -> bool:
         and p.out.movedim(2, -1).is_contiguous()
         and p.membrane.movedim(1, -1).is_contiguous()
         and (p.residual is None or (p.residual.dtype == torch.uint8 and p.residual.dim() == p.out.dim()))
-        and explain_no_tables() is None
+        and explain_no_avx512() is None
         and p.weight.numel() * 16 <= LARGEST
-        and (not p.integer or _fits(p.weight))
+        and _fits(p.weight)
         and (p.binary or all(int(x.max()) <= 1 for x in (p.spikes, p.residual) if x is not None))
     )
 
 
 def run(p: Problem) -> None:
     """Fill `out`, updating `membrane` and `totals` in place."""
-    from rheobase.kernels.conv_integrate_fire.tables.program import compile_layer
+    from rheobase.kernels.conv_integrate_fire.tables.program import LOOKUPS, PERIOD, compile_layer
 
     report_routine("tables")
     T, B, N, Y, X = p.out.shape
-    kind = p.membrane.dtype
     images = -(-B // -(-B // max(1, POSITIONS // (Y * X))))
     layer = _describe(p, images)
     core = layer.core
     Q = -(-images * Y * X // core.step) * core.step
-    periods = -(-len(layer.seen) // core.period)
+    periods = -(-len(layer.seen) // PERIOD)
     tile = max(2, PLACES // (64 * core.registers * layer.lookups))
     totals = None if p.totals is None else p.totals.contiguous()
 
     def vector(values: Tensor | None, default: int) -> Tensor:
         values = p.membrane.new_full((N,), default) if values is None else values.flatten()
-        return values.to(kind).expand(N).contiguous()
+        return values.int().expand(N).contiguous()
 
     spikes = p.spikes.movedim(2, -1).contiguous()
     residual = p.membrane if p.residual is None else p.residual.movedim(2, -1).contiguous()
     numbers = [vector(p.bias, 0), vector(p.residual_scale, 1), vector(p.threshold, 0)]
     tables = keep(p.weight, ("tables", layer.wide), lambda: tabulate(p.weight, layer))
-    with _compiling:
+    with compiling:
         program = compile_layer(layer)
 
     def work(first: int, last: int) -> None:
@@ -107,8 +88,8 @@ def run(p: Problem) -> None:
             *(spikes, p.membrane, residual, p.out, p.membrane if totals is None else totals),
             words(max(layer.W * layer.C, X * N) // 16),
             words(layer.C // 16 * rows * columns).zero_(),
-            words(periods * core.period * Q).zero_(),
-            words(tile * periods * core.period * 16 // core.group * core.registers * 32),
+            words(periods * PERIOD * Q).zero_(),
+            words(tile * periods * LOOKUPS * core.registers * 32),
             *(tables, *numbers),
             words(N // 16 * Q),
             p.membrane.new_zeros(N * Q),
@@ -123,16 +104,14 @@ def run(p: Problem) -> None:
 
 
 def tabulate(weight: Tensor, layer: "TableLayer") -> Tensor:
-    """The sums of k weights for all 2^k selections of them: (N / 8, lookups, 8, sums)."""
-    k = layer.core.group
-    kind = torch.int16 if layer.core.integer else torch.float32
+    """The sums of five weights for all 32 selections of them: (N / 8, lookups, 8, 32)."""
     taken = [weight[:, 16 * word : 16 * word + 16, *tap] for word, tap in layer.seen]
-    flat = torch.cat(taken, 1).to(kind)
-    flat = F.pad(flat, (0, layer.lookups * k - flat.shape[1])).view(-1, 8, layer.lookups, k)
-    places = torch.arange(64 // flat.itemsize, device="cpu")
-    sums = flat.new_zeros(*flat.shape[:3], len(places))
-    for bit in range(k):
-        sums += flat[..., bit, None] * ((places >> bit) & 1).to(kind)
+    flat = torch.cat(taken, 1).short()
+    flat = F.pad(flat, (0, layer.lookups * 5 - flat.shape[1])).view(-1, 8, layer.lookups, 5)
+    places = torch.arange(32, dtype=torch.int16, device="cpu")
+    sums = flat.new_zeros(*flat.shape[:3], 32)
+    for bit in range(5):
+        sums += flat[..., bit, None] * ((places >> bit) & 1)
     return sums.movedim(2, 1).contiguous()
 
 
@@ -150,8 +129,8 @@ def _describe(p: Problem, images: int) -> "TableLayer":
     from rheobase.kernels.conv_integrate_fire.tables.program import Core, TableLayer
 
     C, H, W = p.spikes.shape[2:]
-    registers = -(-images * p.out[0, 0, 0].numel() // (32 if p.integer else 16))
-    core = Core(p.integer, p.strict, p.reset == "subtract", p.residual is not None, min(REGISTERS, registers))
+    registers = -(-images * p.out[0, 0, 0].numel() // 32)
+    core = Core(p.strict, p.reset == "subtract", p.residual is not None, min(REGISTERS, registers))
     kernel = (p.weight.shape[2], p.weight.shape[3])
     wide = -(-count_wide(p.weight) // 16) * 16
     return TableLayer(core, C, H, W, len(p.weight), kernel, p.stride, p.padding, wide, p.totals is not None)

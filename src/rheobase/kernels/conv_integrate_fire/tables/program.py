@@ -1,8 +1,7 @@
 """Programs that look sums of weights up in tables.
 
-A few spikes, as bits, are the place of the sum of their weights in a table that fits a register of 512 bits.
-One instruction looks up the sums of a register of positions: of five weights at 32 positions in integers of
-16 bits, of four at 16 positions in single precision.
+Five spikes, as bits, are the place of the sum of their weights in a table of 32 integers of 16 bits, which
+fits a register of 512 bits. One instruction looks up the sums at 32 positions.
 
 A layer's program takes a few images at a time through all steps. It packs their spikes into words of 16
 channels with zeros around an image (`bits`), and lays out the words that each tap of the kernel sees, those
@@ -23,10 +22,13 @@ from typing import Any
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
 
-from rheobase.kernels.llvm import BIT, BYTE, FLOAT, HALF, LONG, WORD, Program, long
+from rheobase.kernels.llvm import BIT, BYTE, HALF, LONG, WORD, Program, long
 
-# Channels of a word of bits; output channels computed together.
-CHANNELS, OUTPUTS = 16, 8
+# Channels of a word of bits; output channels computed together; positions of a register.
+CHANNELS, OUTPUTS, POSITIONS = 16, 8, 32
+# Spikes that are looked up together. Their places begin at the first bit of a word again after some words.
+GROUP = PERIOD = 5
+LOOKUPS = PERIOD * CHANNELS // GROUP
 
 CORE = ("words", "places", "tables", "bias", "scale", "threshold", "added", "potential", "fired")
 CORE_NUMBERS = ("Q", "periods", "lookups", "blocks", "tile")
@@ -42,31 +44,15 @@ class Core:
         registers: Registers of positions that are computed together.
     """
 
-    integer: bool
     strict: bool
     subtract: bool
     residual: bool
     registers: int
 
     @property
-    def lanes(self) -> int:
-        """Positions of a register."""
-        return 32 if self.integer else 16
-
-    @property
-    def group(self) -> int:
-        """Spikes that are looked up together."""
-        return 5 if self.integer else 4
-
-    @property
-    def period(self) -> int:
-        """Words after which places begin at the first bit again."""
-        return 5 if self.integer else 1
-
-    @property
     def step(self) -> int:
         """Positions that are computed together."""
-        return self.lanes * self.registers
+        return POSITIONS * self.registers
 
 
 @dataclass(frozen=True)
@@ -123,7 +109,7 @@ class TableLayer:
     @property
     def lookups(self) -> int:
         """How often is looked up for each position and output."""
-        return -(-len(self.seen) * CHANNELS // self.core.group)
+        return -(-len(self.seen) * CHANNELS // GROUP)
 
 
 @cache
@@ -214,19 +200,7 @@ class _LayerProgram(Program):
 
     def _pack_row(self, source: ir.Value, target: ir.Value, pixels: int, words: int, pitch: ir.Value) -> None:
         """Pack a row of bytes into bits: a row of words for each 16 channels, a pitch apart."""
-        b, size = self.b, pixels * words * CHANNELS
-
-        def move(place: ir.Value, offset: ir.Value) -> ir.Value:
-            return b.gep(place, [offset], source_etype=BYTE)
-
-        row = target if words == 1 else self.given["row"]
-        for width, count, offset in ((64, size // 64, 0), (16, size % 64 // 16, size // 64 * 64)):
-            with self.loop(count) as i:
-                kind = ir.VectorType(BYTE, width)
-                place = move(source, b.add(b.mul(i, long(width)), long(offset)))
-                ones = b.icmp_unsigned("!=", self.load(place, kind), ir.Constant(kind, None))
-                place = move(row, b.add(b.mul(i, long(width // 8)), long(offset // 8)))
-                b.store(b.bitcast(ones, ir.IntType(width)), place, align=1)
+        self.pack(source, target if words == 1 else self.given["row"], pixels * words * CHANNELS)
         if words == 1:
             return
         # Words of the same pixel follow each other: separate them.
@@ -235,8 +209,7 @@ class _LayerProgram(Program):
             together = self.load(self.at("row", 2 * x * words), ir.VectorType(HALF, some * words))
             for word in range(words):
                 own = self._shuffle(together, range(word, some * words, words))
-                place = move(target, b.add(b.mul(pitch, long(word)), long(2 * x)))
-                b.store(own, place, align=1)
+                self.b.store(own, self.move(target, (pitch, word), 2 * x), align=1)
 
     def _shuffle(self, vector: ir.Value, order: range) -> ir.Value:
         """Some lanes of a vector."""
@@ -281,13 +254,9 @@ class _CoreProgram(Program):
     def __init__(self, core: Core) -> None:
         super().__init__(CORE, CORE_NUMBERS)
         self.core = core
-        L = core.lanes
-        self.number = WORD if core.integer else FLOAT
-        self.sums = ir.VectorType(HALF if core.integer else FLOAT, L)
-        self.index = ir.VectorType(HALF if core.integer else WORD, L)
-        self.numbers, self.halves = ir.VectorType(self.number, L), ir.VectorType(HALF, L)
+        self.halves, self.numbers = (ir.VectorType(kind, POSITIONS) for kind in (HALF, WORD))
         b, of = self.b, self.given
-        self.accumulators = [b.alloca(self.sums) for _ in range(OUTPUTS * core.registers)]
+        self.accumulators = [b.alloca(self.halves) for _ in range(OUTPUTS * core.registers)]
         self.spikes = [b.alloca(self.halves) for _ in range(core.registers)]
         all_steps = b.sdiv(of["Q"], long(core.step))
         with self.loop(b.sdiv(b.add(all_steps, b.sub(of["tile"], long(1))), of["tile"])) as tile:
@@ -300,57 +269,53 @@ class _CoreProgram(Program):
                 self._add_up(block, i)
                 self._fire(block, b.add(start, i))
 
-    def _places(self, i: ir.Value, k: ir.Value, p: int) -> ir.Value:
+    def _place(self, i: ir.Value, k: ir.Value, p: int) -> ir.Value:
         """The address of the k-th places of a register."""
-        core, b = self.core, self.b
-        each = b.mul(self.given["periods"], long(core.period * CHANNELS // core.group))
-        return self.at("places", (b.add(b.mul(i, each), k), 64 * core.registers), 64 * p)
+        each = self.b.mul(self.given["periods"], long(LOOKUPS))
+        number = self.b.add(self.b.mul(i, each), k)
+        return self.at("places", (number, 64 * self.core.registers), 64 * p)
 
     def _find_places(self, step: ir.Value, i: ir.Value) -> None:
         """Cut the words of some positions into places in tables."""
         core, Q, b = self.core, self.given["Q"], self.b
-        each = core.period * CHANNELS // core.group
         with self.loop(self.given["periods"]) as period:
             for p in range(core.registers):
                 words = []
-                for word in range(core.period):
-                    plane = b.mul(b.add(b.mul(period, long(core.period)), long(word)), Q)
-                    place = self.at("words", (plane, 2), (step, 2 * core.step), 2 * core.lanes * p)
-                    found = self.load(place, self.halves)
-                    words.append(found if core.integer else b.zext(found, self.index))
-                for k in range(each):
-                    word, bit = divmod(k * core.group, CHANNELS)
-                    shift = ir.Constant(self.index, [bit] * core.lanes)
-                    if bit + core.group > CHANNELS:
+                for word in range(PERIOD):
+                    plane = b.mul(b.add(b.mul(period, long(PERIOD)), long(word)), Q)
+                    place = self.at("words", (plane, 2), (step, 2 * core.step), 2 * POSITIONS * p)
+                    words.append(self.load(place, self.halves))
+                for k in range(LOOKUPS):
+                    word, bit = divmod(k * GROUP, CHANNELS)
+                    shift = ir.Constant(self.halves, [bit] * POSITIONS)
+                    if bit + GROUP > CHANNELS:
                         both = words[word + 1], words[word], shift
-                        index = self.call("llvm.fshr.v32i16", *both, result=self.index)
+                        found = self.call("llvm.fshr.v32i16", *both, result=self.halves)
                     else:
-                        index = b.lshr(words[word], shift)
-                    number = b.add(b.mul(period, long(each)), long(k))
-                    b.store(index, self._places(i, number, p), align=1)
+                        found = b.lshr(words[word], shift)
+                    number = b.add(b.mul(period, long(LOOKUPS)), long(k))
+                    b.store(found, self._place(i, number, p), align=1)
 
     def _add_up(self, block: ir.Value, i: ir.Value) -> None:
         """Add up what the tables hold for eight outputs."""
         core, b = self.core, self.b
         for accumulator in self.accumulators:
-            b.store(ir.Constant(self.sums, None), accumulator)
-        name = f"llvm.x86.avx512.permvar.{'hi' if core.integer else 'sf'}.512"
-        add = b.add if core.integer else b.fadd
+            b.store(ir.Constant(self.halves, None), accumulator)
         start = b.mul(block, self.given["lookups"])
         with self.loop(self.given["lookups"]) as k:
-            indices = [self.load(self._places(i, k, p), self.index) for p in range(core.registers)]
+            places = [self.load(self._place(i, k, p), self.halves) for p in range(core.registers)]
             for o in range(OUTPUTS):
-                table = self.load(self.at("tables", (b.add(start, k), 64 * OUTPUTS), 64 * o), self.sums)
-                for p, index in enumerate(indices):
+                table = self.load(self.at("tables", (b.add(start, k), 64 * OUTPUTS), 64 * o), self.halves)
+                for p, place in enumerate(places):
                     accumulator = self.accumulators[o * core.registers + p]
-                    found = self.call(name, table, index, result=self.sums)
-                    b.store(add(b.load(accumulator), found), accumulator)
+                    name = "llvm.x86.avx512.permvar.hi.512"
+                    found = self.call(name, table, place, result=self.halves)
+                    b.store(b.add(b.load(accumulator), found), accumulator)
 
     def _fire(self, block: ir.Value, step: ir.Value) -> None:
         """Add the currents to the potentials of eight outputs, and pack the spikes of the neurons."""
         core, Q, b = self.core, self.given["Q"], self.b
-        P, L = core.registers, core.lanes
-        add = b.add if core.integer else b.fadd
+        P, L = core.registers, POSITIONS
         none, nothing = ir.Constant(self.numbers, None), ir.Constant(self.halves, None)
         added = []
         for p in range(P):
@@ -358,33 +323,25 @@ class _CoreProgram(Program):
             if core.residual:
                 word, second = b.lshr(block, long(1)), b.and_(block, long(1))
                 place = self.at("added", (b.mul(word, Q), 2), (step, 2 * core.step), 2 * L * p)
-                shift = self._spread(b.trunc(b.mul(second, long(OUTPUTS)), HALF))
+                shift = self.spread(b.trunc(b.mul(second, long(OUTPUTS)), HALF), L)
                 added.append(b.lshr(self.load(place, self.halves), shift))
         for o in range(OUTPUTS):
             channel = b.add(b.mul(block, long(OUTPUTS)), long(o))
             bias, scale, threshold = (
-                self._spread(self.load(self.at(name, (channel, 4)), self.number))
+                self.spread(self.load(self.at(name, (channel, 4)), WORD), L)
                 for name in ("bias", "scale", "threshold")
             )
             bit = ir.Constant(self.halves, [1 << o] * L)
             for p in range(P):
-                current = b.load(self.accumulators[o * P + p])
-                current = add(b.sext(current, self.numbers) if core.integer else current, bias)
+                current = b.add(b.sext(b.load(self.accumulators[o * P + p]), self.numbers), bias)
                 if core.residual:
                     sent = b.icmp_unsigned("!=", b.and_(added[p], bit), nothing)
-                    current = add(current, b.select(sent, scale, none))
+                    current = b.add(current, b.select(sent, scale, none))
                 place = self.at("potential", (b.mul(channel, Q), 4), (step, 4 * core.step), 4 * L * p)
-                potential = add(self.load(place, self.numbers), current)
+                potential = b.add(self.load(place, self.numbers), current)
                 fired, after = self.fire(potential, threshold, strict=core.strict, subtract=core.subtract)
                 b.store(after, place, align=1)
                 b.store(b.or_(b.load(self.spikes[p]), b.select(fired, bit, nothing)), self.spikes[p])
         for p in range(P):
             place = self.at("fired", (b.mul(block, Q), 1), (step, core.step), L * p)
             b.store(b.trunc(b.load(self.spikes[p]), ir.VectorType(BYTE, L)), place, align=1)
-
-    def _spread(self, value: ir.Value) -> ir.Value:
-        """A register full of one value."""
-        kind = ir.VectorType(value.type, self.core.lanes)
-        first = self.b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(WORD, 0))
-        zeros = ir.Constant(ir.VectorType(WORD, self.core.lanes), None)
-        return self.b.shuffle_vector(first, ir.Constant(kind, ir.Undefined), zeros)
