@@ -31,6 +31,16 @@ def count_wide(weight: Tensor) -> int:
     return keep(weight, "wide channels", lambda: _count_wide(weight))
 
 
+def fits_16_bits(weight: Tensor) -> bool:
+    """Whether no sum of some integer weights of an output exceeds 16 bits."""
+
+    def find() -> bool:
+        whole = weight.int().flatten(1)
+        return bool(whole.clamp(min=0).sum(1).max() < 2**15 and whole.clamp(max=0).sum(1).min() >= -(2**15))
+
+    return keep(weight, "16 bits", find)
+
+
 def group_synapses(fan_out: Tensor, block: int) -> tuple[Tensor, int]:
     """The synapses behind the neurons of a layer, one number for each group of alike channels of a pixel.
 

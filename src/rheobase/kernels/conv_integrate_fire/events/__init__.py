@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rheobase.kernels.conv_integrate_fire.avx512 import explain_no_avx512
+from rheobase.kernels.conv_integrate_fire.packing import fits_16_bits
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
@@ -22,15 +23,15 @@ from rheobase.kernels.threads import compiling, share
 if TYPE_CHECKING:
     from rheobase.kernels.conv_integrate_fire.events.program import EventLayer
 
-# The part of inputs that spike up to which this is faster than products with all of them.
-FEW = 0.5
+# The part of inputs that spike up to which this is faster than other routines, by the numbers that sums are.
+FEW = {"float32": 0.5, "int16": 0.15, "int32": 0.08}
 
 
 def supports(p: Problem) -> bool:
     """Whether `run` can solve a problem."""
-    kinds = (torch.uint8,) if p.residual_scale is not None else (torch.uint8, torch.float32)
+    kinds = (torch.uint8,) if p.residual_scale is not None else (torch.uint8, p.membrane.dtype)
     return (
-        p.weight.dtype in (torch.float32, torch.bfloat16)
+        p.weight.dtype != torch.float16
         and p.spikes.dtype == p.out.dtype == torch.uint8
         and p.weight.shape[1] % 16 == 0
         and len(p.weight) % 16 == 0
@@ -41,14 +42,21 @@ def supports(p: Problem) -> bool:
         and (p.residual is None or (p.residual.dtype in kinds and p.residual.dim() == p.out.dim()))
         and explain_no_avx512() is None
         and (p.binary or all(int(x.max()) <= 1 for x in (p.spikes, p.residual) if x is not None))
-        and few_spike(p.spikes)
+        and few_spike(p)
     )
 
 
-def few_spike(spikes: Tensor) -> bool:
-    """Whether few inputs spike, judged by the last step of the first sample, (T, B, C, H, W)."""
-    sample = spikes[-1, 0]
-    return int(torch.count_nonzero(sample)) <= FEW * sample.numel()
+def few_spike(p: Problem) -> bool:
+    """Whether few inputs spike, judged by the last step of the first sample."""
+    sample = p.spikes[-1, 0]
+    return int(torch.count_nonzero(sample)) <= FEW[_find_sums(p)] * sample.numel()
+
+
+def _find_sums(p: Problem) -> str:
+    """What the sums of weights are."""
+    if not p.integer:
+        return "float32"
+    return "int16" if fits_16_bits(p.weight) else "int32"
 
 
 def run(p: Problem) -> None:
@@ -62,11 +70,11 @@ def run(p: Problem) -> None:
 
     def vector(values: Tensor | None, default: int) -> Tensor:
         values = p.membrane.new_full((N,), default) if values is None else values.flatten()
-        return values.float().expand(N).contiguous()
+        return values.to(p.membrane.dtype).expand(N).contiguous()
 
     def arrange() -> Tensor:
-        rows = p.weight.float().permute(2, 3, 1, 0).reshape(layer.window, N)
-        return F.pad(rows, (0, 0, 0, 1))
+        kind: torch.dtype = getattr(torch, layer.sums)
+        return F.pad(p.weight.to(kind).permute(2, 3, 1, 0).reshape(layer.window, N), (0, 0, 0, 1))
 
     given = [
         p.spikes.movedim(2, -1).contiguous(),
@@ -101,6 +109,6 @@ def _describe(p: Problem) -> "EventLayer":
     residual = "" if p.residual is None else "count" if p.residual.dtype == torch.uint8 else "current"
     kernel = (p.weight.shape[2], p.weight.shape[3])
     return EventLayer(
-        C, H, W, len(p.weight), kernel, p.stride, p.padding,
+        _find_sums(p), C, H, W, len(p.weight), kernel, p.stride, p.padding,
         p.strict, p.reset == "subtract", residual, p.totals is not None,
     )  # fmt: skip

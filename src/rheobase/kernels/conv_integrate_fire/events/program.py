@@ -15,7 +15,10 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from rheobase.kernels.llvm import BIT, BYTE, FLOAT, HALF, LANES, LONG, WORD, Program, long
+from rheobase.kernels.llvm import BIT, BYTE, FLOAT, HALF, LONG, WORD, Program, long
+
+# The numbers that sums of weights can be.
+KINDS = {"float32": FLOAT, "int32": WORD, "int16": HALF}
 
 # Bits that are listed at a time; inputs whose weights are added at a time.
 BITS, INPUTS = 32, 4
@@ -32,9 +35,11 @@ class EventLayer:
     """What a program is compiled for.
 
     Attributes:
+        sums: What sums of weights are: `"float32"`, `"int32"` or `"int16"`.
         residual: What a residual consists of: `""` for none, `"count"` for bytes, `"current"` for currents.
     """
 
+    sums: str
     C: int
     H: int
     W: int
@@ -53,6 +58,11 @@ class EventLayer:
         sides = zip((self.H, self.W), self.padding, self.kernel, self.stride, strict=True)
         Y, X = ((side + 2 * border - reach) // stride + 1 for side, border, reach, stride in sides)
         return Y, X
+
+    @property
+    def lanes(self) -> int:
+        """Output channels of a register of sums."""
+        return 32 if self.sums == "int16" and self.N % 32 == 0 else 16
 
     @property
     def row(self) -> int:
@@ -76,12 +86,14 @@ class _LayerProgram(Program):
         super().__init__((*POINTERS, *SCRATCH), NUMBERS)
         self.layer = layer
         self.Y, self.X = layer.size
-        self.numbers, self.bytes = ir.VectorType(FLOAT, LANES), ir.VectorType(BYTE, LANES)
+        self.lanes, self.integer = layer.lanes, layer.sums != "float32"
+        kinds = KINDS[layer.sums], WORD if self.integer else FLOAT, BYTE
+        self.weights, self.numbers, self.bytes = (ir.VectorType(kind, self.lanes) for kind in kinds)
         b, of = self.b, self.given
         self.length, self.fired = b.alloca(LONG), b.alloca(LONG)
-        registers = layer.N // LANES
+        registers = layer.N // self.lanes
         self.together = max(n for n in range(1, REGISTERS + 1) if registers % n == 0)
-        self.sums = [b.alloca(self.numbers) for _ in range(self.together)]
+        self.sums = [b.alloca(self.weights) for _ in range(self.together)]
         with self.loop(b.sub(of["last"], of["first"])) as i, self.loop(of["T"]) as t:
             sample = b.add(of["first"], i)
             image = b.add(b.mul(t, of["B"]), sample)
@@ -140,23 +152,25 @@ class _LayerProgram(Program):
 
     def _add_up(self, x: ir.Value, block: ir.Value) -> None:
         """Add up the weights of the inputs listed for a pixel, one after another."""
-        b, N = self.b, self.layer.N
+        b, N, size = self.b, self.layer.N, 2 if self.layer.sums == "int16" else 4
+        add = b.add if self.integer else b.fadd
         for place in self.sums:
-            b.store(ir.Constant(self.numbers, None), place)
+            b.store(ir.Constant(self.weights, None), place)
         start, end = (self.load(self.at("ends", (x, 8), offset), LONG) for offset in (0, 8))
         with self.loop(b.ashr(b.sub(end, start), long(INPUTS.bit_length() - 1))) as i:
             for k in range(INPUTS):
                 number = b.zext(self.load(self.at("list", (start, 2), (i, 2 * INPUTS), 2 * k), HALF), LONG)
-                row = self.at("weight", (number, 4 * N), (block, 4 * LANES * self.together))
+                row = self.at("weight", (number, size * N), (block, size * self.lanes * self.together))
                 for j, place in enumerate(self.sums):
-                    weights = self.load(self.move(row, 4 * LANES * j), self.numbers)
-                    b.store(b.fadd(b.load(place), weights), place)
+                    weights = self.load(self.move(row, size * self.lanes * j), self.weights)
+                    b.store(add(b.load(place), weights), place)
 
     def _fire(self, image: ir.Value, sample: ir.Value, pixel: ir.Value, block: ir.Value) -> None:
         """Add the currents of a pixel to the potentials of its neurons, and write and count their spikes."""
-        layer, b, N, pixels = self.layer, self.b, self.layer.N, self.Y * self.X
+        layer, b, N, pixels, lanes = self.layer, self.b, self.layer.N, self.Y * self.X, self.lanes
+        add, multiply, widen = (b.add, b.mul, b.zext) if self.integer else (b.fadd, b.fmul, b.uitofp)
         for j, place in enumerate(self.sums):
-            channel = b.add(b.mul(block, long(LANES * self.together)), long(LANES * j))
+            channel = b.add(b.mul(block, long(lanes * self.together)), long(lanes * j))
 
             def vector(name: str, channel: ir.Value = channel) -> ir.Value:
                 return self.load(self.at(name, (channel, 4)), self.numbers)
@@ -164,19 +178,20 @@ class _LayerProgram(Program):
             def at(name: str, which: ir.Value, size: int, channel: ir.Value = channel) -> ir.Value:
                 return self.at(name, (which, size * N * pixels), (pixel, size * N), (channel, size))
 
-            current = b.fadd(b.load(place), vector("bias"))
+            total = b.load(place)
+            current = add(b.sext(total, self.numbers) if layer.sums == "int16" else total, vector("bias"))
             if layer.residual == "count":
-                count = b.uitofp(self.load(at("residual", image, 1), self.bytes), self.numbers)
-                current = b.fadd(current, b.fmul(count, vector("scale")))
+                count = widen(self.load(at("residual", image, 1), self.bytes), self.numbers)
+                current = add(current, multiply(count, vector("scale")))
             elif layer.residual == "current":
-                current = b.fadd(current, self.load(at("residual", image, 4), self.numbers))
+                current = add(current, self.load(at("residual", image, 4), self.numbers))
             where = at("membrane", sample, 4)
-            potential = b.fadd(self.load(where, self.numbers), current)
+            potential = add(self.load(where, self.numbers), current)
             fired, after = self.fire(
                 potential, vector("threshold"), strict=layer.strict, subtract=layer.subtract
             )
             b.store(after, where, align=1)
             b.store(b.zext(fired, self.bytes), at("out", image, 1), align=1)
             if layer.totals:
-                ones = b.zext(b.ctpop(b.bitcast(fired, HALF)), LONG)
+                ones = b.zext(b.ctpop(b.bitcast(fired, ir.IntType(lanes))), LONG)
                 b.store(b.add(b.load(self.fired), ones), self.fired)

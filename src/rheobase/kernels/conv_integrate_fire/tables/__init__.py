@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rheobase.kernels.conv_integrate_fire.avx512 import explain_no_avx512
-from rheobase.kernels.conv_integrate_fire.packing import count_wide
+from rheobase.kernels.conv_integrate_fire.packing import count_wide, fits_16_bits
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rheobase.kernels.conv_integrate_fire.tables.program import TableLayer
 
 # Bytes of the tables of a layer: larger ones are not in a cache when they are read again.
-LARGEST = 4 << 20
+LARGEST = 10 << 20
 # Positions of the images computed together, which all use a table that was read, unless one image has more.
 POSITIONS = 512
 # Registers of positions computed together with eight outputs: so many that the sums fit the registers.
@@ -49,7 +49,7 @@ def supports(p: Problem) -> bool:
         and (p.residual is None or (p.residual.dtype == torch.uint8 and p.residual.dim() == p.out.dim()))
         and explain_no_avx512() is None
         and p.weight.numel() * 16 <= LARGEST
-        and _fits(p.weight)
+        and fits_16_bits(p.weight)
         and (p.binary or all(int(x.max()) <= 1 for x in (p.spikes, p.residual) if x is not None))
     )
 
@@ -113,16 +113,6 @@ def tabulate(weight: Tensor, layer: "TableLayer") -> Tensor:
     for bit in range(5):
         sums += flat[..., bit, None] * ((places >> bit) & 1)
     return sums.movedim(2, 1).contiguous()
-
-
-def _fits(weight: Tensor) -> bool:
-    """Whether no sum of some integer weights of an output exceeds 16 bits."""
-
-    def find() -> bool:
-        whole = weight.int().flatten(1)
-        return bool(whole.clamp(min=0).sum(1).max() < 2**15 and whole.clamp(max=0).sum(1).min() >= -(2**15))
-
-    return keep(weight, "16 bits", find)
 
 
 def _describe(p: Problem, images: int) -> "TableLayer":
