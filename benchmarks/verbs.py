@@ -7,7 +7,8 @@ For every network and profile: `rheobase.simulate` on one batch, `rheobase.evalu
 CPU's memory, and `rheobase.simulate` on a single image, all with their defaults, so that spikes are counted
 and every step is read out; `evaluate` counts operations too. Beside them the limit: a prepared `Simulator`
 that counts nothing and reads out the last step. SpikingJelly runs in the configuration that is its best on
-this batch. First calls are timed as well. Weights are random, since speed does not depend on them.
+this batch. First calls are timed as well. Weights are random. On a CPU the speed depends on how many neurons
+fire at a step: the record has that share.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import rheobase
 from contenders import TUNED, convert, images, network, ours, set_routines, spikingjelly
 from rheobase.analysis.benchmark import measure
 from rheobase.io.files import replace_file
+from rheobase.simulation import Simulator
 
 
 def main() -> None:
@@ -86,9 +88,10 @@ def measure_network(name: str, device: torch.device, options: argparse.Namespace
         )
 
     for profile in options.profiles:
-        vars(snn).pop("_prepared", None)  # first calls start from nothing
         T, B = options.steps, options.batch
-        yield time("simulate", profile, B, T, call_simulate(batch, T, profile))
+        vars(snn).pop("_prepared", None)  # first calls start from nothing
+        row = time("simulate", profile, B, T, call_simulate(batch, T, profile))
+        yield row | {"firing": find_share(snn, batch.to(device), T, profile)}
         yield time("evaluate", profile, options.images, T, call_evaluate(profile))
         yield time("simulate", profile, 1, 8, call_simulate(one, 8, profile))
         yield time("prepared", profile, B, T, ours(snn, device, profile, None)(batch, T))
@@ -97,6 +100,14 @@ def measure_network(name: str, device: torch.device, options: argparse.Namespace
         for x, steps in ((batch, options.steps), (one, 8)):
             if row := time_peer(model, device, x, steps, options.repeats):
                 yield row
+
+
+def find_share(snn: rheobase.SNN, x: Tensor, steps: int, profile: str) -> float:
+    """The share of neurons that fire at a step."""
+    simulator = Simulator(snn, x, steps, profile=profile)
+    neurons = sum(torch.Size(step.shape).numel() for step in simulator.plan.steps if step.fires)
+    spikes = sum(int(counts.sum()) for counts in simulator.run(x).spikes.values())
+    return spikes / (neurons * len(x) * steps)
 
 
 def time_peer(

@@ -128,6 +128,7 @@ def test_the_verbs_are_timed_as_users_call_them(monkeypatch: pytest.MonkeyPatch,
         ("simulate", 2, 2), ("evaluate", 3, 2), ("simulate", 1, 8), ("prepared", 2, 2), ("prepared", 1, 8),
     ]  # fmt: skip
     assert all(row["images_per_second"] == pytest.approx(row["images"] / row["median"]) for row in rows)
+    assert 0 < rows[0]["firing"] < 1
     timed = [call for call in calls if call[0] == "simulate"]
     assert len(timed) == 2 * 4  # the first, two to warm up, one timed
     assert {frozenset(options) for _, options in timed} == {frozenset({"profile"})}
