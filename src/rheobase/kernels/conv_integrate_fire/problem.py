@@ -46,6 +46,13 @@ class Convolution:
         """The tensors that are overwritten, (..., N, Y, X)."""
         return [self.out]
 
+    def vector(self, values: Tensor | None, default: int) -> Tensor:
+        """One number for each output channel."""
+        N = len(self.weight)
+        if values is None:
+            return self.weight.new_full((N,), default, dtype=self.number)
+        return values.to(self.number).flatten().expand(N).contiguous()
+
     def own(self, maps: Reshape, vector: Reshape) -> dict[str, Tensor]:
         """The further arguments with one value per neuron or channel, reshaped by one of two functions."""
         return {}

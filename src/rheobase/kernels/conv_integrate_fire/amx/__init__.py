@@ -121,20 +121,16 @@ def run_fused(p: Problem) -> None:
     if (reason := explain_no_matrix_unit()) is not None:
         raise RuntimeError(f"the matrix unit cannot be used: {reason}")
     T, B = p.spikes.shape[:2]
-    N, kind, layer = len(p.weight), p.membrane.dtype, _describe(p)
+    N, layer = len(p.weight), _describe(p)
     residual = p.membrane if p.residual is None else p.residual.movedim(-3, -1).contiguous()
     totals = None if p.totals is None else p.totals.contiguous()
-
-    def vector(values: Tensor | None, default: int) -> Tensor:
-        values = p.membrane.new_full((N,), default) if values is None else values.flatten()
-        return values.to(kind).expand(N).contiguous()
 
     given = [
         p.spikes.movedim(2, -1).contiguous(),
         keep(p.weight, ("tiles", layer.depth), lambda: pack(p.weight, layer)),
-        vector(p.bias, 0),
-        vector(p.residual_scale, 1),
-        vector(p.threshold, 0),
+        p.vector(p.bias, 0),
+        p.vector(p.residual_scale, 1),
+        p.vector(p.threshold, 0),
         p.membrane,
         residual,
         p.out,

@@ -68,10 +68,6 @@ def run(p: Problem) -> None:
     layer = _describe(p)
     totals = None if p.totals is None else p.totals.contiguous()
 
-    def vector(values: Tensor | None, default: int) -> Tensor:
-        values = p.membrane.new_full((N,), default) if values is None else values.flatten()
-        return values.to(p.membrane.dtype).expand(N).contiguous()
-
     def arrange() -> Tensor:
         kind: torch.dtype = getattr(torch, layer.sums)
         return F.pad(p.weight.to(kind).permute(2, 3, 1, 0).reshape(layer.window, N), (0, 0, 0, 1))
@@ -79,9 +75,9 @@ def run(p: Problem) -> None:
     given = [
         p.spikes.movedim(2, -1).contiguous(),
         keep(p.weight, "events", arrange),
-        vector(p.bias, 0),
-        vector(p.residual_scale, 1),
-        vector(p.threshold, 0),
+        p.vector(p.bias, 0),
+        p.vector(p.residual_scale, 1),
+        p.vector(p.threshold, 0),
         p.membrane,
         p.membrane if p.residual is None else p.residual.movedim(2, -1).contiguous(),
         p.out,

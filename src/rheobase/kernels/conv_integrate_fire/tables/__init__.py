@@ -68,13 +68,9 @@ def run(p: Problem) -> None:
     tile = max(2, PLACES // (64 * core.registers * layer.lookups))
     totals = None if p.totals is None else p.totals.contiguous()
 
-    def vector(values: Tensor | None, default: int) -> Tensor:
-        values = p.membrane.new_full((N,), default) if values is None else values.flatten()
-        return values.int().expand(N).contiguous()
-
     spikes = p.spikes.movedim(2, -1).contiguous()
     residual = p.membrane if p.residual is None else p.residual.movedim(2, -1).contiguous()
-    numbers = [vector(p.bias, 0), vector(p.residual_scale, 1), vector(p.threshold, 0)]
+    numbers = [p.vector(p.bias, 0), p.vector(p.residual_scale, 1), p.vector(p.threshold, 0)]
     tables = keep(p.weight, ("tables", layer.wide), lambda: tabulate(p.weight, layer))
     with compiling:
         program = compile_layer(layer)
