@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 from rheobase.kernels import choose_backend, encode, report_routine
 from rheobase.network import SigmaDelta
-from rheobase.simulation.integer_products import IntegerLinear
+from rheobase.simulation.count_products import CountLinear, IntegerLinear
 from rheobase.simulation.signals import unfold
 
 
 class EncodedProduct(nn.Module):
-    """A linear layer in integers, what moves its results, and the neurons that they drive.
+    """A linear layer of counts, what moves its results, and the neurons that they drive.
 
-    Between them there are only the integer sums: they become currents where the neurons read them.
+    Between them there are only the layer's totals: they become currents where the neurons read them.
     """
 
-    def __init__(self, product: IntegerLinear, moves: Sequence[nn.Module], neuron: SigmaDelta) -> None:
+    def __init__(self, product: CountLinear, moves: Sequence[nn.Module], neuron: SigmaDelta) -> None:
         super().__init__()
         self.product, self.moves, self.neuron = product, nn.Sequential(*moves), neuron
 
@@ -41,7 +41,7 @@ class EncodedProduct(nn.Module):
             out_TB: (T, B, ...): the counts after each step.
             fan_out: The synapses behind each neuron.
         """
-        report_routine("int8 product")
+        report_routine("int8 product" if isinstance(self.product, IntegerLinear) else "half product")
         total = self.product.total(counts)
         scale, bias = (self._spread(x, total) for x in (self.product.scale, self.product.bias))
         return encode(

@@ -30,11 +30,11 @@ from rheobase.network import (
 )
 from rheobase.simulation.active_samples import ActiveSamples
 from rheobase.simulation.changes import Changes
+from rheobase.simulation.count_products import CountProduct
 from rheobase.simulation.counters import ChunkCounts, Counters
 from rheobase.simulation.device import device_traits
 from rheobase.simulation.encoded_product import EncodedProduct
 from rheobase.simulation.fused_layer import FusedLayer
-from rheobase.simulation.integer_products import IntegerProduct
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 from rheobase.simulation.job import Job
 from rheobase.simulation.plan import Step
@@ -209,7 +209,7 @@ class ChunkedRun:
         return _apply(operation, inputs)
 
     @_call.register
-    def _(self, product: IntegerProduct, step: Step, moving: Signals, before: int, T: int) -> Tensor:
+    def _(self, product: CountProduct, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         counts = [moving[i] for i in step.inputs]
         if found := self.changes.rows(step.inputs):
             some, place = found

@@ -20,9 +20,9 @@ from rheobase.network import (
     is_direct,
     traits_of,
 )
+from rheobase.simulation.count_products import CountLinear, CountMatMul, HalfLinear, IntegerLinear
 from rheobase.simulation.encoded_product import EncodedProduct
 from rheobase.simulation.fused_layer import FusedLayer, Shortcut, SumPool, Synapse
-from rheobase.simulation.integer_products import IntegerLinear, IntegerMatMul
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 from rheobase.simulation.plan import Plan, Step
 from rheobase.simulation.profiles import Integer, Profile
@@ -105,17 +105,27 @@ class _Fusion:
         self.units[step.node], self.largest[step.node] = unit, largest
         if signed:
             self.signed.add(step.node)
-        return replace(step, unit=unit, kept=torch.int8 if signed else None)
+        return replace(step, unit=unit, kept=self._signed_kind if signed else None)
+
+    @property
+    def _signed_kind(self) -> torch.dtype:
+        counts = self.profile.counts
+        return counts if counts.is_floating_point else torch.int8
 
     def _count_signed(self, step: Step) -> Step | None:
-        """The step of a signed neuron, if integer products read its counts."""
+        """The step of a signed neuron, if products of counts read it."""
         neuron = step.operation
-        if not isinstance(self.profile, Integer) or not isinstance(neuron, SigmaDelta):
+        if not self._multiplies or not isinstance(neuron, SigmaDelta):
             return None
         small = neuron.levels <= _LARGEST_COUNT and bool((neuron.amplitude == 1).all())
         if not small or not self._feeds_products(step.node):
             return None
         return self._counted(step, 1.0, neuron.levels, signed=True)
+
+    @property
+    def _multiplies(self) -> bool:
+        """Whether counts are multiplied as they are; in `exact` they become values first."""
+        return isinstance(self.profile, Integer) or self.profile.splits
 
     def _feeds_products(self, node: fx.Node) -> bool:
         """Whether a linear layer or a product of two signals reads a node, moved or not."""
@@ -127,21 +137,22 @@ class _Fusion:
         return False
 
     def _product(self, step: Step) -> Step | None:
-        """The step, if it is a product of counts in integers."""
+        """The step, if it is a product of counts."""
         inputs = step.inputs
-        if not isinstance(self.profile, Integer) or not self.sums_up or step.still or step.tail:
+        if not self._multiplies or not self.sums_up or step.still or step.tail:
             return None
         if any(i not in self.units for i in inputs):
             return None
         if isinstance(step.operation, nn.Linear):
-            return replace(step, operation=IntegerLinear(step.operation, self.units[inputs[0]]))
+            kind = IntegerLinear if isinstance(self.profile, Integer) else HalfLinear
+            return replace(step, operation=kind(step.operation, self.units[inputs[0]]))
         if not isinstance(step.operation, MatMul) or len(inputs) != 2:
             return None
         a, b = inputs
-        if not IntegerMatMul.fits((self.largest[a], self.largest[b]), self.steps[b].shape[-2]):
+        if not CountMatMul.fits((self.largest[a], self.largest[b]), self.steps[b].shape[-2]):
             return None
         unit = self.units[a] * self.units[b]
-        return replace(step, operation=IntegerMatMul(unit, self.plan.dtype))
+        return replace(step, operation=CountMatMul(unit, self.plan.dtype))
 
     def _encoded(self, step: Step, steps: dict[fx.Node, Step]) -> Step | None:
         """The step of a neuron that an integer product drives, if a kernel computes both."""
@@ -150,7 +161,7 @@ class _Fusion:
             return None
         while node in steps and self._hidden(node):
             source = steps[node]
-            if isinstance(source.operation, IntegerLinear):
+            if isinstance(source.operation, CountLinear):
                 fused = EncodedProduct(source.operation, moves, neuron)
                 scratch = torch.Size(step.shape).numel() * torch.int32.itemsize
                 return replace(step, operation=fused, inputs=source.inputs, scratch=scratch)
@@ -166,8 +177,8 @@ class _Fusion:
         readers = [steps[reader].operation for reader in self.readers[step.node]]
         if not isinstance(neuron, SigmaDelta) or step.unit is None or not readers:
             return None
-        alike = all(isinstance(reader, IntegerMatMul) for reader in readers)
-        return replace(step, kept=IntegerMatMul.operand(neuron.threshold.device)) if alike else None
+        alike = all(isinstance(reader, CountMatMul) for reader in readers)
+        return replace(step, kept=CountMatMul.operand(neuron.threshold.device)) if alike else None
 
     def _layer(self, step: Step) -> Step | None:
         """The fused layer that ends in this neuron, if there is one."""

@@ -1,7 +1,7 @@
-"""Matrix products of counts in integers: linear layers of any shape, and products of two signals.
+"""Matrix products of counts: linear layers of any shape, and products of two signals.
 
 Their results are currents in the network's precision. Sums of integers have no rounding, so a result is the
-same on every device, for every batch and every chunk.
+same on every device, for every batch and every chunk, except that of a linear layer in half precision.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 _ROWS, _COLUMNS = 17, 8
 
 
-class IntegerProduct(nn.Module, ABC):
+class CountProduct(nn.Module, ABC):
     """A product of counts, which are int8."""
 
     @abstractmethod
@@ -21,7 +21,28 @@ class IntegerProduct(nn.Module, ABC):
         """The current for counts (rows, ...)."""
 
 
-class IntegerLinear(IntegerProduct):
+class CountLinear(CountProduct):
+    """A linear layer.
+
+    Attributes:
+        scale: What one of its totals stands for, one number per output; None for 1.
+        bias: Added to what they stand for.
+    """
+
+    scale: Tensor | None
+    bias: Tensor | None
+
+    @abstractmethod
+    def total(self, counts: Tensor) -> Tensor:
+        """The sums of weights, before scale and bias."""
+
+    def forward(self, *counts: Tensor) -> Tensor:
+        y = self.total(*counts)
+        y = y if self.scale is None else y * self.scale
+        return y if self.bias is None else y.add_(self.bias)
+
+
+class IntegerLinear(CountLinear):
     """A linear layer with 8-bit weights that have one scale per output."""
 
     def __init__(self, linear: nn.Linear, unit: float) -> None:
@@ -42,12 +63,7 @@ class IntegerLinear(IntegerProduct):
         self.scale = scale.to(linear.weight.dtype)
         self.bias = None if linear.bias is None else linear.bias.detach()
 
-    def forward(self, *counts: Tensor) -> Tensor:
-        y = self.total(*counts) * self.scale
-        return y if self.bias is None else y.add_(self.bias)
-
     def total(self, counts: Tensor) -> Tensor:
-        """The sums of weights, in integers."""
         flat = counts.reshape(-1, counts.shape[-1]).to(torch.int8)
         rows = max(0, _ROWS - len(flat))
         if rows or self.missing:
@@ -56,7 +72,31 @@ class IntegerLinear(IntegerProduct):
         return total[: len(flat) - rows, : self.outputs].view(*counts.shape[:-1], -1)
 
 
-class IntegerMatMul(IntegerProduct):
+class HalfLinear(CountLinear):
+    """A linear layer in half precision, its sums in single precision; on a CPU all in single precision."""
+
+    def __init__(self, linear: nn.Linear, unit: float) -> None:
+        """Round the weights, where half precision is fast.
+
+        Args:
+            linear: The layer.
+            unit: What one count of its input stands for.
+        """
+        super().__init__()
+        weight = (linear.weight.detach() * unit).float()
+        self.weight = weight.half() if weight.is_cuda else weight
+        self.scale, self.bias = None, None if linear.bias is None else linear.bias.detach()
+
+    def total(self, counts: Tensor) -> Tensor:
+        flat = counts.reshape(-1, counts.shape[-1]).to(self.weight.dtype)
+        if flat.is_cuda:
+            y = torch.mm(flat, self.weight.t(), out_dtype=torch.float32)
+        else:
+            y = flat @ self.weight.t()
+        return y.view(*counts.shape[:-1], -1)
+
+
+class CountMatMul(CountProduct):
     """The product of the matrices of two signals."""
 
     def __init__(self, unit: float, dtype: torch.dtype) -> None:

@@ -1,4 +1,4 @@
-"""Matrix products of counts in integers."""
+"""Matrix products of counts."""
 
 from collections.abc import Callable
 
@@ -10,8 +10,8 @@ import rheobase
 from rheobase.analysis.certificate import at_once
 from rheobase.network import MatMul
 from rheobase.simulation import Simulator
+from rheobase.simulation.count_products import CountMatMul, CountProduct, HalfLinear, IntegerLinear
 from rheobase.simulation.encoded_product import EncodedProduct
-from rheobase.simulation.integer_products import IntegerLinear, IntegerMatMul, IntegerProduct
 from transformers_examples import examples
 
 
@@ -33,10 +33,10 @@ def test_a_linear_layer_of_counts_has_the_rounded_weights(rows: int, inputs: int
 def test_a_product_of_counts_is_exact() -> None:
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randint(-127, 128, (3, 2, 6, 6), dtype=torch.int8, generator=generator) for _ in range(2))
-    assert torch.equal(IntegerMatMul(1.0, torch.float32)(a, b), (a.long() @ b.long()).float())
-    assert torch.equal(IntegerMatMul(0.5, torch.float64)(a, b), (a.long() @ b.long()).double() / 2)
-    assert IntegerMatMul.fits((127, 127), 1040)
-    assert not IntegerMatMul.fits((127, 127), 1041)
+    assert torch.equal(CountMatMul(1.0, torch.float32)(a, b), (a.long() @ b.long()).float())
+    assert torch.equal(CountMatMul(0.5, torch.float64)(a, b), (a.long() @ b.long()).double() / 2)
+    assert CountMatMul.fits((127, 127), 1040)
+    assert not CountMatMul.fits((127, 127), 1041)
 
 
 @pytest.mark.parametrize("name", examples())
@@ -44,7 +44,7 @@ def test_a_silent_transformer_in_integers_is_its_quantised_ann(name: str) -> Non
     model, x = examples()[name]
     snn = rheobase.convert(model, "sigma-delta", x, levels=16, sizes=4)
     simulator = Simulator(snn, x, 64, at=[64], profile="int8")
-    integer = [step for step in simulator.plan.steps if isinstance(step.operation, IntegerProduct)]
+    integer = [step for step in simulator.plan.steps if isinstance(step.operation, CountProduct)]
     left = [s for s in simulator.plan.steps if isinstance(s.operation, (nn.Linear, MatMul)) and not s.tail]
     assert integer
     assert not left
@@ -77,6 +77,19 @@ def test_products_fused_with_their_neurons_change_nothing(
     assert torch.equal(run.logits, expected.logits)
 
 
+@pytest.mark.parametrize("name", examples())
+def test_in_fast_linear_layers_take_counts_too(name: str) -> None:
+    model, x = examples()[name]
+    snn = rheobase.convert(model, "sigma-delta", x, levels=16, sizes=4)
+    simulator = Simulator(snn, x, 64, at=[64], profile="fast")
+    left = [s for s in simulator.plan.steps if isinstance(s.operation, (nn.Linear, MatMul)) and not s.tail]
+    assert any(isinstance(step.operation, HalfLinear) for step in simulator.plan.steps)
+    assert not left
+    exact = rheobase.simulate(snn, x, 64, at=[64])
+    difference = (simulator.run(x).logits - exact.logits).abs().max()
+    assert difference < 0.02 * exact.logits.abs().max()
+
+
 def test_memory_does_not_grow_with_the_steps() -> None:
     model, x = examples()["torch"]
     snn = rheobase.convert(model, "sigma-delta", x)
@@ -90,5 +103,5 @@ def test_many_levels_are_computed_in_the_networks_precision() -> None:
     model, x = examples()["torch"]
     snn = rheobase.convert(model, "sigma-delta", x, levels=1024, sizes=10)
     simulator = Simulator(snn, x, 8, profile="int8")
-    assert not any(isinstance(step.operation, IntegerProduct) for step in simulator.plan.steps)
+    assert not any(isinstance(step.operation, CountProduct) for step in simulator.plan.steps)
     assert any("linear1" in note for note in simulator.notes)
