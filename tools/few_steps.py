@@ -1,16 +1,16 @@
 """Measure the methods for few steps on one trained network, with everything that a number of steps hides.
 
-`python -m tools.few_steps vgg16 --weights FILE --data cifar10 --root FOLDER --device cuda` writes one record.
-Settings are chosen for each number of steps on training images that no conversion was fitted to. A run that
+`python -m tools.few_steps vgg16 --weights FILE --data cifar10 --root FOLDER --device cuda --profile fast`
+writes one record. Settings are chosen on training images that no conversion was fitted to, never on test
+images. A method whose network does not depend on the number of steps is run once, for the largest. A run that
 was stopped continues where it was: rows that its record has are not measured again.
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,77 +22,18 @@ from rheobase.cli import models
 from rheobase.io import find_commit, package_versions, read_document, write_document
 from rheobase.methods.hybrid import fine_tune
 from rheobase.network import SNN
-from rheobase.training import Split, datasets
-from tools.markdown import table
+from rheobase.training import Precision, Split, datasets
+from tools.few_steps_pages import show
+from tools.few_steps_records import RECORDS, FewSteps, Row
+from tools.sigma_delta import label
 
-RECORDS = Path(__file__).with_name("records")
 STEPS = (1, 2, 4, 8, 16, 32)
-Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
+CHOSEN = 8
+"""The largest number of steps that settings are chosen for; longer runs keep them."""
+TUNED = "signed + ftbc + fine_tune"
+Batch = tuple[Tensor, Tensor]
 Chain = tuple[methods.Method, ...]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method at one number of steps.
-
-    Attributes:
-        method: What the table calls it.
-        settings: The settings that were chosen, as text.
-        steps: T: the steps in which outputs are read.
-        pre: The steps before them, whose outputs do not count.
-        schedule: "synchronous", or "windows" where each layer waits for its input.
-        latency: The true latency in steps.
-        with_delays: The same with one step of delay per layer.
-        lines: Binary wires that a neuron drives.
-        accuracy: On the test images, in percent.
-        held_out: On the images that settings were chosen by, in percent.
-        events: Mean spikes of an image, those before outputs count included.
-        sop: Mean synaptic operations of an image.
-        neurons: Binary neurons.
-        seconds: Duration of conversion, choice and test.
-    """
-
-    method: str
-    settings: str
-    steps: int
-    pre: int
-    schedule: str
-    latency: int
-    with_delays: int
-    lines: int
-    accuracy: float
-    held_out: float
-    events: float
-    sop: float
-    neurons: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class FewSteps:
-    """All methods on one network.
-
-    Attributes:
-        network: The network and its data.
-        ann: Accuracy of the ANN on the test images, in percent.
-        samples: Number of test images.
-        calibration: Number of training images that conversions were fitted to.
-        held_out: Number of other training images that settings were chosen by.
-        device: What it ran on.
-        rows: The measurements.
-        versions: Versions of the packages.
-        commit: The commit of the source, if known.
-    """
-
-    network: str
-    ann: float
-    samples: int
-    calibration: int
-    held_out: int
-    device: str
-    rows: list[Row] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=dict)
-    commit: str = "unknown"
+"""A method and its corrections, or corrections of the base alone."""
 
 
 @dataclass(frozen=True)
@@ -102,50 +43,136 @@ class Images:
     Attributes:
         calibration: Inputs that conversions are fitted to.
         held_out: Inputs and labels that settings are chosen by.
-        test: Yields batches of test inputs and labels each time it is called.
-        train: Training images for `fine_tune`; None leaves it out.
+        test: Batches of test inputs and labels.
+        train: Training images for `fine_tune`, without those above.
     """
 
     calibration: Tensor
-    held_out: tuple[Tensor, Tensor]
-    test: Batches
+    held_out: Batch
+    test: Sequence[Batch]
     train: Split | None = None
 
 
-def entries(base: methods.Method) -> dict[str, Callable[[int], Iterator[Chain]]]:
-    """For each row of the table the chains of corrections to choose from, given the number of steps."""
+@dataclass(frozen=True)
+class Tuning:
+    """How `fine_tune` trains.
+
+    Attributes:
+        epochs: Passes over the training images.
+        steps: The numbers of steps to train for.
+        learning_rate: The first learning rate.
+        batch_size: Images per optimiser step.
+        augment: The augmentation of the training.
+        precision: Of weights and currents in products.
+    """
+
+    epochs: int = 1
+    steps: tuple[int, ...] = (2, 4)
+    learning_rate: float = 1e-4
+    batch_size: int = 128
+    augment: str | None = None
+    precision: Precision = "float32"
+
+    def __str__(self) -> str:
+        return f"fine_tune(epochs={self.epochs}, learning_rate={self.learning_rate:g})"
+
+
+Pick = Callable[[str], Chain]
+"""The chain that was chosen for another row at the same number of steps."""
+
+
+def entries(base: methods.Method) -> dict[str, Callable[[int, Pick], Sequence[Chain]]]:
+    """For each row of the table the chains to choose from, given the number of steps."""
     make = methods.get
+    rules = (("eager", False), ("annealed", True), ("annealed", False), ("symmetric", True))
 
-    def signed(steps: int) -> Iterator[methods.Method]:
-        for rule, forgive in (("eager", False), ("annealed", True), ("annealed", False), ("symmetric", True)):
-            yield make("signed", rule=rule, forgive=forgive, steps=steps)
+    def signs(steps: int) -> Iterator[methods.Method]:
+        return (aim(make("signed", rule=rule, forgive=forgive), steps) for rule, forgive in rules)
 
-    def biases(steps: int) -> Iterator[methods.Method]:
-        for rate in (0.2, 0.4):
-            yield make("ftbc", steps=steps, rate=rate)
-
-    found: dict[str, Callable[[int], Iterator[Chain]]] = {
-        base.name: lambda steps: iter([()]),
-        "signed": lambda steps: ((s,) for s in signed(steps)),
-        "ftbc": lambda steps: ((b,) for b in biases(steps)),
-        "signed + ftbc": lambda steps: ((s, b) for s in signed(steps) for b in biases(steps)),
-        "srp": lambda steps: iter([(make("srp", pre=4),)]),
-        "cos": lambda steps: iter([(make("cos", pre=4),)]),
-        "fission": lambda steps: iter([(make("fission", steps=steps),)]),
-        "fission + signed + ftbc": lambda steps: (
-            (make("fission", steps=steps), s, b) for s in signed(steps) for b in list(biases(steps))[1:]
-        ),
-        "ltb": lambda steps: iter([(make("ltb", steps=steps),)]),
-        "parallel": lambda steps: iter([(make("parallel", steps=steps),)]),
-        "pascal": lambda steps: iter([(make("pascal", steps=steps),)]),
+    found: dict[str, Callable[[int, Pick], Sequence[Chain]]] = {
+        base.name: lambda t, pick: [()],
+        "signed": lambda t, pick: [(sign,) for sign in signs(t)],
+        "ftbc": lambda t, pick: [(make("ftbc", steps=t, rate=rate),) for rate in (0.4, 0.2)],
+        "signed + ftbc": lambda t, pick: [(sign, *pick("ftbc")) for sign in signs(t)],
+        "fission": lambda t, pick: [(make("fission", steps=t),)],
+        "fission + signed + ftbc": lambda t, pick: [(make("fission", steps=t), *pick("signed + ftbc"))],
+        "srp": lambda t, pick: [(make("srp", pre=4),)],
+        "cos": lambda t, pick: [(make("cos", pre=4),)],
     }
-    for members in (2, 4, 8):
-        found[f"gn, {members} members"] = lambda steps, m=members: iter([(make("gn", members=m),)])  # type: ignore[misc]
-        for name in ("hmt", "dcgs"):
-            found[f"{name}, {members} members"] = lambda steps, n=name, m=members: iter(  # type: ignore[misc]
-                [(make(n, members=m, steps=steps),)]
-            )
+    for m in (2, 4, 8):
+        found[f"gn, {m} members"] = lambda t, pick, m=m: [(make("gn", members=m),)]  # type: ignore[misc]
+    for name in ("hmt", "dcgs"):
+        for m in (2, 4):
+            found[f"{name}, {m} members"] = lambda t, pick, name=name, m=m: [  # type: ignore[misc]
+                (make(name, members=m, steps=t),)
+            ]
+    for name in ("ltb", "parallel", "pascal"):
+        found[name] = lambda t, pick, name=name: [(make(name, steps=t),)]  # type: ignore[misc]
     return found
+
+
+def aim(method: methods.Method, steps: int) -> methods.Method:
+    """The method for runs of so many steps; as it is where they do not matter."""
+    depends = hasattr(method, "steps") and getattr(method, "rule", "annealed") == "annealed"
+    return replace(method, steps=steps) if depends else method  # type: ignore[call-arg]
+
+
+class _Choice:
+    """Chooses chains by the held-out images; each is converted and run once."""
+
+    def __init__(
+        self, model: nn.Module, base: methods.Method, images: Images, steps: Sequence[int], profile: str
+    ) -> None:
+        self.model, self.base, self.images, self.profile = model, base, images, profile
+        self.steps, self.entries = sorted(steps), entries(base)
+        self._chosen: dict[tuple[str, int], Chain] = {}
+        self._networks: dict[Chain, SNN] = {}
+        self._curves: dict[Chain, dict[int, float]] = {}
+
+    def network(self, chain: Chain) -> SNN:
+        """The converted network; the latest are kept."""
+        if chain not in self._networks:
+            first, *then = (
+                chain if chain and not isinstance(chain[0], methods.Correction) else (self.base, *chain)
+            )
+            snn = convert(self.model, first, self.images.calibration, then=then, progress=False)
+            self._networks[chain] = snn
+            while len(self._networks) > 8:
+                del self._networks[next(iter(self._networks))]
+        return self._networks[chain]
+
+    def choose(self, name: str, t: int) -> Chain:
+        """The chain with the highest accuracy on the held-out images, the first among equals."""
+        if (name, t) not in self._chosen:
+            self._chosen[name, t] = self._search(name, t)
+        return self._chosen[name, t]
+
+    def _search(self, name: str, t: int) -> Chain:
+        earlier = [s for s in self.steps if s <= CHOSEN]
+        if t > CHOSEN and earlier:
+            return tuple(aim(method, t) for method in self.choose(name, earlier[-1]))
+        chains = self.entries[name](t, lambda other: self.choose(other, t))
+        return chains[0] if len(chains) == 1 else max(chains, key=lambda chain: self._accuracy(chain, t))
+
+    def _accuracy(self, chain: Chain, t: int) -> float:
+        if t not in self._curves.setdefault(chain, {}):
+            fixed = all(aim(method, t + 1) == method for method in chain)
+            wanted = {t, *(s for s in self.steps if s <= CHOSEN)} if fixed else {t}
+            snn, data = self.network(chain), self.images.held_out
+            result = evaluate(
+                snn,
+                data,
+                max(wanted) + snn.delay,
+                batch_size=len(data[1]),
+                profile=self.profile,
+                progress=False,
+            )
+            self._curves[chain] |= {s: result.at(s + snn.delay).accuracy or 0.0 for s in wanted}
+        return self._curves[chain][t]
+
+    def known(self, name: str, t: int) -> float | None:
+        """The accuracy on the held-out images of what was chosen for a row, if it is known."""
+        return self._curves.get(self._chosen.get((name, t), ()), {}).get(t)
 
 
 def measure(
@@ -156,7 +183,7 @@ def measure(
     base: methods.Method,
     steps: Sequence[int] = STEPS,
     names: Sequence[str] | None = None,
-    epochs: int = 1,
+    tuning: Tuning | None = None,
     keep: Callable[[FewSteps], None] = lambda record: None,
 ) -> FewSteps:
     """Measure all methods that the record does not have yet.
@@ -168,73 +195,93 @@ def measure(
         base: The method that the network was trained for.
         steps: The numbers of steps.
         names: The rows to measure; by default all.
-        epochs: Passes of `fine_tune` over the training images, for up to four steps.
-        keep: Called with the record after every row.
+        tuning: How `fine_tune` trains.
+        keep: Called with the record after every run.
+
+    Raises:
+        ValueError: There is no such row.
     """
-    plan = entries(base)
-    for name in plan if names is None else [n for n in names if n in plan]:
-        for t in steps:
-            if not any((row.method, row.steps) == (name, t) for row in record.rows):
-                row = _measure(name, t, plan[name](t), model, base, images)
-                record = replace(record, rows=[*record.rows, row])
-                keep(record)
-    if images.train is not None and (names is None or "fine_tune" in names):
-        for t in (t for t in steps if t <= 4):
-            name = "signed + ftbc + fine_tune"
-            if not any((row.method, row.steps) == (name, t) for row in record.rows):
-                began = perf_counter()
-                chain, snn, _ = _choose(plan["signed + ftbc"](t), model, base, images, t)
-                options: dict[str, Any] = {"epochs": epochs, "dropout": 0.0, "thresholds": True}
-                tuned = fine_tune(snn, images.train, t, **options, progress=False)
-                row = _test(name, f"{_text(chain)}, {epochs} epochs", tuned, t, images, began)
-                record = replace(record, rows=[*record.rows, row])
-                keep(record)
+    choice = _Choice(model, base, images, steps, record.profile)
+    known = [*choice.entries, TUNED]
+    names = (known if tuning is not None else known[:-1]) if names is None else names
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"there are no rows {unknown}: choose from {known}")
+    for name in names:
+        lengths = [t for t in steps if name != TUNED or (tuning and t in tuning.steps)]
+        pending = [t for t in lengths if all((row.method, row.steps) != (name, t) for row in record.rows)]
+        began = perf_counter()
+        for text, snn, some in _runs(name, pending, choice, tuning):
+            rows = _test(name, text, snn, some, images, record.profile)
+            seconds = (perf_counter() - began) / len(rows)
+            rows = [replace(row, seconds=seconds, held_out=choice.known(name, row.steps)) for row in rows]
+            record = replace(record, rows=[*record.rows, *rows])
+            keep(record)
+            began = perf_counter()
     return record
 
 
-def _measure(
-    name: str, t: int, chains: Iterator[Chain], model: nn.Module, base: methods.Method, images: Images
-) -> Row:
-    began = perf_counter()
-    chain, snn, _ = _choose(chains, model, base, images, t)
-    return _test(name, _text(chain), snn, t, images, began)
+def _runs(
+    name: str, pending: Sequence[int], choice: _Choice, tuning: Tuning | None
+) -> Iterator[tuple[str, SNN, list[int]]]:
+    """The networks of a row: their settings, they, and the numbers of steps that each stands for."""
+    if name == TUNED and tuning is not None:
+        for t in pending:
+            chain = choice.choose("signed + ftbc", t)
+            yield f"{_text(chain)} + {tuning}", _tune(choice, chain, t, tuning), [t]
+        return
+    runs: dict[Chain, list[int]] = {}
+    for t in pending:
+        runs.setdefault(choice.choose(name, t), []).append(t)
+    for chain, some in runs.items():
+        yield _text(chain), choice.network(chain), some
 
 
-def _choose(
-    chains: Iterator[Chain], model: nn.Module, base: methods.Method, images: Images, t: int
-) -> tuple[Chain, SNN, float]:
-    """The chain with the highest accuracy on the held-out images, the first among equals."""
-    found = []
-    for chain in chains:
-        first, *then = chain if chain and not isinstance(chain[0], methods.Correction) else (base, *chain)
-        snn = convert(model, first, images.calibration, then=then, progress=False)
-        found.append((chain, snn, _accuracy(snn, t, images)))
-    return max(found, key=lambda each: each[2])
-
-
-def _accuracy(snn: SNN, t: int, images: Images) -> float:
-    return evaluate(snn, images.held_out, t + snn.delay, progress=False).final_accuracy
-
-
-def _test(name: str, settings: str, snn: SNN, t: int, images: Images, began: float) -> Row:
-    result = evaluate(snn, list(images.test()), t + snn.delay, progress=False)
-    end, timing = result.at(result.steps), latency_of(snn, t + snn.delay)
-    return Row(
-        method=name,
-        settings=settings,
-        steps=timing.steps,
-        pre=timing.pre,
-        schedule=timing.schedule,
-        latency=timing.total,
-        with_delays=timing.with_delays,
-        lines=timing.lines,
-        accuracy=result.final_accuracy,
-        held_out=_accuracy(snn, t, images),
-        events=end.spikes,
-        sop=end.sop,
-        neurons=sum(result.neurons.values()),
-        seconds=perf_counter() - began,
+def _tune(choice: _Choice, chain: Chain, t: int, tuning: Tuning) -> SNN:
+    """The network of a chain, trained for some steps."""
+    assert choice.images.train is not None
+    return fine_tune(
+        choice.network(chain),
+        choice.images.train,
+        t,
+        epochs=tuning.epochs,
+        batch_size=tuning.batch_size,
+        learning_rate=tuning.learning_rate,
+        schedule="cosine",
+        weight_decay=0.0,
+        dropout=0.0,
+        thresholds=True,
+        augment=tuning.augment,
+        precision=tuning.precision,
+        progress=False,
     )
+
+
+def _test(
+    name: str, settings: str, snn: SNN, steps: Sequence[int], images: Images, profile: str
+) -> list[Row]:
+    """The rows of one run over the test images."""
+    result = evaluate(snn, list(images.test), max(steps) + snn.delay, profile=profile, progress=False)
+    rows = []
+    for t in steps:
+        end, timing = result.at(t + snn.delay), latency_of(snn, t + snn.delay)
+        assert end.accuracy is not None
+        rows.append(
+            Row(
+                method=name,
+                settings=settings,
+                steps=timing.steps,
+                pre=timing.pre,
+                schedule=timing.schedule,
+                latency=timing.total,
+                with_delays=timing.with_delays,
+                lines=timing.lines,
+                accuracy=end.accuracy,
+                events=end.spikes,
+                sop=end.sop,
+                neurons=sum(result.neurons.values()),
+            )
+        )
+    return rows
 
 
 def _text(chain: Chain) -> str:
@@ -246,20 +293,6 @@ def _text(chain: Chain) -> str:
     return " + ".join(parts)
 
 
-def show(records: Sequence[FewSteps], most_lines: int | None = None) -> str:
-    """The table of the records, each network by true latency."""
-    head = ["Network", "Method", "T", "pre", "Latency", "with delays", "Lines", "Accuracy", "ANN"]
-    head += ["Events", "Neurons"]
-    rows = []
-    for r in records:
-        for row in sorted(r.rows, key=lambda row: (row.latency, -row.accuracy)):
-            if most_lines is None or row.lines <= most_lines:
-                cells = [r.network, row.method, str(row.steps), str(row.pre), str(row.latency)]
-                cells += [str(row.with_delays), str(row.lines), f"{row.accuracy:.2f}", f"{r.ann:.2f}"]
-                rows.append([*cells, f"{row.events:,.0f}", f"{row.neurons:,}"])
-    return table(head, rows)
-
-
 def main() -> None:
     """Measure a network and write its record."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -269,53 +302,65 @@ def main() -> None:
     parser.add_argument("--data", default="digits")
     parser.add_argument("--root", type=Path)
     parser.add_argument("--limit", type=int, help="number of test images; by default all")
-    parser.add_argument("--calibration", type=int, default=1000, help="training images to fit to")
+    parser.add_argument("--calibration", type=int, default=500, help="training images to fit to")
     parser.add_argument("--held-out", type=int, default=1000, help="training images to choose settings by")
     parser.add_argument("--fine-tune", type=int, default=0, help="epochs of fine_tune; 0 leaves it out")
+    parser.add_argument("--learning-rate", type=float, default=1e-4, help="of fine_tune")
+    parser.add_argument("--tune-steps", default="2,4", help="numbers of steps to fine-tune for")
     parser.add_argument("--steps", default=",".join(map(str, STEPS)))
     parser.add_argument("--rows", help="rows of the table, separated by semicolons; by default all")
     parser.add_argument("--batch-size", type=int, default=500)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--profile", default="exact", help="the arithmetic")
+    parser.add_argument("--seed", type=int, help="the number of the training run, if there are several")
     parser.add_argument("--name", help="what to call the network; by default the model on the data")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    device = torch.device(given.device)
     dataset = datasets.load(given.data, given.root)
-    model = models.load_or_train(given.model, given.weights, dataset).eval().to(given.device)
-    test = models.take(dataset.test, given.limit)
-    some = models.take(dataset.train, given.calibration + given.held_out)
-    x, y = some.normalise(some.images).to(given.device), some.labels.to(given.device)
-    images = Images(
-        x[: given.calibration],
-        (x[given.calibration :], y[given.calibration :]),
-        lambda: ((a.to(given.device), b) for a, b in test.batches(given.batch_size)),
-        dataset.train if given.fine_tune else None,
+    model = models.load_or_train(given.model, given.weights, dataset).eval().to(device)
+    test = list(models.take(dataset.test, given.limit).to(device).batches(given.batch_size))
+    rest, some = dataset.train.hold_out(given.calibration + given.held_out)
+    x, y = some.normalise(some.images).to(device), some.labels.to(device)
+    calibration, held_out = x[: given.calibration], (x[given.calibration :], y[given.calibration :])
+    tuning = Tuning(
+        given.fine_tune,
+        tuple(map(int, given.tune_steps.split(","))),
+        given.learning_rate,
+        augment=dataset.name if dataset.name.startswith("cifar") else None,
+        precision="bfloat16" if device.type == "cuda" else "float32",
     )
-    network = given.name or f"{given.model} on {dataset.name}"
-    out = given.out or RECORDS / f"few-steps-{network.replace(' on ', '-')}.json"
+    number = "" if given.seed is None else f"-{given.seed}"
+    out = given.out or RECORDS / f"few-steps-{given.model}-{dataset.name}{number}.json"
     record = FewSteps(
-        network=network,
+        network=given.name or f"{label(given.model)} on {label(dataset.name)}",
         ann=accuracy(model, test),
-        samples=len(test),
-        calibration=given.calibration,
-        held_out=len(images.held_out[1]),
-        device=torch.cuda.get_device_name() if given.device.startswith("cuda") else "CPU",
+        samples=sum(len(labels) for _, labels in test),
+        calibration=len(calibration),
+        held_out=len(held_out[1]),
+        device=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
+        profile=given.profile,
+        seed=given.seed,
         versions=package_versions(),
         commit=find_commit(),
     )
     if out.exists():
         before = read_document(FewSteps, out)
-        same = ("network", "samples", "calibration", "held_out", "device")
-        if any(getattr(before, key) != getattr(record, key) for key in same):
-            raise SystemExit(f"{out} is the record of another measurement: move it, or pass another --out")
+        same = ("network", "seed", "samples", "calibration", "held_out", "device", "profile")
+        if other := [key for key in same if getattr(before, key) != getattr(record, key)]:
+            raise SystemExit(
+                f"{out} is the record of another measurement ({', '.join(other)}): move it, or pass another "
+                "--out"
+            )
         record = replace(record, rows=before.rows)
     record = measure(
         model,
-        images,
+        Images(calibration, held_out, test, rest),
         record,
         base=methods.get(given.base),
         steps=[int(t) for t in given.steps.split(",")],
         names=None if given.rows is None else [name.strip() for name in given.rows.split(";")],
-        epochs=given.fine_tune,
+        tuning=tuning if given.fine_tune else None,
         keep=lambda record: write_document(record, out),
     )
     print(f"{show([record])}\nwritten: {out}")

@@ -1,11 +1,16 @@
 """Profiles: another arithmetic gives the same network."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from families import FAMILIES, converted, inputs
 from rheobase import HALF, convert, simulate
+from rheobase.simulation import Simulator
+from rheobase.simulation.device import DEVICES
+from rheobase.simulation.half_precision import HalfConnection
 from rheobase.simulation.profiles import Integer
 
 
@@ -100,3 +105,29 @@ def test_a_network_in_double_precision_runs_in_every_profile(name: str, profile:
         simulate(snn.double(), x.double(), 6, profile=profile),
     )
     torch.testing.assert_close(single.logits.double(), double.logits, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("method", ["gn", "srp", "parallel"])
+def test_neurons_for_few_steps_get_currents_in_half_precision(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    snn, x = convert(FAMILIES["SharedReLU"]().eval(), "max-norm", inputs(16), then=[method]), inputs(4)
+    exact = simulate(snn, x, 4 + snn.delay)
+    monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cpu"], halves=True))
+    half = Simulator(snn, x, 4 + snn.delay, profile="fast")
+    layers = [step.operation for step in half.plan.steps if isinstance(step.operation, HalfConnection)]
+    assert layers
+    assert all(p.dtype == torch.bfloat16 for layer in layers for p in layer.parameters())
+    assert not half.notes
+    near = half.run(x).logits
+    assert near.dtype == torch.float32
+    assert not torch.equal(near, exact.logits)
+    torch.testing.assert_close(near, exact.logits, rtol=0, atol=0.2 * exact.logits.abs().max().item())
+
+
+def test_long_sums_stay_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cpu"], halves=True))
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3), nn.ReLU())
+    snn = convert(model, "max-norm", inputs(16), then=["gn"])
+    plan = Simulator(snn, inputs(2), 4, profile="fast").plan
+    assert not any(isinstance(step.operation, HalfConnection) for step in plan.steps)

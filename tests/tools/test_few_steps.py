@@ -23,20 +23,24 @@ def quantised(digits: datasets.Dataset) -> nn.Module:
 @pytest.fixture(scope="module")
 def data(digits: datasets.Dataset) -> few_steps.Images:
     x, y = images(digits, 64), digits.train.labels[:64]
-    test = digits.test.take(60)
-    return few_steps.Images(x[:32], (x[32:], y[32:]), lambda: test.batches(40), digits.train.take(64))
+    test = list(digits.test.take(60).batches(40))
+    return few_steps.Images(x[:32], (x[32:], y[32:]), test, digits.train.take(64))
 
 
 EMPTY = few_steps.FewSteps("small on digits", 98.0, 60, 32, 32, "CPU")
 
 
+TUNING = few_steps.Tuning(batch_size=32)
+
+
 def test_every_row_has_all_numbers(quantised: nn.Module, data: few_steps.Images) -> None:
     kept: list[few_steps.FewSteps] = []
-    base = methods.get("qcfs")
-    record = few_steps.measure(quantised, data, EMPTY, base=base, steps=(2,), keep=kept.append)
+    options = {"base": methods.get("qcfs"), "steps": (2,), "tuning": TUNING}
+    record = few_steps.measure(quantised, data, EMPTY, **options, keep=kept.append)
     assert [len(each.rows) for each in kept] == list(range(1, len(record.rows) + 1))
     by = {row.method: row for row in record.rows}
-    assert by.keys() == {*few_steps.entries(base), "signed + ftbc + fine_tune"}
+    assert by.keys() == {*few_steps.entries(options["base"]), few_steps.TUNED}
+    assert len(by) > 15
     assert all(row.accuracy > 80 and row.events > 0 and row.sop > 0 for row in record.rows)
     figures = {
         name: (row.pre, row.steps, row.latency, row.with_delays, row.lines) for name, row in by.items()
@@ -48,21 +52,48 @@ def test_every_row_has_all_numbers(quantised: nn.Module, data: few_steps.Images)
     assert figures["cos"] == (12, 2, 14, 17, 1)
     assert figures["parallel"] == (0, 2, 6, 9, 1)
     assert figures["pascal"] == (0, 2, 8, 11, 1)
+    assert figures["dcgs, 2 members"] == (1, 2, 3, 6, 4)
     assert by["gn, 8 members"].neurons == 8 * by["qcfs"].neurons
-    again = few_steps.measure(quantised, data, record, base=base, steps=(2,))
+    assert by[few_steps.TUNED].settings.endswith("fine_tune(epochs=1, learning_rate=0.0001)")
+    again = few_steps.measure(quantised, data, record, **options)
     assert again == record  # nothing is measured twice
-    assert few_steps.show([record], most_lines=1).count("\n") < few_steps.show([record]).count("\n")
 
 
 def test_settings_are_chosen_on_the_held_out_images(quantised: nn.Module, data: few_steps.Images) -> None:
     base = methods.get("qcfs")
     record = few_steps.measure(quantised, data, EMPTY, base=base, steps=(2,), names=["signed"])
     found = {}
-    for chain in few_steps.entries(base)["signed"](2):
+    for chain in few_steps.entries(base)["signed"](2, lambda name: ()):
         snn = convert(quantised, base, then=chain)
         found[few_steps._text(chain)] = evaluate(snn, data.held_out, 2, progress=False).final_accuracy
     assert record.rows[0].held_out == max(found.values())
     assert record.rows[0].settings == max(found, key=found.__getitem__)
+
+
+@pytest.mark.parametrize("name", ["gn, 4 members", "srp", "signed", "ftbc", "signed + ftbc"])
+def test_one_run_gives_the_rows_of_all_its_steps(
+    monkeypatch: pytest.MonkeyPatch, quantised: nn.Module, data: few_steps.Images, name: str
+) -> None:
+    base, runs = methods.get("qcfs"), list[int]()
+    monkeypatch.setattr(
+        few_steps, "evaluate", lambda snn, x, steps, **k: runs.append(steps) or evaluate(snn, x, steps, **k)
+    )
+    record = few_steps.measure(quantised, data, EMPTY, base=base, steps=(1, 4, 16), names=[name])
+    assert sorted(row.steps for row in record.rows) == [1, 4, 16]
+    if name in ("gn, 4 members", "srp"):
+        assert runs == [16 + record.rows[0].pre]
+    for row in record.rows:
+        alone = few_steps.measure(quantised, data, EMPTY, base=base, steps=(row.steps,), names=[name]).rows[0]
+        if row.steps <= few_steps.CHOSEN or name in ("gn, 4 members", "srp"):
+            figures = [(r.settings, r.accuracy, r.events, r.sop, r.latency) for r in (row, alone)]
+            assert figures[0] == figures[1]
+        else:  # longer runs keep the settings
+            assert row.settings == next(r.settings for r in record.rows if r.steps == 4)
+
+
+def test_unknown_rows_are_refused(quantised: nn.Module, data: few_steps.Images) -> None:
+    with pytest.raises(ValueError, match=r"'gn'.*gn, 2 members"):
+        few_steps.measure(quantised, data, EMPTY, base=methods.get("qcfs"), names=["gn"])
 
 
 def test_the_command_continues_its_record(

@@ -8,31 +8,43 @@ from rheobase.kernels.backends import choose_backend, explain_no_triton, widen, 
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
+from rheobase.kernels.differential_fire import differential_fire
 from rheobase.kernels.encode import Rounding, encode
 from rheobase.kernels.follow import follow
+from rheobase.kernels.group_fire import GroupRule, Trace, group_backward, group_fire
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.kept import keep
 from rheobase.kernels.launching import only_compile
+from rheobase.kernels.rehearsed_fire import RehearsedRule, rehearsed_fire
 from rheobase.kernels.routines import collect_routines, report_routine
+from rheobase.kernels.rows import empty_steps
 from rheobase.kernels.running_mean import running_mean
 from rheobase.kernels.sum_pool import sum_pool
 from rheobase.kernels.tally import tally
 from rheobase.kernels.threads import count_threads, share, share_rows
 
 __all__ = [
+    "GroupRule",
+    "RehearsedRule",
     "Rounding",
+    "Trace",
     "choose_backend",
     "collect_routines",
     "conv_integrate_fire",
     "conv_quantise",
     "count_threads",
+    "differential_fire",
+    "empty_steps",
     "encode",
     "explain_no_triton",
     "follow",
+    "group_backward",
+    "group_fire",
     "integrate_fire",
     "keep",
     "linear_integrate_fire",
     "only_compile",
+    "rehearsed_fire",
     "report_routine",
     "running_mean",
     "share",

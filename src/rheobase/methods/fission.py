@@ -93,20 +93,20 @@ class Fission(Correction):
 
         def fit(neuron: Neuron, lessons: Lessons) -> None:
             assert isinstance(neuron, Group)
-            mask, sizes = masks[id(neuron)], before[id(neuron)]
+            mask, sizes, unit = masks[id(neuron)], before[id(neuron)], unit_of(neuron) ** 2
             errors = []
             for p in _SPLITS:
                 with torch.inference_mode(False):
                     neuron.sizes = _divide(sizes, mask, p).to(neuron.threshold)
-                total = ExactSum(unit_of(neuron) ** 2)
+                total = ExactSum(unit)
                 for lesson in lessons():
                     start = lesson.start(neuron)
                     membrane = start.clone()
                     neuron.advance(lesson.current, membrane, self.steps)
                     total.add((membrane - start).square() * mask, range(start.dim()))
-                errors.append(total.value.item())
+                errors.append(total.value)
+            best = _SPLITS[int(torch.stack(errors).argmin())]
             with torch.inference_mode(False):
-                best = _SPLITS[min(range(len(errors)), key=errors.__getitem__)]
                 neuron.sizes = _divide(sizes, mask, best).to(neuron.threshold)
 
         fit_layers(conversion, self.steps, "splitting neurons", fit)

@@ -65,20 +65,19 @@ class FTBC(Correction):
     def _fit(self, neuron: Neuron, lessons: Lessons) -> None:
         """Set the biases of a site, round by round."""
         assert isinstance(neuron, Group)
-        neuron.bias = None
+        neuron.bias, unit = None, unit_of(neuron)
         for _ in range(self.rounds):
-            errors, count = [ExactSum(unit_of(neuron)) for _ in range(self.steps)], 0
+            errors, count = [ExactSum(unit) for _ in range(self.steps)], 0
             for lesson in lessons():
                 a, membrane = lesson.activation, lesson.start(neuron)
-                sent = torch.zeros_like(membrane)
+                sent, before = torch.zeros_like(membrane), torch.empty_like(membrane)
                 count += a.numel() // a.shape[1]
                 for t, (current, error) in enumerate(zip(lesson.current, errors, strict=True)):
+                    before.copy_(membrane)
+                    value = neuron.advance(current, before, 1, None, {"sent": sent.clone()}, t)[0]
+                    error.add(value - a, [d for d in range(a.dim()) if d != 1])
                     membrane += current
-                    value, _ = neuron.fire(membrane.clone(), sent.clone(), t)
-                    wrong = neuron.scale(value) - a
-                    error.add(wrong, [d for d in range(a.dim()) if d != 1])
-                    membrane -= wrong
-                    neuron.fire(membrane, sent, t)
+                    neuron.advance(a - value, membrane, 1, None, {"sent": sent}, t)
             with torch.inference_mode(False):
                 more = self.rate * torch.stack([error.value for error in errors]) / count
                 bias = more if neuron.bias is None else neuron.bias.double() + more

@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,18 @@ from rheobase.io import Ranks, display
 from rheobase.methods.contract import Conversion, Method, Observer, Tuning
 from rheobase.methods.shared.balancing import balance
 from rheobase.network import SNN, Coding, IntegrateFire, Neuron, Poisson, Site
-from rheobase.simulation import Surrogate, Triangle, plan_calls, unroll
-from rheobase.training import Draw, Folder, Recipe, Split, count_steps, load_epoch, seed_of
+from rheobase.simulation import Plan, Surrogate, Triangle, plan_calls, unroll
+from rheobase.training import (
+    Decay,
+    Draw,
+    Folder,
+    Precision,
+    Recipe,
+    Split,
+    count_steps,
+    load_epoch,
+    seed_of,
+)
 
 
 @torch.inference_mode(False)  # gradients are needed, whatever mode the caller is in
@@ -33,6 +43,8 @@ def fine_tune(
     surrogate: Surrogate | None = None,
     chunk: int = 8,
     augment: str | None = None,
+    schedule: Decay = "constant",
+    precision: Precision = "float32",
     seed: int = 0,
     progress: bool = True,
 ) -> SNN:
@@ -60,13 +72,16 @@ def fine_tune(
             `SpikeTime()`.
         chunk: Time steps held in memory at a time; see `unroll`. It does not change the result.
         augment: The name of an augmentation, as in `Recipe.augment`, or None.
+        schedule: Decay of the learning rate: along half a cosine to zero, or none.
+        precision: Of the products of weights and spikes; membranes are in the precision of the network.
         seed: Seed of the order of images, the augmentation and the dropout.
         progress: Whether to show progress on standard error.
 
     Returns:
         A new network.
     """
-    recipe = Recipe(epochs, batch_size, learning_rate, weight_decay=weight_decay, augment=augment, seed=seed)
+    settings: dict[str, Any] = {"schedule": schedule, "augment": augment, "seed": seed}
+    recipe = Recipe(epochs, batch_size, learning_rate, precision=precision, **settings)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
     surrogate = Triangle() if surrogate is None else surrogate
@@ -80,38 +95,45 @@ def fine_tune(
     if isinstance(data, Split):
         data = data.to(snn.device)
     per_epoch = count_steps(data, recipe, ranks)
+    cast = torch.autocast(snn.device.type, torch.bfloat16, enabled=precision == "bfloat16")
+    plan: Plan | None = None
     with display("fine-tuning", epochs * per_epoch, shown=progress) as bar:
         for epoch in range(epochs):
-            loss_sum = right = 0.0
+            seen = torch.zeros(2, device=snn.device)  # not waited for
             for number, (images, labels) in enumerate(load_epoch(data, recipe, epoch, 0, ranks, snn.device)):
                 place = epoch * per_epoch + number
-                masks = _draw_masks(tuned, images, dropout, seed_of(recipe, Draw.NETWORK, place))
-                logits = unroll(
-                    tuned,
-                    images,
-                    steps,
-                    surrogate,
-                    chunk=chunk,
-                    masks=masks,
-                    first_sample=place * batch_size,  # so that an image gets new spikes in every epoch
-                )
+                plan = plan or plan_calls(tuned, images)
+                masks = _draw_masks(tuned, plan, images, dropout, seed_of(recipe, Draw.NETWORK, place))
+                with cast:
+                    logits = unroll(
+                        tuned,
+                        images,
+                        steps,
+                        surrogate,
+                        chunk=chunk,
+                        masks=masks,
+                        plan=plan,
+                        first_sample=place * batch_size,  # so that an image gets new spikes in every epoch
+                    )
                 loss = F.cross_entropy(logits, labels)
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
+                for group in optimiser.param_groups:
+                    group["lr"] = recipe.rate(place, per_epoch)
                 optimiser.step()
                 if thresholds:
                     for site, neuron in tuned.neurons.items():
                         neuron.threshold.data.clamp_(min=lowest[site])
-                loss_sum += loss.item()
-                right += (logits.argmax(1) == labels).float().mean().item()
+                right = (logits.detach().argmax(1) == labels).float().mean()
+                seen += torch.stack([loss.detach().float(), right])
                 bar.advance()
-            bar.say(f"epoch {epoch + 1}: loss {loss_sum / per_epoch:.4g}, accuracy {right / per_epoch:.2%}")
+            loss_mean, share = (seen / per_epoch).tolist()
+            bar.say(f"epoch {epoch + 1}: loss {loss_mean:.4g}, accuracy {share:.2%}")
     if thresholds:
         _hold_thresholds(tuned, Tensor.detach)
     lesson = {"steps": steps, "epochs": epochs, "surrogate": str(surrogate), "seed": seed}
     lesson |= {"thresholds": True} if thresholds else {}
-    settings = {**snn.provenance.settings, "fine_tuned": lesson}
-    tuned.provenance = replace(snn.provenance, settings=settings)
+    tuned.provenance = replace(snn.provenance, settings={**snn.provenance.settings, "fine_tuned": lesson})
     return tuned.requires_grad_(False)
 
 
@@ -127,13 +149,13 @@ def _hold_thresholds(snn: SNN, form: Callable[[Tensor], Tensor]) -> None:
             neuron.register_buffer("threshold", held)
 
 
-def _draw_masks(snn: SNN, images: Tensor, dropout: float, seed: int) -> dict[str, Tensor]:
+def _draw_masks(snn: SNN, plan: Plan, images: Tensor, dropout: float, seed: int) -> dict[str, Tensor]:
     """The factors of each site's outputs: 0 or 1/(1 − dropout)."""
     if not dropout:
         return {}
     draws = torch.Generator(images.device).manual_seed(seed)
     masks = {}
-    for step in plan_calls(snn, images).steps:
+    for step in plan.steps:
         if str(step.node.target) in snn.sites:
             shape = (len(images), *step.shape)
             kept = torch.rand(shape, generator=draws, dtype=torch.float32, device=images.device) >= dropout

@@ -3,12 +3,11 @@
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
-from rheobase.network.groups import Memory, Remembering
+from rheobase.kernels import differential_fire
+from rheobase.network.groups import Memory, Remembering, room_for_events
 from rheobase.network.operations import along_channels
 from rheobase.network.starts import Initial
 
@@ -64,33 +63,21 @@ class Differential(Remembering):
             rate = torch.minimum(rate, along_channels(self.bound, z.dim()))
         return rate * along_channels(self.amplitude, z.dim())
 
-    @property
-    def several(self) -> bool:
-        return True
-
-    def step(self, current: Tensor, membrane: Tensor, memory: Memory, t: int) -> tuple[Tensor, Tensor]:
-        mean = memory.setdefault("mean", torch.zeros_like(membrane))
-        if t == 0:
-            return mean, torch.zeros_like(mean, dtype=torch.uint8)
-        membrane += current
-        event = self._fire(membrane, mean, t)
-        sent = (mean + event) * along_channels(self.amplitude, membrane.dim())
-        mean += event / t
-        return sent, event != 0
-
-    def _fire(self, membrane: Tensor, mean: Tensor, t: int) -> Tensor:
-        """The event in units of θ, given the membrane with this step's current; it is updated."""
-        theta = along_channels(self.threshold, membrane.dim())
-        most = math.inf if self.bound is None else along_channels(self.bound, membrane.dim())
-        membrane -= mean * theta
-        event = torch.zeros_like(membrane)
-        for k in reversed(range(self.sizes)):
-            size = 2.0**-k
-            up = (membrane >= 0.75 * size * theta) & (mean + size / t <= most + 1e-6)
-            down = (membrane <= -0.75 * size * theta) & (t * mean >= size * (1 - 1e-6))
-            event = torch.where(up, size, torch.where(down, -size, event))
-        membrane -= event * theta
-        return event
+    def run(self, current: Tensor, membrane: Tensor, out: Tensor, memory: Memory, before: int) -> Tensor:
+        dims = membrane.dim()
+        memory["events"] = room_for_events(out)
+        return differential_fire(
+            current,
+            membrane,
+            memory.setdefault("mean", torch.zeros_like(membrane)),
+            along_channels(self.threshold, dims),
+            sizes=self.sizes,
+            bound=None if self.bound is None else along_channels(self.bound, dims),
+            amplitude=along_channels(self.amplitude, dims),
+            out=out,
+            events=memory["events"],
+            before=before,
+        )
 
     def extra_repr(self) -> str:
         return f"sizes={self.sizes}, initial={self.initial}"

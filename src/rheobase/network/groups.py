@@ -8,6 +8,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
+from rheobase.kernels import GroupRule, empty_steps, group_fire
 from rheobase.network.neurons import IntegrateFire, Neuron
 from rheobase.network.operations import along_channels
 from rheobase.network.starts import Initial
@@ -33,11 +34,6 @@ def plain(neuron: Neuron) -> IntegrateFire:
 class Remembering(Neuron):
     """A neuron with more state than its membrane, or with a rule that depends on the step."""
 
-    @property
-    def several(self) -> bool:
-        """Whether it counts its events itself, because a step has others than one spike of 1."""
-        return False
-
     def advance(
         self,
         current: Tensor,
@@ -59,28 +55,17 @@ class Remembering(Neuron):
                 (T, B, ...).
             before: The number of steps before these.
         """
-        memory = {} if memory is None else memory
-        spikes = torch.empty(steps, *membrane.shape).to(membrane) if out is None else out
-        events_TB = torch.zeros(steps, *membrane.shape, dtype=torch.uint8, device=membrane.device)
-        moving = current.dim() > membrane.dim()
-        for t in range(steps):
-            spikes[t], events = self.step(current[t] if moving else current, membrane, memory, before + t)
-            if self.several:
-                events_TB[t] = events
-        if self.several:
-            memory["events"] = events_TB
-        return spikes
+        out = empty_steps(membrane, steps, membrane.dtype) if out is None else out
+        return self.run(current, membrane, out, {} if memory is None else memory, before)
 
     @abstractmethod
-    def step(self, current: Tensor, membrane: Tensor, memory: Memory, t: int) -> tuple[Tensor, Tensor]:
-        """What is sent at one step, (B, ...), and the number of events in it.
+    def run(self, current: Tensor, membrane: Tensor, out: Tensor, memory: Memory, before: int) -> Tensor:
+        """As `advance`, with all that it may leave out."""
 
-        Args:
-            current: The current of the step, (B, ...).
-            membrane: (B, ...); it is updated.
-            memory: Kept from step to step; it is updated.
-            t: The step, counted from zero.
-        """
+
+def room_for_events(out: Tensor) -> Tensor:
+    """Memory for the number of events of each step, in the format of what is sent."""
+    return torch.empty_like(out, dtype=torch.uint8)
 
 
 class Group(Remembering):
@@ -170,46 +155,29 @@ class Group(Remembering):
 
     @property
     def several(self) -> bool:
+        """Whether it counts its events itself, because a step has others than one spike of 1."""
         return self.members > 1
 
-    def step(self, current: Tensor, membrane: Tensor, memory: Memory, t: int) -> tuple[Tensor, Tensor]:
+    def rule(self, dims: int) -> GroupRule:
+        """The rule of its members, for membranes of so many dimensions."""
+        bias = () if self.bias is None else tuple(along_channels(b, dims) for b in self.bias)
+        return GroupRule(
+            threshold=along_channels(self.threshold, dims),
+            sizes=tuple(along_channels(size, dims) for size in self.sizes),
+            amplitude=along_channels(self.amplitude, dims),
+            bias=bias,
+            returns=self.returns,
+            forgives=self.forgives,
+            strict=bool(self.strict),
+        )
+
+    def run(self, current: Tensor, membrane: Tensor, out: Tensor, memory: Memory, before: int) -> Tensor:
         sent = memory.setdefault("sent", torch.zeros_like(membrane))
-        membrane += current
-        value, events = self.fire(membrane, sent, t)
-        return self.scale(value), events
-
-    def scale(self, value: Tensor) -> Tensor:
-        """What is sent, (B, ...), given it in units of the amplitude."""
-        return value * along_channels(self.amplitude, value.dim())
-
-    def fire(self, membrane: Tensor, sent: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """Fire once, given the membrane with this step's current; it and the net sum sent are updated.
-
-        Returns:
-            What is sent in units of the amplitude, and the number of events, each (B, ...).
-        """
-        dims = membrane.dim()
-        if self.bias is not None and step < len(self.bias):
-            membrane -= along_channels(self.bias[step], dims)
-        theta = along_channels(self.threshold, dims)
-        value, events = torch.zeros_like(membrane), torch.zeros_like(membrane, dtype=torch.uint8)
-        for size in self.sizes:
-            share = along_channels(size, dims)
-            level = theta * share
-            fired = (membrane > level if self.strict else membrane >= level) & (share > 0)
-            membrane -= torch.where(fired, level, 0)
-            value += torch.where(fired, share, 0)
-            events += fired
-        if self.returns:  # share and level are those of the last member
-            reach = self.returns[min(step, len(self.returns) - 1)]
-            back = (membrane <= -reach * level) & (sent > share / 2)
-            membrane += torch.where(back, level, 0)
-            value -= torch.where(back, share, 0)
-            events += back
-        sent += value
-        if self.forgives:
-            membrane.copy_(torch.where(sent < share / 2, membrane.clamp(min=0), membrane))
-        return value, events
+        events = room_for_events(out) if self.several else None
+        group_fire(current, membrane, sent, self.rule(membrane.dim()), out=out, events=events, before=before)
+        if events is not None:
+            memory["events"] = events
+        return out
 
     def extra_repr(self) -> str:
         count = self.threshold.numel()

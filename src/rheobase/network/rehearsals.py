@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rheobase.kernels import RehearsedRule, rehearsed_fire
 from rheobase.network.groups import Memory, Remembering
 from rheobase.network.neurons import IntegrateFire, Neuron
 from rheobase.network.operations import along_channels
@@ -65,42 +66,18 @@ class Rehearsed(Remembering):
         rate = (z / along_channels(self.threshold, z.dim())).clamp(0, 1)
         return rate * along_channels(self.amplitude, z.dim())
 
-    def step(self, current: Tensor, membrane: Tensor, memory: Memory, t: int) -> tuple[Tensor, Tensor]:
-        start = memory.setdefault("start", membrane.clone())
-        factor = memory.setdefault("factor", torch.ones_like(membrane))
-        theta = along_channels(self.threshold, membrane.dim())
-        membrane += current
-        fired = membrane > theta if self.strict else membrane >= theta
-        if (self.turn - 1) * self.length <= t < self.turn * self.length:
-            self._watch(memory, membrane, fired)
-        membrane -= torch.where(fired, theta, 0)
-        sent = fired * factor * along_channels(self.amplitude, membrane.dim())
-        if (t + 1) % self.length == 0 and t < self.turns * self.length:
-            if t + 1 == self.turn * self.length:
-                self._learn(memory, membrane, theta)
-            membrane.copy_(start)
-        return sent, fired
-
-    def _watch(self, memory: Memory, membrane: Tensor, fired: Tensor) -> None:
-        """Note the membranes of a step before the reset."""
-        if self.rule == "shift":
-            silent = torch.where(fired, -torch.inf, membrane)
-            firing = torch.where(fired, membrane, torch.inf)
-            memory["silent"] = torch.maximum(memory.get("silent", silent), silent)
-            memory["firing"] = torch.minimum(memory.get("firing", firing), firing)
-
-    def _learn(self, memory: Memory, membrane: Tensor, theta: Tensor) -> None:
-        """Correct the neuron at the end of its turn."""
-        if self.rule == "mask":
-            memory["factor"].copy_(membrane > _CLEAR * theta)
-            return
-        silent, firing = memory.pop("silent"), memory.pop("firing")
-        less = (membrane < 0) & firing.isfinite()
-        lower = torch.maximum(theta.expand_as(firing), firing - (1 - _CLEAR) * theta)
-        # One that fired at every step of its turn can fire no more often, wherever it starts.
-        more = (membrane >= theta) & silent.isfinite()
-        higher = torch.maximum(theta.expand_as(silent), (1 + _CLEAR) * theta - silent)
-        memory["start"] += torch.where(more, higher, 0) - torch.where(less, lower, 0)
+    def run(self, current: Tensor, membrane: Tensor, out: Tensor, memory: Memory, before: int) -> Tensor:
+        rule = RehearsedRule(
+            threshold=along_channels(self.threshold, membrane.dim()),
+            amplitude=along_channels(self.amplitude, membrane.dim()),
+            shifts=self.rule == "shift",
+            length=self.length,
+            turn=self.turn,
+            turns=self.turns,
+            strict=bool(self.strict),
+            clear=_CLEAR,
+        )
+        return rehearsed_fire(current, membrane, memory, rule, out=out, before=before)
 
     def extra_repr(self) -> str:
         turn = f"turn {self.turn} of {self.turns}, length={self.length}"
@@ -148,9 +125,10 @@ class Waiting(Neuron):
         membrane -= count * theta
         spikes = torch.empty(N, *membrane.shape).to(membrane) if out is None else out
         amplitude = along_channels(self.amplitude, membrane.dim())
+        done = torch.zeros_like(count)
         for t in range(N):
-            fired = ((t + 1) * count / N).floor() > (t * count / N).floor() if self.even else t < count
-            spikes[t] = fired * amplitude
+            before, done = done, ((t + 1) * count / N).floor() if self.even else done
+            torch.mul(done > before if self.even else count > t, amplitude, out=spikes[t])
         return spikes
 
     def extra_repr(self) -> str:

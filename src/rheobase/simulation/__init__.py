@@ -8,7 +8,7 @@ from rheobase.simulation.backward import Surrogate, Triangle, unroll
 from rheobase.simulation.device import Pace, device_traits, memory_for_all_steps
 from rheobase.simulation.exits import Confidence, Exit, Margin, Patience
 from rheobase.simulation.observe import still_currents, watch_sites
-from rheobase.simulation.plan import plan_calls
+from rheobase.simulation.plan import Plan, plan_calls
 from rheobase.simulation.prepared import borrow_simulator, simulate
 from rheobase.simulation.probes import Probe
 from rheobase.simulation.profiles import PROFILES, find_profile
@@ -23,6 +23,7 @@ __all__ = [
     "Margin",
     "Pace",
     "Patience",
+    "Plan",
     "Probe",
     "Run",
     "Simulator",

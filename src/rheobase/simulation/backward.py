@@ -15,7 +15,17 @@ import torch
 from torch import Tensor, fx
 from torch.utils.checkpoint import checkpoint
 
-from rheobase.network import SNN, Accumulating, Add, Group, IntegrateFire, Neuron, along_channels
+from rheobase.kernels import Trace, empty_steps, group_backward, group_fire
+from rheobase.network import (
+    SNN,
+    Accumulating,
+    Add,
+    Group,
+    IntegrateFire,
+    Neuron,
+    along_channels,
+    memory_format,
+)
 from rheobase.simulation.plan import Plan, Step, plan_calls
 
 _LONG_AGO = 1000
@@ -107,20 +117,43 @@ class _Fire(torch.autograd.Function):
         return to_current_TB, later, to_theta, None, None, None, None
 
 
-class _Spike(torch.autograd.Function):
-    """One step of one member of a group: 1 where the membrane reaches a level."""
+class _FireGroup(torch.autograd.Function):
+    """Groups over a chunk of steps; a surrogate gives the slopes of all members for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, level: Tensor, fired: Tensor, surrogate: Surrogate) -> Tensor:
-        height = u / level
-        ctx.save_for_backward(surrogate.slope(height - 1, torch.ones_like(u)) / level, height, level)
-        return fired.to(u.dtype)
+    def forward(
+        ctx: Any,
+        current_TB: Tensor,
+        membrane: Tensor,
+        theta: Tensor,
+        sent: Tensor,
+        neuron: Group,
+        surrogate: Surrogate,
+        before: int,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        rule, steps = neuron.rule(membrane.dim()), len(current_TB)
+        membrane, sent = membrane.clone(), torch.empty_like(membrane).copy_(sent)
+        trace = Trace(*(empty_steps(membrane, steps, membrane.dtype) for _ in range(2)))
+        out = empty_steps(membrane, steps, current_TB.dtype)
+        group_fire(current_TB, membrane, sent, rule, out=out, before=before, trace=trace)
+        ctx.save_for_backward(trace.potential, trace.sent)
+        ctx.rule, ctx.surrogate, ctx.before, ctx.shape = rule, surrogate, before, theta.shape
+        ctx.mark_non_differentiable(sent)
+        return out, membrane, sent
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        slope, height, level = ctx.saved_tensors
-        to_u = gradients[0] * slope
-        return to_u, (-to_u * height).sum_to_size(level.shape), None, None
+        surrogate = ctx.surrogate
+        to_current_TB, to_membrane, to_theta = group_backward(
+            gradients[0],
+            gradients[1],
+            Trace(*ctx.saved_tensors),
+            ctx.rule,
+            slope=lambda distance: surrogate.slope(distance, torch.ones_like(distance)),
+            height=surrogate.height if type(surrogate) is Triangle else None,
+            before=ctx.before,
+        )
+        return to_current_TB, to_membrane, to_theta.sum_to_size(ctx.shape), None, None, None, None
 
 
 State = dict[str, Tensor]
@@ -135,6 +168,7 @@ def unroll(
     chunk: int = 8,
     masks: dict[str, Tensor] | None = None,
     first_sample: int = 0,
+    plan: Plan | None = None,
 ) -> Tensor:
     """The mean output (B, K) over some steps, with gradients with respect to the network's weights.
 
@@ -149,6 +183,7 @@ def unroll(
         chunk: Steps whose intermediate results are held at a time. It changes no result.
         masks: Factors for the outputs of some sites, the same at every step, as for dropout.
         first_sample: The number of the first input, as in `simulate`.
+        plan: What `plan_calls` returned for the network and such inputs, to save the time for it.
     """
     for site, neuron in snn.neurons.items():
         if not isinstance(neuron, (IntegrateFire, Group)):
@@ -163,7 +198,7 @@ def unroll(
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
     x = x.to(snn.dtype)
-    run = _Unrolled(snn, plan_calls(snn, x), x, surrogate, masks or {}, first_sample)
+    run = _Unrolled(snn, plan or plan_calls(snn, x), x, surrogate, masks or {}, first_sample)
     total, state = torch.zeros((), dtype=x.dtype, device=x.device), run.start()
     for before in range(0, steps, chunk):
         T = min(chunk, steps - before)
@@ -201,9 +236,10 @@ class _Unrolled:
         state = {}
         for number, site in enumerate(self.snn.sites):
             shape = next(s.shape for s in self.plan.steps if s.node.target == site)
-            membrane = self.snn.neuron(site).start(
-                torch.Size((len(self.x), *shape)), number, self.first_sample
-            )
+            whole = torch.Size((len(self.x), *shape))
+            membrane = self.snn.neuron(site).start(whole, number, self.first_sample)
+            if len(whole) == 4:
+                membrane = membrane.contiguous(memory_format=memory_format(self.x))
             state[f"{site}/membrane"] = membrane
             state[f"{site}/fired"] = torch.full_like(membrane, -_LONG_AGO).detach()
             state[f"{site}/sent"] = torch.zeros_like(membrane).detach()
@@ -250,40 +286,16 @@ class _Unrolled:
         neuron = self.snn.neuron(site)
         membrane, last = after[f"{site}/membrane"], after[f"{site}/fired"]
         theta = along_channels(neuron.threshold, membrane.dim())
+        fired: tuple[Tensor, Tensor, Tensor]
         if isinstance(neuron, Group):
-            spikes_TB = self._fire_group(neuron, site, current_TB, theta, after, before)
+            fired = _FireGroup.apply(  # type: ignore[no-untyped-call]
+                current_TB, membrane, theta, after[f"{site}/sent"], neuron, self.surrogate, before
+            )
+            spikes_TB, after[f"{site}/membrane"], after[f"{site}/sent"] = fired
         else:
-            fired: tuple[Tensor, Tensor, Tensor] = _Fire.apply(  # type: ignore[no-untyped-call]
-                current_TB, membrane, theta, last, neuron, self.surrogate, before
+            fired = _Fire.apply(  # type: ignore[no-untyped-call]
+                current_TB.to(membrane.dtype), membrane, theta, last, neuron, self.surrogate, before
             )
             spikes_TB, after[f"{site}/membrane"], after[f"{site}/fired"] = fired
-        factor = along_channels(neuron.amplitude, membrane.dim()) * self.masks.get(site, 1.0)
-        return (spikes_TB * factor).flatten(0, 1)
-
-    def _fire_group(
-        self, neuron: Group, site: str, current_TB: Tensor, theta: Tensor, after: State, before: int
-    ) -> Tensor:
-        """The steps of `Group.fire`, each member with the surrogate's slope."""
-        u, sent, sums = after[f"{site}/membrane"], after[f"{site}/sent"], []
-        for t, current in enumerate(current_TB, start=before):
-            u, value = u + current, torch.zeros_like(u)
-            if neuron.bias is not None and t < len(neuron.bias):
-                u = u - along_channels(neuron.bias[t], u.dim())
-            for size in neuron.sizes:
-                share = along_channels(size, u.dim())
-                level = theta * share.where(share > 0, 1)  # a member of size 0 never fires
-                reached = (u > level if neuron.strict else u >= level) & (share > 0)
-                spike: Tensor = _Spike.apply(u, level, reached, self.surrogate)  # type: ignore[no-untyped-call]
-                u, value = u - spike.detach() * level, value + spike * share
-            if neuron.returns:
-                low = level * neuron.returns[min(t, len(neuron.returns) - 1)]
-                may = sent > share / 2
-                spike = _Spike.apply(-u, low, (-u >= low) & may, self.surrogate)  # type: ignore[no-untyped-call]
-                spike = spike * may
-                u, value = u + spike.detach() * level, value - spike * share
-            sent = sent + value.detach()
-            if neuron.forgives:
-                u = torch.where(sent < share / 2, u.clamp(min=0), u)
-            sums.append(value)
-        after[f"{site}/membrane"], after[f"{site}/sent"] = u, sent
-        return torch.stack(sums)
+            spikes_TB = spikes_TB * along_channels(neuron.amplitude, membrane.dim())
+        return (spikes_TB * self.masks[site] if site in self.masks else spikes_TB).flatten(0, 1)

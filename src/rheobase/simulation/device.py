@@ -31,6 +31,7 @@ class DeviceTraits:
         graphs: Whether runs can be captured as CUDA graphs.
         double: Whether it has double precision.
         same_bits: Whether fused layers of `exact` give the bits of their calls one by one.
+        halves: Whether connections outside of fused layers are in half precision too in the profile `fast`.
         skips: Whether rows that have not changed are left out, which takes a look at the results of a chunk.
     """
 
@@ -46,6 +47,7 @@ class DeviceTraits:
     graphs: bool = False
     double: bool = True
     same_bits: bool = False
+    halves: bool = False
     skips: bool = False
 
 
@@ -65,6 +67,7 @@ DEVICES = {
         kernels_reach=True,
         channels_last=True,
         graphs=True,
+        halves=True,
     ),
 }
 _OTHER = DeviceTraits(memory=2**30, half=torch.float16, counts=torch.uint8)

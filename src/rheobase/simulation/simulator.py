@@ -24,6 +24,7 @@ from rheobase.simulation.encoded_product import EncodedProduct
 from rheobase.simulation.exits import Exit
 from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.simulation.fusion import fuse, name_unfused
+from rheobase.simulation.half_precision import halve
 from rheobase.simulation.job import Job
 from rheobase.simulation.parts import run_parts
 from rheobase.simulation.plan import mark_tail, plan_calls
@@ -117,6 +118,8 @@ class Simulator:
         if self._fuses(x.device):
             with torch.no_grad():
                 self.plan = fuse(self.plan, self.profile, visible)
+                if profile == "fast" and (facts := device_traits(x.device)).halves:
+                    self.plan = halve(self.plan, facts.half)
             if profile != "exact" and (others := name_unfused(self.plan)):
                 self.notes.append(f"no {profile} kernel for {', '.join(others)}: computed in {snn.dtype}")
         self.memory, note = cap_memory(x.device, memory, self.plan.few_steps_bytes)

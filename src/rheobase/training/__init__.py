@@ -4,7 +4,7 @@ from rheobase.training import datasets, models
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Dataset, Split
 from rheobase.training.loader import Draw, count_steps, load_epoch, seed_of
-from rheobase.training.recipe import RECIPES, Recipe, find_recipe
+from rheobase.training.recipe import RECIPES, Decay, Precision, Recipe, find_recipe
 from rheobase.training.state import finished_recipe
 from rheobase.training.tensorboard import TensorBoard
 from rheobase.training.trainer import CollapseError, train
@@ -13,8 +13,10 @@ __all__ = [
     "RECIPES",
     "CollapseError",
     "Dataset",
+    "Decay",
     "Draw",
     "Folder",
+    "Precision",
     "Recipe",
     "Split",
     "TensorBoard",

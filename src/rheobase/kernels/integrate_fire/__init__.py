@@ -11,9 +11,10 @@ from torch import Tensor
 from rheobase.kernels.backends import choose_backend
 from rheobase.kernels.checks import check_device, check_dtype, check_reset, check_shape, check_threshold
 from rheobase.kernels.integrate_fire import llvm, reference
-from rheobase.kernels.integrate_fire.layout import allocate_spikes, flatten
+from rheobase.kernels.integrate_fire.layout import flatten
 from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
+from rheobase.kernels.rows import empty_steps
 
 __all__ = ["integrate_fire"]
 
@@ -65,7 +66,7 @@ def integrate_fire(
     kind = membrane.dtype
     clamp = partial(threshold.to(kind).clamp, max=torch.finfo(kind).max)
     threshold = keep(threshold, kind, clamp) if name == "cpu" else clamp()
-    spikes = allocate_spikes(membrane, steps) if out is None else out
+    spikes = empty_steps(membrane, steps, torch.float32) if out is None else out
     if membrane.numel() == 0:
         return spikes
     if name == "reference" or (name == "cpu" and not llvm.supports(current, membrane, spikes)):

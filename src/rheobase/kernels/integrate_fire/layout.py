@@ -7,16 +7,9 @@ one threshold per neuron without copying any of them.
 
 from math import prod
 
-import torch
 from torch import Tensor
 
-
-def allocate_spikes(membrane: Tensor, steps: int) -> Tensor:
-    """Allocate uninitialised float32 spikes with the membrane's memory format."""
-    order = _memory_order(membrane)
-    shape = [membrane.shape[dim] for dim in order]
-    spikes = torch.empty(steps, *shape, dtype=torch.float32, device=membrane.device)
-    return spikes.permute(0, *(order.index(dim) + 1 for dim in range(membrane.dim())))
+from rheobase.kernels.rows import memory_order
 
 
 def flatten(
@@ -33,7 +26,7 @@ def flatten(
     Raises:
         ValueError: `membrane` or `spikes`, which are written, cannot be viewed that way.
     """
-    order = _memory_order(membrane)
+    order = memory_order(membrane)
     steps, neurons = len(spikes), membrane.numel()
 
     def view(label: str, tensor: Tensor) -> Tensor:
@@ -55,15 +48,6 @@ def flatten(
         current_TN = current_TN.contiguous()
     threshold_M, repeat = _fold_threshold(threshold.expand(membrane.shape).permute(*order))
     return current_TN.expand(steps, neurons), membrane_N, threshold_M, repeat, spikes_TN
-
-
-def _memory_order(tensor: Tensor) -> list[int]:
-    """Return the dimensions, the slowest in memory first."""
-
-    def step(dim: int) -> float:
-        return tensor.stride(dim) if tensor.shape[dim] > 1 else float("inf")
-
-    return sorted(range(tensor.dim()), key=step, reverse=True)
 
 
 def _fold_threshold(expanded: Tensor) -> tuple[Tensor, int]:

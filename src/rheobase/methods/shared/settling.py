@@ -133,15 +133,17 @@ def fit_layers(conversion: Conversion, steps: int, what: str, fit: Callable[[Neu
     """
     snn = conversion.snn
     neurons = snn.neurons
+    seen: dict[str, Tensor] = {}
 
-    def lesson(name: str, x: Tensor, current: Tensor, first_sample: int) -> Lesson:
-        a = activations(conversion.ann, x, [name])[name]
+    def lesson(name: str, a: Tensor, current: Tensor, first_sample: int) -> Lesson:
         return Lesson(current.expand(steps, *a.shape), a, (snn.sites.index(name), first_sample))
 
     def settler(site: Site) -> Settle:
         def settle(current: Tensor, fire: Fire) -> Tensor:
-            x = gather(conversion, current.shape[1])
-            whole = lesson(site.name, x, current, 0)
+            if site.name not in seen or len(seen[site.name]) != current.shape[1]:
+                # Of all sites at once: as much memory as their membranes, which the run holds anyway.
+                seen.update(activations(conversion.ann, gather(conversion, current.shape[1]), snn.sites))
+            whole = lesson(site.name, seen.pop(site.name), current, 0)
             fit(neurons[site.name], lambda: [whole])
             bar.advance()
             return fire()
@@ -149,8 +151,9 @@ def fit_layers(conversion: Conversion, steps: int, what: str, fit: Callable[[Neu
         return settle
 
     def parts(name: str) -> Iterable[Lesson]:
-        for seen in currents(snn, name, conversion.calibration(), steps):
-            yield lesson(name, seen.inputs, seen.current, seen.first_sample)
+        for part in currents(snn, name, conversion.calibration(), steps):
+            a = activations(conversion.ann, part.inputs, [name])[name]
+            yield lesson(name, a, part.current, part.first_sample)
 
     with display(what, len(snn.sites)) as bar:
         if not settle_at_once(conversion, steps, settler):

@@ -1,0 +1,74 @@
+"""Tensors of one memory format as rows of neurons.
+
+Letters: T steps, N all neurons of the batch in the membrane's memory order, P parameters, M distinct values
+of each. Neuron n has the values `table_PM[:, (n // repeat) % M]`.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor
+
+
+def memory_order(tensor: Tensor) -> list[int]:
+    """Return the dimensions, the slowest in memory first."""
+
+    def step(dim: int) -> float:
+        return tensor.stride(dim) if tensor.shape[dim] > 1 else float("inf")
+
+    return sorted(range(tensor.dim()), key=step, reverse=True)
+
+
+def empty_steps(membrane: Tensor, steps: int, dtype: torch.dtype) -> Tensor:
+    """Uninitialised memory for a signal (T, B, ...) in the membrane's memory format."""
+    order = memory_order(membrane)
+    shape = [membrane.shape[dim] for dim in order]
+    signal = torch.empty(steps, *shape, dtype=dtype, device=membrane.device)
+    return signal.permute(0, *(order.index(dim) + 1 for dim in range(membrane.dim())))
+
+
+def flat_states(membrane: Tensor, *states: Tensor) -> list[Tensor]:
+    """View a membrane (B, ...) and what else neurons keep as (N,)."""
+    order = memory_order(membrane)
+    return [state.permute(*order).view(-1) for state in (membrane, *states)]
+
+
+def flat_steps(signal: Tensor, membrane: Tensor, steps: int) -> Tensor:
+    """View a signal (T, B, ...), or (B, ...) if it is constant, as (T, N); another layout is copied."""
+    order = memory_order(membrane)
+    rows = signal.unsqueeze(0) if signal.dim() == membrane.dim() else signal
+    flat = rows.permute(0, *(dim + 1 for dim in order)).reshape(len(rows), membrane.numel())
+    return (flat if flat.stride(1) == 1 else flat.contiguous()).expand(steps, -1)
+
+
+def flat_out(out: Tensor, membrane: Tensor) -> Tensor:
+    """View a signal (T, B, ...) that is to be written as (T, N).
+
+    Raises:
+        ValueError: It has another memory format than the membrane.
+    """
+    flat = flat_steps(out, membrane, len(out))
+    if flat.data_ptr() != out.data_ptr():
+        raise ValueError(
+            f"out has strides {out.stride()}: expected a dense tensor in the membrane's memory format "
+            f"(strides {membrane.stride()})"
+        )
+    return flat
+
+
+def flat_table(parameters: Sequence[Tensor], membrane: Tensor) -> tuple[Tensor, int]:
+    """Parameters, each broadcastable to the membrane, as (P, M), and how often a value repeats."""
+    shape: torch.Size = torch.broadcast_shapes(*(p.shape for p in parameters))  # type: ignore[no-untyped-call]
+    table = torch.stack([p.to(membrane.dtype).expand(shape) for p in parameters])
+    table = table.view(len(table), *[1] * (membrane.dim() - len(shape)), *shape)
+    order = memory_order(membrane)
+    whole = table.expand(-1, *membrane.shape).permute(0, *(dim + 1 for dim in order))
+    varying = [d for d in range(1, whole.dim()) if whole.shape[d] > 1 and whole.stride(d) != 0]
+    if not varying:
+        return table.reshape(len(table), -1)[:, :1].contiguous(), 1
+    first, last = varying[0], varying[-1]
+    inner = whole.shape[last + 1 :]
+    for dim in [*range(1, first), *range(last + 1, whole.dim())]:
+        whole = whole.narrow(dim, 0, 1)
+    return whole.reshape(len(table), -1).contiguous(), prod(inner)
