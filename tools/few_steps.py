@@ -229,10 +229,14 @@ def _runs(
             chain = choice.choose("signed + ftbc", t)
             yield f"{_text(chain)} + {tuning}", _tune(choice, chain, t, tuning), [t]
         return
-    runs: dict[Chain, list[int]] = {}
+    shared: dict[Chain, list[int]] = {}
     for t in pending:
-        runs.setdefault(choice.choose(name, t), []).append(t)
-    for chain, some in runs.items():
+        chain = choice.choose(name, t)
+        if all(aim(method, t + 1) == method for method in chain):
+            shared.setdefault(chain, []).append(t)
+        else:
+            yield _text(chain), choice.network(chain), [t]
+    for chain, some in shared.items():
         yield _text(chain), choice.network(chain), some
 
 
