@@ -6,7 +6,6 @@ spike (an analog input, a product, the result of two linear layers in a row) cos
 synapse, at every step.
 """
 
-import copy
 import math
 from dataclasses import dataclass
 
@@ -108,7 +107,9 @@ class _Connections:
             if isinstance(operation, nn.Linear):
                 total = total + x.sum() * operation.out_features
             elif isinstance(operation, SYNAPTIC):
-                total = total + _all_ones(operation)(x).sum()
+                # All channels of a group are alike, so that one stands for them.
+                reached = operation.out_channels // operation.groups  # type: ignore[operator]
+                total = total + _all_ones(operation)(x.sum(1, keepdim=True)).sum() * reached
             elif isinstance(operation, MatMul):  # an event adds a row or a column of the other's counts
                 first, second = user.all_input_nodes
                 total = total + x.sum() * (
@@ -123,8 +124,12 @@ class _Connections:
 
 
 def _all_ones(operation: nn.Module) -> nn.Module:
-    """The same connections with every weight one and every bias zero."""
-    ones = copy.deepcopy(operation).cpu().double().requires_grad_(False)
-    for name, parameter in ones.named_parameters():
-        parameter.fill_(float(name == "weight"))
+    """The connections of a convolution between one channel and one other, with every weight one."""
+    names = ["kernel_size", "stride", "padding", "dilation", "padding_mode"]
+    names += ["output_padding"] if operation.transposed else []
+    settings = {name: getattr(operation, name) for name in names}
+    # Not on a device with numbers yet, as it would draw random weights.
+    ones = type(operation)(1, 1, **settings, bias=False, dtype=torch.float64, device="meta")
+    ones = ones.to_empty(device="cpu")
+    nn.init.ones_(ones.weight).requires_grad_(False)  # type: ignore[arg-type]
     return ones
