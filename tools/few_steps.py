@@ -264,16 +264,17 @@ def _test(
     name: str, settings: str, snn: SNN, steps: Sequence[int], images: Images, profile: str
 ) -> list[Row]:
     """The rows of one run over the test images."""
-    result = evaluate(snn, list(images.test), max(steps) + snn.delay, profile=profile, progress=False)
+    before = 0 if name == "ltb" else snn.delay  # its T has the steps that do not count
+    result = evaluate(snn, list(images.test), max(steps) + before, profile=profile, progress=False)
     rows = []
     for t in steps:
-        end, timing = result.at(t + snn.delay), latency_of(snn, t + snn.delay)
+        end, timing = result.at(t + before), latency_of(snn, t + before)
         assert end.accuracy is not None
         rows.append(
             Row(
                 method=name,
                 settings=settings,
-                steps=timing.steps,
+                steps=t,
                 pre=timing.pre,
                 schedule=timing.schedule,
                 latency=timing.total,

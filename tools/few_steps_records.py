@@ -15,7 +15,7 @@ class Row:
     Attributes:
         method: What the table calls it.
         settings: The settings that were chosen, as text.
-        steps: T: the steps in which outputs are read.
+        steps: T as the method's paper counts it: the steps in which outputs are read, or, for `ltb`, all.
         pre: The steps before them, whose outputs do not count.
         schedule: "synchronous", or "windows" where each layer waits for its input.
         latency: The true latency in steps.

@@ -91,6 +91,14 @@ def test_one_run_gives_the_rows_of_all_its_steps(
             assert row.settings == next(r.settings for r in record.rows if r.steps == 4)
 
 
+def test_steps_that_do_not_count_are_part_of_ltb(quantised: nn.Module, data: few_steps.Images) -> None:
+    rows = few_steps.measure(
+        quantised, data, EMPTY, base=methods.get("qcfs"), steps=(4, 16), names=["ltb"]
+    ).rows
+    assert [(row.steps, row.latency) for row in rows] == [(4, 4), (16, 16)]
+    assert rows[0].pre == 0 < rows[1].pre
+
+
 def test_unknown_rows_are_refused(quantised: nn.Module, data: few_steps.Images) -> None:
     with pytest.raises(ValueError, match=r"'gn'.*gn, 2 members"):
         few_steps.measure(quantised, data, EMPTY, base=methods.get("qcfs"), names=["gn"])
