@@ -7,7 +7,7 @@ was stopped continues where it was: rows that its record has are not measured ag
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -30,7 +30,8 @@ from tools.sigma_delta import label
 STEPS = (1, 2, 4, 8, 16, 32)
 CHOSEN = 8
 """The largest number of steps that settings are chosen for; longer runs keep them."""
-TUNED = "signed + ftbc + fine_tune"
+TUNED = {f"{name} + fine_tune": name for name in ("signed + ftbc", "gn, 2 members + ftbc")}
+"""The rows that are trained after the conversion, and what they start from."""
 Batch = tuple[Tensor, Tensor]
 Chain = tuple[methods.Method, ...]
 """A method and its corrections, or corrections of the base alone."""
@@ -101,6 +102,9 @@ def entries(base: methods.Method) -> dict[str, Callable[[int, Pick], Sequence[Ch
     }
     for m in (2, 4, 8):
         found[f"gn, {m} members"] = lambda t, pick, m=m: [(make("gn", members=m),)]  # type: ignore[misc]
+    found["gn, 2 members + ftbc"] = lambda t, pick: [
+        (make("gn", members=2), make("ftbc", steps=t, rate=rate)) for rate in (0.4, 0.2)
+    ]
     for name in ("hmt", "dcgs"):
         for m in (2, 4):
             found[f"{name}, {m} members"] = lambda t, pick, name=name, m=m: [  # type: ignore[misc]
@@ -182,7 +186,7 @@ def measure(
     *,
     base: methods.Method,
     steps: Sequence[int] = STEPS,
-    names: Sequence[str] | None = None,
+    names: Iterable[str] | None = None,
     tuning: Tuning | None = None,
     keep: Callable[[FewSteps], None] = lambda record: None,
 ) -> FewSteps:
@@ -202,12 +206,12 @@ def measure(
         ValueError: There is no such row.
     """
     choice = _Choice(model, base, images, steps, record.profile)
-    known = [*choice.entries, TUNED]
-    names = (known if tuning is not None else known[:-1]) if names is None else names
+    known = [*choice.entries, *TUNED]
+    names = (known if tuning is not None else choice.entries) if names is None else names
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"there are no rows {unknown}: choose from {known}")
     for name in names:
-        lengths = [t for t in steps if name != TUNED or (tuning and t in tuning.steps)]
+        lengths = [t for t in steps if name not in TUNED or (tuning and t in tuning.steps)]
         pending = [t for t in lengths if all((row.method, row.steps) != (name, t) for row in record.rows)]
         began = perf_counter()
         for text, snn, some in _runs(name, pending, choice, tuning):
@@ -224,9 +228,9 @@ def _runs(
     name: str, pending: Sequence[int], choice: _Choice, tuning: Tuning | None
 ) -> Iterator[tuple[str, SNN, list[int]]]:
     """The networks of a row: their settings, they, and the numbers of steps that each stands for."""
-    if name == TUNED and tuning is not None:
+    if name in TUNED and tuning is not None:
         for t in pending:
-            chain = choice.choose("signed + ftbc", t)
+            chain = choice.choose(TUNED[name], t)
             yield f"{_text(chain)} + {tuning}", _tune(choice, chain, t, tuning), [t]
         return
     shared: dict[Chain, list[int]] = {}

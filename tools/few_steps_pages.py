@@ -1,20 +1,253 @@
-"""The tables of methods for few steps, from the records."""
+"""The tables and figures of methods for few steps, from the records."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean, stdev
 
-from tools.few_steps_records import FewSteps
+from rheobase.reports import Axis, Curve, Panel, draw_curves, escape_markdown, number, standalone
+from tools.few_steps_printed import PRINTED, SOURCES, Printed
+from tools.few_steps_records import FewSteps, Row, load_records
 from tools.markdown import table
 
+NOTHING = "Nothing has been measured yet."
+MOST_LATENCY, MOST_LINES = 4, 2
+_DRAWN = ("signed + ftbc", "gn, 2 members", "srp", "cos", "parallel")
+"""The rows with a colour in figures, beside that of the plain conversion, which is the first."""
 
-def show(records: Sequence[FewSteps], most_lines: int | None = None) -> str:
-    """The table of the records, each network by true latency."""
-    head = ["Network", "Method", "T", "pre", "Latency", "with delays", "Lines", "Accuracy", "ANN"]
-    head += ["Events", "Neurons"]
+
+@dataclass(frozen=True)
+class Line:
+    """One row of a network, over all its training runs.
+
+    Attributes:
+        row: That of the first training run, with the mean of the events.
+        accuracies: In percent, of each training run.
+    """
+
+    row: Row
+    accuracies: tuple[float, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """The mean."""
+        return mean(self.accuracies)
+
+    @property
+    def shown(self) -> str:
+        """The mean, and the standard deviation where there are several training runs."""
+        return _spread(self.accuracies)
+
+
+@dataclass(frozen=True)
+class Network:
+    """The records of one network.
+
+    Attributes:
+        name: The network and its data.
+        ann: Accuracy of the ANN in percent, of each training run.
+        lines: The rows by method and number of steps.
+        records: The records.
+    """
+
+    name: str
+    ann: tuple[float, ...]
+    lines: dict[tuple[str, int], Line]
+    records: tuple[FewSteps, ...]
+
+
+def join(records: Sequence[FewSteps]) -> list[Network]:
+    """The records by network; a row counts if all training runs have it."""
+    found = []
+    for name in dict.fromkeys(r.network for r in records):
+        own = tuple(r for r in records if r.network == name)
+        rows = [{(row.method, row.steps): row for row in r.rows} for r in own]
+        lines = {}
+        for key, first in rows[0].items():
+            if all(key in others for others in rows):
+                events = mean(others[key].events for others in rows)
+                lines[key] = Line(replace(first, events=events), tuple(o[key].accuracy for o in rows))
+        found.append(Network(name, tuple(r.ann for r in own), lines, own))
+    return found
+
+
+def show(records: Sequence[FewSteps]) -> str:
+    """A table for each network: accuracy by method and number of steps, and what it costs."""
+    return "\n\n".join(map(_show_network, join(records))) or NOTHING
+
+
+def _show_network(network: Network) -> str:
+    steps = sorted({t for _, t in network.lines})
+    usual = 4 if 4 in steps else steps[-1]
     rows = []
-    for r in records:
-        for row in sorted(r.rows, key=lambda row: (row.latency, -row.accuracy)):
-            if most_lines is None or row.lines <= most_lines:
-                cells = [r.network, row.method, str(row.steps), str(row.pre), str(row.latency)]
-                cells += [str(row.with_delays), str(row.lines), f"{row.accuracy:.2f}", f"{r.ann:.2f}"]
-                rows.append([*cells, f"{row.events:,.0f}", f"{row.neurons:,}"])
-    return table(head, rows)
+    for method in dict.fromkeys(method for method, _ in network.lines):
+        own = {t: line for (name, t), line in network.lines.items() if name == method}
+        some = own.get(usual) or next(iter(own.values()))
+        cells = []
+        for t in steps:
+            latency = own[t].row.latency if t in own else t
+            cells.append(
+                (f"{own[t].shown} ({latency})" if latency != t else own[t].shown) if t in own else "–"
+            )
+        costs = [
+            f"{some.row.events / 1000:,.0f}",
+            f"{some.row.neurons / 1000:,.0f}",
+            str(some.row.with_delays),
+        ]
+        rows.append([method, str(some.row.lines), *cells, *costs])
+    head = ["Method", "lines", *(f"T = {t}" for t in steps)]
+    head += [f"events, thousands, T = {usual}", "neurons, thousands", f"latency with delays, T = {usual}"]
+    runs = f", mean ± SD of {len(network.ann)} training runs" if len(network.ann) > 1 else ""
+    return f"**{network.name}**, ANN {_spread(network.ann)} %{runs}:\n\n{table(head, rows)}"
+
+
+def measured() -> str:
+    """All rows of all networks, and two figures."""
+    records = load_records()
+    if not records:
+        return NOTHING
+    first = records[0]
+    devices, profiles, samples = (
+        ", ".join(sorted({str(getattr(r, key)) for r in records})) for key in ("device", "profile", "samples")
+    )
+    about = (
+        f"{samples} test images, {devices}, profile {profiles}; {first.calibration} training images for "
+        f"calibration and {first.held_out} others to choose settings by."
+    )
+    figures = "\n\n".join(f"![{panel.alt}]({name})" for name, panel in draw(records).items())
+    return f"{figures}\n\n{show(records)}\n\n{escape_markdown(about)}"
+
+
+def printed() -> str:
+    """What papers print, ours, and the difference."""
+    networks, rows = {network.name: network for network in join(load_records())}, []
+    steps = sorted({t for p in PRINTED for t in p.accuracy})
+    for p in PRINTED:
+        network = networks.get(p.network)
+        ann = number(p.ann) + (f" / {_spread(network.ann)}" if network else "")
+        cells = [_beside(p, t, network) for t in steps]
+        rows.append([p.network, p.system, p.source, _count(p), ann, *cells])
+    head = ["Network", "Printed for", "source", "T, lines", "ANN", *(f"T = {t}" for t in steps)]
+    told = "; ".join(f"*{name}*: {text}" for name, text in SOURCES.items())
+    return f"{table(head, rows)}\n\nSources: {told}."
+
+
+def _beside(p: Printed, t: int, network: Network | None) -> str:
+    """The printed accuracy, ours at the same number of steps, and the difference."""
+    theirs = p.accuracy.get(t)
+    line = None if network is None or p.method is None else network.lines.get((p.method, t))
+    if theirs is None or line is None:
+        return number(theirs)
+    return f"{number(theirs)} / {line.shown} / {line.accuracy - theirs:+.2f}".replace("-", "−")
+
+
+def _count(p: Printed) -> str:
+    """What a printed number of steps stands for."""
+    steps = f"{p.pre} + T" if p.pre else "T for each layer" if p.waits else "T"
+    return f"{steps}, {p.lines}"
+
+
+def best() -> str:
+    """For each network the row with the highest accuracy within a true latency of 4 and two lines."""
+    rows = []
+    for network in join(load_records()):
+        own = [e for e in network.lines.values() if _within(e.row.latency, e.row.lines)]
+        if not own:
+            continue
+        line = max(own, key=lambda e: e.accuracy)
+        theirs = [
+            (accuracy, p)
+            for p in PRINTED
+            for t, accuracy in p.accuracy.items()
+            if p.network == network.name and not p.waits and _within(p.pre + t, p.lines)
+        ]
+        accuracy, p = max(theirs, key=lambda each: each[0], default=(None, None))
+        mark = "" if p is None or p.source != "memory" else ", from memory"
+        against = "–" if p is None else f"{number(accuracy)} ({p.system}{mark})"
+        cells = [network.name, _spread(network.ann), line.shown, number(line.accuracy - mean(network.ann))]
+        cells += [line.row.method, str(line.row.latency), str(line.row.lines)]
+        rows.append([*cells, f"{line.row.events / 1000:,.0f}", against])
+    if not rows:
+        return NOTHING
+    head = ["Accuracy, %", "ANN", "SNN", "difference", "method", "latency", "lines", "events, thousands"]
+    head.append("best printed")
+    return (
+        f"{table(head, rows)}\n\nFor each network the row with the highest accuracy among "
+        f"those with a true latency of at most {MOST_LATENCY} steps and at most {MOST_LINES} lines per "
+        "neuron, next to the highest accuracy that a paper prints within the same limits."
+    )
+
+
+def _within(latency: int, lines: int) -> bool:
+    return latency <= MOST_LATENCY and lines <= MOST_LINES
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def draw(records: Sequence[FewSteps]) -> dict[str, Panel]:
+    """Two figures by the names of their files: accuracy over true latency, and over events."""
+    networks = join(records)
+    if not networks:
+        return {}
+    figures: dict[str, tuple[str, Axis, Callable[[Row], float]]] = {
+        "few-steps-latency.svg": (
+            "Accuracy over true latency",
+            Axis("true latency, steps"),
+            lambda row: row.latency,
+        ),
+        "few-steps-events.svg": (
+            "Accuracy over events",
+            Axis("events per image, thousands", scale="tenfold"),
+            lambda row: row.events / 1000,
+        ),
+    }
+    found = {}
+    for file, (title, axis, x) in figures.items():
+        panels = [_draw_network(f"{file[:-4]}-{i}", n, axis, x) for i, n in enumerate(networks)]
+        found[file] = _arrange(title, panels)
+    return found
+
+
+def _draw_network(name: str, network: Network, axis: Axis, x: Callable[[Row], float]) -> Panel:
+    methods = list(dict.fromkeys(method for method, _ in network.lines))
+    coloured = [methods[0], *(method for method in _DRAWN if method in methods)]
+    curves = []
+    for method in sorted(methods, key=lambda m: -coloured.index(m) if m in coloured else -len(methods)):
+        lines = [line for (own, _), line in network.lines.items() if own == method]
+        points = {float(x(line.row)): line.accuracy for line in lines}
+        if method in coloured:
+            curves.append(Curve(method, points, coloured.index(method)))
+        else:
+            curves.append(Curve(method, points, None, key=""))
+    return draw_curves(name, network.name, curves, ann=mean(network.ann), axis=axis)
+
+
+def _arrange(title: str, panels: Sequence[Panel]) -> Panel:
+    """Panels in rows of two, each below its title, as one figure."""
+    sizes = [tuple(map(float, re.findall(r'(?:width|height)="([\d.]+)pt"', p.svg)[:2])) for p in panels]
+    width, height, room = max(w for w, _ in sizes), max(h for _, h in sizes), 22.0
+    places = [((i % 2) * width, (i // 2) * (height + room)) for i in range(len(panels))]
+    whole = width * min(2, len(panels)), (height + room) * -(-len(panels) // 2)
+    parts = [
+        f'<text x="{left + 10:g}" y="{top + 15:g}" style="font: bold 11px system-ui, sans-serif; '
+        f'fill: var(--ink, #0b0b0c)">{panel.title}</text>\n'
+        + re.sub(r'(?<=\d)pt"', '"', panel.svg, count=2).replace(
+            "<svg", f'<svg x="{left:g}" y="{top + room:g}"', 1
+        )
+        for panel, (left, top) in zip(panels, places, strict=True)
+    ]
+    frame = f'viewBox="0 0 {whole[0]:g} {whole[1]:g}" xmlns="http://www.w3.org/2000/svg"'
+    size = f'width="{whole[0]:g}pt" height="{whole[1]:g}pt"'
+    return Panel(title, f"<svg {size} {frame}>\n" + "\n".join(parts) + "\n</svg>", f"{title}, by network")
+
+
+def pictures() -> dict[str, str]:
+    """The figures as SVG files by their names; none without records."""
+    return {name: standalone(panel) for name, panel in draw(load_records()).items()}
+
+
+BLOCKS: dict[str, Callable[[], str]] = {"few-steps": measured, "few-steps-printed": printed}
+if load_records():
+    BLOCKS["few-steps-best"] = best  # in the README, which shows no empty table

@@ -7,14 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rheobase.io import replace_file
-from tools import commands, performance, readme, reproduce, sigma_delta, timm, torchvision, transformers
+from tools import (
+    commands,
+    few_steps_pages,
+    performance,
+    readme,
+    reproduce,
+    sigma_delta,
+    timm,
+    torchvision,
+    transformers,
+)
 from tools.markdown import fill
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-PICTURE = ROOT / "docs" / "demo.svg"
 BLOCKS: dict[str, Callable[[], str]] = (
     commands.BLOCKS
+    | few_steps_pages.BLOCKS
     | readme.BLOCKS
     | performance.BLOCKS
     | reproduce.BLOCKS
@@ -25,10 +35,15 @@ BLOCKS: dict[str, Callable[[], str]] = (
 )
 
 
+def pictures() -> dict[Path, str]:
+    """The figures of the README and the guide."""
+    drawn = {"demo.svg": readme.draw_demo()} | few_steps_pages.pictures()
+    return {ROOT / "docs" / name: text for name, text in drawn.items()}
+
+
 def main() -> None:
-    """Write every page whose blocks have changed, and the README's figure."""
-    fresh = {path: fill(path.read_text("utf-8"), BLOCKS) for path in PAGES}
-    fresh[PICTURE] = readme.draw_demo()
+    """Write every page whose blocks have changed, and the figures."""
+    fresh = {path: fill(path.read_text("utf-8"), BLOCKS) for path in PAGES} | pictures()
     for path, text in fresh.items():
         if not path.exists() or path.read_text("utf-8") != text:
             replace_file(path, text)

@@ -39,7 +39,7 @@ def test_every_row_has_all_numbers(quantised: nn.Module, data: few_steps.Images)
     record = few_steps.measure(quantised, data, EMPTY, **options, keep=kept.append)
     assert [len(each.rows) for each in kept] == list(range(1, len(record.rows) + 1))
     by = {row.method: row for row in record.rows}
-    assert by.keys() == {*few_steps.entries(options["base"]), few_steps.TUNED}
+    assert by.keys() == {*few_steps.entries(options["base"]), *few_steps.TUNED}
     assert len(by) > 15
     assert all(row.accuracy > 80 and row.events > 0 and row.sop > 0 for row in record.rows)
     figures = {
@@ -54,7 +54,9 @@ def test_every_row_has_all_numbers(quantised: nn.Module, data: few_steps.Images)
     assert figures["pascal"] == (0, 2, 8, 11, 1)
     assert figures["dcgs, 2 members"] == (1, 2, 3, 6, 4)
     assert by["gn, 8 members"].neurons == 8 * by["qcfs"].neurons
-    assert by[few_steps.TUNED].settings.endswith("fine_tune(epochs=1, learning_rate=0.0001)")
+    assert figures["gn, 2 members + ftbc"] == (0, 2, 2, 5, 2)
+    for name in few_steps.TUNED:
+        assert by[name].settings.endswith("fine_tune(epochs=1, learning_rate=0.0001)")
     again = few_steps.measure(quantised, data, record, **options)
     assert again == record  # nothing is measured twice
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import pages, readme
+from tools import pages
 from tools.markdown import fill, names
 
 TEXTS = {path: path.read_text("utf-8") for path in pages.PAGES}
@@ -15,8 +15,11 @@ def test_every_generated_block_is_up_to_date(path: Path) -> None:
     assert fill(TEXTS[path], pages.BLOCKS) == TEXTS[path], f"{path.name} is out of date: run `make pages`"
 
 
-def test_the_figure_of_the_readme_is_up_to_date() -> None:
-    assert pages.PICTURE.read_text("utf-8") == readme.draw_demo(), "run `make pages`"
+def test_figures_are_up_to_date() -> None:
+    drawn = pages.pictures()
+    assert "demo.svg" in {path.name for path in drawn}
+    for path, text in drawn.items():
+        assert path.read_text("utf-8") == text, f"{path.name} is out of date: run `make pages`"
 
 
 def test_every_generator_has_its_block() -> None:

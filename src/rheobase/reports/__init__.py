@@ -4,7 +4,7 @@ from rheobase.reports.comparison_page import comparison_page, gains_table, joine
 from rheobase.reports.curves import Axis, Curve, draw_curves, draw_gains, draw_heat_map
 from rheobase.reports.diagnosis_page import diagnosis_page
 from rheobase.reports.drawing import Panel
-from rheobase.reports.pages import Section, escape_markdown, to_markdown, write_page
+from rheobase.reports.pages import Section, escape_markdown, standalone, to_markdown, write_page
 from rheobase.reports.run_page import accuracy_figure, evaluation_page
 from rheobase.reports.run_record import RunRecord, record_diagnosis, record_evaluation
 from rheobase.reports.tables import DASH, Line, Table, number, significant
@@ -33,6 +33,7 @@ __all__ = [
     "record_diagnosis",
     "record_evaluation",
     "significant",
+    "standalone",
     "to_markdown",
     "write_page",
 ]
