@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -244,14 +245,31 @@ def test_lines_and_true_latency_limit_the_choice(
 
 
 def test_the_best_are_corrected_twice(trained: nn.Module, digits, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["ftbc", "gn", "max-norm", "signed", "srp"]
+    names = ["ftbc", "max-norm", "signed", "srp"]
     monkeypatch.setattr(methods, "names", lambda: names)
     advice = ask(trained, digits.train.take(64), Budget(steps=1, lines=2))
     titles = [t.method.title for t in advice.trials]
-    first = [f"max-norm + {name}" for name in ("ftbc", "gn", "signed", "srp")]
+    first = [f"max-norm + {name}" for name in ("ftbc", "signed", "srp")]
     assert titles.index("max-norm") < min(titles.index(title) for title in first)
     assert "max-norm + signed + ftbc" in titles
     assert not any("ftbc + signed" in title for title in titles)  # biases come last
     notes = {t.method.title: t.note for t in advice.trials}
-    assert "4 lines" in notes["max-norm + gn"]
     assert "5 steps" in notes["max-norm + srp"]
+
+
+def test_chains_meet_a_budget_in_latency_lines_and_accuracy(
+    trained: nn.Module, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(methods, "names", lambda: ["cos", "gn", "max-norm", "parallel"])
+    data = digits.train.take(300)
+    alone = max(
+        t.accuracy for t in ask(trained, data, Budget(steps=1, lines=1)).trials if t.method.name == "max-norm"
+    )
+    found = ask(trained, data, Budget(accuracy_loss=100 - alone - 1.5, steps=1, lines=2))
+    assert (found.met, found.chosen.method.title, found.chosen.latency) == (True, "max-norm + gn", 1)
+    assert found.snn.neuron(found.snn.sites[0]).lines == 2
+    assert found.chosen.accuracy > alone
+    assert any("4 lines" in t.note for t in found.trials if t.method.name == "gn")
+    waiting = [t.note for t in found.trials if t.method.name in ("cos", "parallel")]
+    assert waiting
+    assert all(re.search(r"\d+ steps.* 1 ", note) for note in waiting)

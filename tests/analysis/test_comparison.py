@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase import HALF, ZERO, compare, convert, evaluate
+from rheobase import HALF, ZERO, compare, convert, evaluate, methods
 from rheobase.analysis import comparison
 from rheobase.network import ConstantCurrent, Poisson
 from rheobase.training import datasets
@@ -39,6 +39,22 @@ def test_a_row_is_what_convert_and_evaluate_give(coding: Any, trained: nn.Module
         assert row.accuracy == {2: result.at(2).accuracy, 4: result.at(4).accuracy}
         assert (row.steps, row.spikes) == (4, pytest.approx(result.at(4).spikes))
         assert (row.sop, row.joules) == pytest.approx((result.sop[-1], result.joules[-1]))
+
+
+def test_a_chain_is_what_convert_makes_of_it(clipped: nn.Module, digits: datasets.Dataset) -> None:
+    data = digits.train.take(24)
+    asked = {"methods": ["opi + signed+ftbc", "gn"], "starts": ["half"], "steps": [2, 4]}
+    found = ask(clipped, data, **asked, trained={"opi": clipped}, settings={"ftbc": {"rate": 0.2}})
+    then = [methods.get("signed", steps=2), methods.get("ftbc", steps=2, rate=0.2)]
+    result = evaluate(convert(clipped, "opi", data, then=then), data, 4, progress=False)
+    assert [row.method for row in found.rows] == ["opi + signed + ftbc", "robust-norm + gn"]
+    assert found.rows[0].accuracy == {2: result.at(2).accuracy, 4: result.at(4).accuracy}
+    assert found.rows[0].timing == result.timing
+    assert "opi" in ask(clipped, data, methods=["opi+signed", "max-norm"]).rows[0].method
+    assert not ask(clipped, data, methods=["opi+signed", "max-norm"]).rows[0].steps  # no training was given
+    for wrong, told in (("opi+max-norm", "max-norm corrects"), ("opi+singed", "singed")):
+        with pytest.raises(ValueError, match=told):
+            ask(clipped, data, methods=[wrong], trained={"opi": clipped})
 
 
 def test_a_method_that_cannot_convert_says_why(trained: nn.Module, digits: datasets.Dataset) -> None:

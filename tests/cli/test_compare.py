@@ -20,7 +20,7 @@ def test_methods_with_their_own_training_and_their_own_steps(
     monkeypatch.setattr(models, "load_or_train", lambda *_: clipped)
     monkeypatch.setattr(models, "method_for", lambda *_: "opi")
     said = cli(
-        "compare", "small", "--methods", "opi,max-norm,few-spikes,sigma-delta", "--steps", "4,16",
+        "compare", "small", "--methods", "opi,max-norm,few-spikes,sigma-delta,opi+signed", "--steps", "4,16",
         "--samples", "64", "--out", "c.html",
     )  # fmt: skip
     rows = json.loads((tmp_path / "c.json").read_text())["rows"]
@@ -30,7 +30,8 @@ def test_methods_with_their_own_training_and_their_own_steps(
     silence = next(r["silence"] for r in rows if (r["method"], r["initial"]) == ("sigma-delta", "half"))
     assert f"sigma-delta, start half: silent after {silence['median']} steps" in said
     latencies = {r["method"]: r["timing"]["steps"] * r["timing"]["windows"] for r in rows}
-    assert latencies == {"opi": 16, "max-norm": 16, "few-spikes": 30, "sigma-delta": silence["largest"]}
+    waits = {"few-spikes": 30, "sigma-delta": silence["largest"]}
+    assert latencies == {"opi": 16, "max-norm": 16, "opi + signed": 16, **waits}
     assert "over the whole run" in said  # few-spikes ran for 10 steps, not 16
     assert "<svg" in (tmp_path / "c.html").read_text()
 

@@ -3,8 +3,8 @@
 Candidates are converted on one part of the calibration data and measured on the other, from the cheap to the
 expensive: every method as in its paper, with the default of `convert` before all that measure the network,
 then the cheap ones with a half start, then other starts and other settings of the best, then the best with
-methods that correct them, twice over. One run gives the accuracy after every step; once a number of steps is
-enough, other candidates only run for fewer.
+methods that correct them, twice over, with all settings of these if lines are limited. One run gives the
+accuracy after every step; once a number of steps is enough, other candidates only run for fewer.
 """
 
 import math
@@ -155,19 +155,25 @@ class _Search:
 
     def _corrected(self, trial: Trial) -> Iterator[Trial]:
         """A method with each correction that fits it."""
-        for correction in (method for method in _examples() if isinstance(method, Correction)):
+        for correction in self._corrections():
             with suppress(ValueError):  # it does not compose
                 method = self._aim(methods.extend(trial.method, correction))
                 yield Trial(method, method.initial)
 
+    def _corrections(self) -> list[Correction]:
+        """All corrections; with other settings too if lines are limited, which settings decide."""
+        usual = [method for method in _examples() if isinstance(method, Correction)]
+        if self.budget.lines is None:
+            return usual
+        return [*usual, *(variant for method in usual for _, variant in method.variants())]
+
     @property
     def most(self) -> int:
         """The largest possible number of candidates."""
-        every = _examples()
-        settings = max(1 + len(list(method.variants())) for method in every)
-        corrections = sum(isinstance(method, Correction) for method in every)
-        plain = 2 * (len(every) - corrections) + 2 * _STARTS_OF + settings * _SETTINGS_OF
-        return plain + corrections * _SETTINGS_OF * _CORRECTIONS
+        every = [method for method in _examples() if not isinstance(method, Correction)]
+        settings = max(1 + len(list(method.variants())) for method in _examples())
+        plain = 2 * len(every) + 2 * _STARTS_OF + settings * _SETTINGS_OF
+        return plain + len(self._corrections()) * _SETTINGS_OF * _CORRECTIONS
 
     def try_all(self) -> Iterator[Trial]:
         """Try the candidates one by one, until nothing better can be found."""

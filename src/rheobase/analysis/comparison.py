@@ -25,7 +25,7 @@ from rheobase.io import (
     read_document,
     write_document,
 )
-from rheobase.methods import Method
+from rheobase.methods import Correction, Method
 from rheobase.network import Coding, ConstantCurrent, Start, parse_start
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def compare(
         model: The trained network; all methods share it that need no training of their own.
         calibration: Training data for methods that calibrate.
         test: Labelled data to measure on.
-        methods: Names of the methods; by default all.
+        methods: Names of the methods; by default all. `qcfs+signed+ftbc` is a method with its corrections.
         starts: The starts, or their names. A method whose paper has another one is run with that too.
         steps: The columns. A method for a fixed number of steps is converted for the first of them.
         coding: `constant` gives every method the same constant input; `own` uses the coding of its paper.
@@ -196,7 +196,7 @@ def compare(
     names = registry.names() if methods is None else [methods] if isinstance(methods, str) else list(methods)
     for name in (*(trained or {}), *(settings or {})):
         registry.find(name)
-    chosen = [_configure(name, columns[0], (settings or {}).get(name, {})) for name in dict.fromkeys(names)]
+    chosen = [_configure(name, columns[0], settings or {}) for name in dict.fromkeys(names)]
     asked = [parse_start(start) for start in ([starts] if isinstance(starts, str) else starts)]
     scale = max(x.abs().max().item() for x, _ in batches(calibration, what="calibration data"))
     rows: list[Row] = []
@@ -204,7 +204,7 @@ def compare(
     with display("comparing", len(plan), shown=progress) as bar:
         try:
             for method, initial in plan:
-                network = (trained or {}).get(method.name) if method.needs_training else model
+                network = (trained or {}).get(_base(method).name) if method.needs_training else model
                 if network is None:
                     note = "needs a network trained for it; none was given"
                     rows.append(Row(method.title, str(initial), note=note))
@@ -239,11 +239,19 @@ def _starts(method: Method, asked: Sequence[Start]) -> list[Start]:
     return [*asked, *([method.initial] if str(method.initial) not in known else [])]
 
 
-def _configure(name: str, steps: int, settings: Mapping[str, Any]) -> Method:
-    """A method with its settings, aimed at a number of steps if it aims at any."""
-    kind = registry.find(name)
-    aims = kind.example().aims_at_steps and any(f.name == "steps" for f in fields(kind))
-    return registry.get(name, **{**({"steps": steps} if aims else {}), **settings})
+def _configure(names: str, steps: int, settings: Mapping[str, Mapping[str, Any]]) -> Method:
+    """A method and its corrections with their settings, aimed at a number of steps if they aim at any."""
+    found = []
+    for name in (name.strip() for name in names.split("+")):
+        kind = registry.find(name)
+        aims = kind.example().aims_at_steps and any(f.name == "steps" for f in fields(kind))
+        found.append(registry.get(name, **({"steps": steps} if aims else {}) | dict(settings.get(name, {}))))
+    return registry.compose(found[0], found[1:])
+
+
+def _base(method: Method) -> Method:
+    """The method below all corrections."""
+    return _base(method.base) if isinstance(method, Correction) else method
 
 
 def _fit(coding: Coding, scale: float) -> Coding:

@@ -15,7 +15,9 @@ def compare(
     model: options.Model = "small",
     weights: options.Weights = None,
     images: Images = REMEMBERED,
-    methods: Annotated[str, typer.Option(help="Names separated by commas, or `all`.")] = "all",
+    methods: Annotated[
+        str, typer.Option(help="Names separated by commas, with corrections as qcfs+signed+ftbc; or `all`.")
+    ] = "all",
     starts: Annotated[str, typer.Option(help="Starts separated by commas.")] = "zero,half",
     steps: Annotated[str, typer.Option(help="Columns separated by commas.")] = "8,16,32,64,128",
     coding: Annotated[
@@ -50,7 +52,7 @@ def compare(
     asked = [parse_start(name) for name in options.parse_names(starts)]
     names = None if methods == "all" else options.parse_names(methods)
     files = options.parse_pairs(trained)
-    for name in (*(names or []), *files):
+    for name in (*(part.strip() for chain in names or [] for part in chain.split("+")), *files):
         registry.find(name)
     dataset, _ = images.load(models.images_of(model, weights))
     own = {name: models.load(model, Path(file), dataset) for name, file in files.items()}
