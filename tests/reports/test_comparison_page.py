@@ -111,7 +111,7 @@ def test_methods_without_a_number_are_named_below_the_table(tmp_path):
     assert {line.label: line.values for line in short.lines} == {
         "a, c": ("10.0 → 11.0", "20.0 → 21.0", "0.100", "–", "–"),
         "b": ("11.0 → 10.0", "21.0 → 20.0", "0.100", "–", "–"),
-        "c searched(8)": ("–", "30.0", "0.200", "48", "2"),
+        "c searched(8)": ("–", "30.0", "0.200", "48 (51)", "2"),
     }
 
 

@@ -67,8 +67,10 @@ class Row:
 
     @property
     def reach(self) -> tuple[str, str]:
-        """The steps to its answer and the lines of a neuron, as cells of a table."""
-        return ("–", "–") if self.timing is None else (str(self.timing.total), str(self.timing.lines))
+        """The steps to its answer, also with a step of delay per layer, and the lines of a neuron, as cells."""
+        if self.timing is None:
+            return "–", "–"
+        return f"{self.timing.total} ({self.timing.with_delays})", str(self.timing.lines)
 
 
 @dataclass(frozen=True, repr=False)

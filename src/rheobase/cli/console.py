@@ -92,7 +92,10 @@ def show_comparison(comparison: Comparison) -> None:
     run = f"{lengths.pop()} steps" if len(lengths) == 1 else "the whole run"
     header = ("method", "start", *(f"T={t}" for t in comparison.steps), *_COSTS, "latency", "lines")
     _show_table(header, rows, run, comparison.ann_accuracy, left=2)
-    typer.echo("Latency: steps to the answer, with the windows of all layers. Lines: wires of a neuron.")
+    typer.echo(
+        "Latency: steps to the answer, with the windows of all layers; in parentheses with one step of delay per "
+        "layer. Lines: wires of a neuron."
+    )
     for row in measured:
         if row.silence is not None:
             typer.echo(f"{row.method}, start {row.initial}: {row.silence}.")

@@ -24,7 +24,7 @@ from rheobase.reports.tables import DASH, Line, Table, microjoules, number
 _BOTH = ("zero", "half")
 _REACH = (
     "Latency: steps to the answer of the longest run, with the windows of all layers; in the sum code until "
-    "every image is silent. Lines: wires of a neuron."
+    "every image is silent; in parentheses with one step of delay per layer. Lines: wires of a neuron."
 )
 _COLOURED = 6
 _NEAR = 1.0  # points
