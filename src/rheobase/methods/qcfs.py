@@ -19,6 +19,10 @@ class QCFS(TrainedClip):
     v(0) = θ/2 has sent after T = L steps; behind other neurons currents are uneven, and T = L is not exact.
     `sigma-delta` converts the trained network exactly, without data.
 
+    Readings: θ is one number per layer, starts at 8 and stays above 10⁻³; its gradient is what autograd gives
+    for a clip before the rounding, as in the authors' code, where the paper prints another one. Latency T,
+    one line per neuron.
+
     The captured ANN keeps the quantised activations, so methods that measure the network see them; a long
     run of rate-coded neurons approaches the clip without the rounding.
     """

@@ -18,6 +18,9 @@ class SRP(Correction):
     more than its input asks for, and is likely to stand for zero: it sends nothing in the steps that follow,
     which begin at θ/2 again.
 
+    Readings: a neuron that is silenced goes on integrating and resetting, as in the authors' code; only what
+    it sends is zero, and is not counted.
+
     Printed numbers of steps leave out τ; here it is the delay of the network, and part of its true latency τ
     + T. One line per neuron.
     """
