@@ -122,13 +122,17 @@ def aim(method: methods.Method, steps: int) -> methods.Method:
 
 
 class _Choice:
-    """Chooses chains by the held-out images; each is converted and run once."""
+    """Chooses chains by the held-out images; each is converted and run once.
+
+    What a record has chosen before stays chosen.
+    """
 
     def __init__(
-        self, model: nn.Module, base: methods.Method, images: Images, steps: Sequence[int], profile: str
+        self, model: nn.Module, base: methods.Method, images: Images, steps: Sequence[int], record: FewSteps
     ) -> None:
-        self.model, self.base, self.images, self.profile = model, base, images, profile
+        self.model, self.base, self.images, self.profile = model, base, images, record.profile
         self.steps, self.entries = sorted(steps), entries(base)
+        self.before = {(row.method, row.steps): row for row in record.rows}
         self._chosen: dict[tuple[str, int], Chain] = {}
         self._networks: dict[Chain, SNN] = {}
         self._curves: dict[Chain, dict[int, float]] = {}
@@ -152,10 +156,13 @@ class _Choice:
         return self._chosen[name, t]
 
     def _search(self, name: str, t: int) -> Chain:
-        earlier = [s for s in self.steps if s <= CHOSEN]
-        if t > CHOSEN and earlier:
-            return tuple(aim(method, t) for method in self.choose(name, earlier[-1]))
+        earlier = {*self.steps, *(s for method, s in self.before if method == name)}
+        shorter = [s for s in earlier if s <= CHOSEN]
+        if t > CHOSEN and shorter:
+            return tuple(aim(method, t) for method in self.choose(name, max(shorter)))
         chains = self.entries[name](t, lambda other: self.choose(other, t))
+        if row := self.before.get((name, t)):
+            chains = [chain for chain in chains if _text(chain) == row.settings] or chains
         return chains[0] if len(chains) == 1 else max(chains, key=lambda chain: self._accuracy(chain, t))
 
     def _accuracy(self, chain: Chain, t: int) -> float:
@@ -205,7 +212,7 @@ def measure(
     Raises:
         ValueError: There is no such row.
     """
-    choice = _Choice(model, base, images, steps, record.profile)
+    choice = _Choice(model, base, images, steps, record)
     known = [*choice.entries, *TUNED]
     names = (known if tuning is not None else choice.entries) if names is None else names
     if unknown := [name for name in names if name not in known]:

@@ -67,7 +67,7 @@ class Row:
 
     @property
     def reach(self) -> tuple[str, str]:
-        """The steps to its answer, also with a step of delay per layer, and the lines of a neuron, as cells."""
+        """The steps to its answer, then with a step of delay per layer; and the lines of a neuron."""
         if self.timing is None:
             return "–", "–"
         return f"{self.timing.total} ({self.timing.with_delays})", str(self.timing.lines)

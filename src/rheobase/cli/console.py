@@ -93,8 +93,8 @@ def show_comparison(comparison: Comparison) -> None:
     header = ("method", "start", *(f"T={t}" for t in comparison.steps), *_COSTS, "latency", "lines")
     _show_table(header, rows, run, comparison.ann_accuracy, left=2)
     typer.echo(
-        "Latency: steps to the answer, with the windows of all layers; in parentheses with one step of delay per "
-        "layer. Lines: wires of a neuron."
+        "Latency: steps to the answer, with the windows of all layers; in parentheses with one step of delay "
+        "per layer. Lines: wires of a neuron."
     )
     for row in measured:
         if row.silence is not None:
