@@ -215,9 +215,10 @@ class Simulator:
         )
 
     def _compile(self, x: Tensor) -> None:
-        """Compile the GPU kernels of fused layers, which are many, before the first of them runs."""
-        fused = any(isinstance(step.operation, FusedLayer) for step in self.plan.steps)
-        if fused and x.device.type == "cuda" and self.probe is None and explain_no_triton(x.device) is None:
+        """Compile the GPU kernels of a run before the first of them runs, if there are many."""
+        kinds = (FusedLayer, IntegrateFire, SigmaDelta)
+        many = any(isinstance(step.operation, kinds) for step in self.plan.steps if step.fires)
+        if many and x.device.type == "cuda" and self.probe is None and explain_no_triton(x.device) is None:
             line = "rheobase: compiling GPU kernels for this network; they are kept for later runs"
             with announce(line), only_compile():
                 self._run(x, *self._cuts[len(x)], 0)
