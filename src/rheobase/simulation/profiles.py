@@ -10,8 +10,8 @@ What precedes the first neurons or follows the last is in the network's precisio
 connections that no fused kernel computes: with groups, dilation, padding other than a number of zeros,
 transposed, or not over two dimensions. The notes of a run name them. In the sum code, linear layers of any
 shape and products of two signals are computed as products of counts, in `fast` on a CPU in single precision.
-Between neurons for few steps, which have no fused kernel, `fast` rounds weights and currents to half precision
-on a GPU.
+Between neurons for few steps, which have no fused kernel, `fast` rounds weights and currents to half
+precision on a GPU.
 """
 
 from abc import ABC, abstractmethod
