@@ -3,7 +3,7 @@
 import importlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -84,6 +84,21 @@ def clipped(digits: datasets.Dataset) -> nn.Module:
     """A network trained on the digits with the paper's clips."""
     torch.manual_seed(1)
     return fit(prepare(models.build("small"), "opi"), digits.train)
+
+
+@pytest.fixture(scope="session")
+def few(digits: datasets.Dataset) -> tuple[Tensor, Tensor]:
+    """Some labelled training inputs."""
+    split = digits.train.take(48)
+    return split.normalise(split.images), split.labels
+
+
+@pytest.fixture
+def restored_threads() -> Iterator[None]:
+    """The number of torch's threads is as before when the test ends."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def images(digits: datasets.Dataset, count: int) -> Tensor:

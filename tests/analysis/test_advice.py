@@ -22,7 +22,7 @@ CHEAP = ["max-norm", "opi", "opt", "robust-norm", "tcl"]
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only some quick methods, so that the whole plan runs in seconds."""
     monkeypatch.setattr(methods, "names", lambda: CHEAP)
 
@@ -54,7 +54,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], list[tuple[Ten
     return fitted, measured
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("quick_methods")
 @pytest.mark.parametrize(
     "budget",
     [
@@ -97,7 +97,7 @@ def test_the_choice_is_that_of_brute_force(budget: Budget, trained: nn.Module, d
     assert chosen.steps <= (budget.steps or 64)
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("quick_methods")
 def test_nothing_is_tried_that_cannot_be_better(trained, clipped, digits: datasets.Dataset) -> None:
     data = digits.train.take(200)
     first = ask(clipped, data, Budget(accuracy_loss=2.0, steps=8))
@@ -120,7 +120,7 @@ def test_the_default_of_convert_is_tried_before_all_that_measure(
     assert tried == [("cao", "zero"), ("robust-norm", "half")]  # cao needs no data
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("quick_methods")
 def test_a_budget_of_steps_alone_praises_nothing(trained: nn.Module, digits: datasets.Dataset) -> None:
     data = digits.train.take(100)
     advice = ask(trained, data, Budget(steps=1))
@@ -133,7 +133,7 @@ def test_a_budget_of_steps_alone_praises_nothing(trained: nn.Module, digits: dat
     assert (enough.met, enough.remark) == (True, "met")
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("quick_methods")
 def test_what_is_fitted_is_not_measured(trained: nn.Module, digits: datasets.Dataset, parts) -> None:
     fitted, measured = parts
     x = digits.train.normalise(digits.train.images[:60])
@@ -171,7 +171,7 @@ def interrupt(patch: pytest.MonkeyPatch, at: int) -> None:
     patch.setattr(advising, "convert", converting)
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("quick_methods")
 def test_an_interrupted_search_gives_the_best_until_then(
     trained: nn.Module, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -230,9 +230,7 @@ def test_bad_requests() -> None:
         verify(model, snn, x, fitted="all")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "fault", ["forgets", "late", "lossy", "strict"], ids=["forgets", "late", "lossy", "strict"]
-)
+@pytest.mark.parametrize("fault", ["forgets", "late", "lossy", "strict"])
 def test_a_broken_neuron_fails(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The spikes are counted again from the currents, so a fault of the kernel shows."""
     right = neurons.integrate_fire

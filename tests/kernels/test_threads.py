@@ -1,7 +1,5 @@
 """Work shared by threads."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -10,11 +8,8 @@ from rheobase.kernels.threads import PRODUCTS, count_threads, share, share_rows
 
 
 @pytest.fixture(autouse=True)
-def three_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
+def three_threads(restored_threads: None) -> None:
     torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(("count", "parts"), [(1, 1), (2, 2), (3, 3), (8, 3)])

@@ -1,6 +1,5 @@
 """Chunks and batches change no bit."""
 
-from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
@@ -78,11 +77,8 @@ def test_blocks_of_rows_are_the_rows() -> None:
 
 
 @pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
+def two_threads(restored_threads: None) -> None:
     torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 CONNECTIONS = [

@@ -15,13 +15,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
 
 
 @pytest.fixture(scope="module")
-def few(digits):
-    """Some labelled training inputs."""
-    split = digits.train.take(48)
-    return split.normalise(split.images), split.labels
-
-
-@pytest.fixture(scope="module")
 def diagnosed(trained, few, digits):
     snn = convert(trained, "max-norm", few[0], initial=ZERO)
     return record_diagnosis(

@@ -1,7 +1,5 @@
 """Parts of a batch, shared by threads."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -11,12 +9,7 @@ from rheobase import Margin, Probe, convert, simulate
 from rheobase.simulation import Run, Simulator
 from rheobase.simulation.plan import plan_calls
 
-
-@pytest.fixture(autouse=True)
-def restore_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("restored_threads")
 
 
 def run(threads: int, method: str, samples: int, **options: object) -> tuple[Simulator, Run]:

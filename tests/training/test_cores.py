@@ -1,7 +1,6 @@
 """Training on cores that others may need."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -11,11 +10,8 @@ from rheobase.training.cores import suit_cores
 
 
 @pytest.fixture(autouse=True)
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
+def two_threads(restored_threads: None) -> None:
     torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(("batch", "cores"), [(1024, 1), (2**18, 2)])
