@@ -8,7 +8,8 @@ from families import FAMILIES, build, converted, inputs, onto_grid
 from rheobase import HALF, convert, simulate
 from rheobase.network.codings import Poisson
 from rheobase.network.snn import SNN
-from rheobase.simulation import Probe, Simulator
+from rheobase.simulation import Probe, Simulator, parts
+from rheobase.simulation.engine import ChunkedRun
 from rheobase.simulation.fused_layer import FusedLayer
 from rheobase.simulation.fusion import fuse
 from rheobase.simulation.plan import mark_tail, plan_calls
@@ -114,17 +115,35 @@ def test_inputs_in_spikes_and_neurons_of_other_kinds(profile: str) -> None:
     assert torch.equal(other, exact)
 
 
-@pytest.mark.parametrize("family", ["resnet20", *FAMILIES])
+@pytest.mark.parametrize("family", ["resnet20", "thirds", *FAMILIES])
 def test_exact_layers_on_a_cpu_give_the_bits_of_their_calls(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if family == "resnet20":
-        x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-        snn = convert(models.build("resnet20", 10).eval(), "max-norm", x, initial=HALF)
-    else:
+    """Those of membranes: hardly a spike depends on the last one."""
+    if family in FAMILIES:
         snn, x = converted(family), inputs(4)
+    else:
+        layers = [nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AvgPool2d(3), nn.Conv2d(16, 16, 3), nn.ReLU()]
+        thirds = nn.Sequential(*layers, nn.Flatten(), nn.Linear(64, 5))
+        x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+        model = thirds if family == "thirds" else models.build("resnet20", 10)
+        snn = convert(model.eval(), "max-norm", x, initial=HALF)
+    seen: dict[tuple[bool, int, str], Tensor] = {}
+
+    class Seen(ChunkedRun):
+        def run(self) -> tuple[Tensor, Tensor, Tensor]:
+            found = super().run()
+            for node, membrane in self.membranes.items():
+                seen[fuses, self.first_sample, str(node.target)] = membrane
+            return found
+
+    monkeypatch.setattr(parts, "ChunkedRun", Seen)
+    fuses = True
     together = Simulator(snn, x, 6).run(x)
+    fuses = False
     monkeypatch.setattr(Simulator, "_fuses", lambda self, device: False)
     apart = Simulator(snn, x, 6).run(x)
     assert torch.equal(together.logits, apart.logits)
     assert all(torch.equal(together.spikes[site], apart.spikes[site]) for site in snn.sites)
+    assert len(seen) >= 2 * len(snn.sites)
+    assert all(torch.equal(membrane, seen[True, *place]) for (_, *place), membrane in seen.items())
