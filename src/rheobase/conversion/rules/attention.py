@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from rheobase.conversion.batch_dim import model_shape
 from rheobase.conversion.lowering import Call, Rule
@@ -74,8 +74,7 @@ def _lower_softmax(
 ) -> fx.Node:
     dim = dim if module is None else module.dim
     if call.is_last:
-        call.lowering.left_out = module or nn.Softmax(dim)
-        return call.drop(x, "removed: the read-out is logits, in the same order")
+        return RULES["softmax"](call, x, dim, module)  # type: ignore[no-any-return]
     if dim is None:
         raise Refusal("softmax without a dimension", "name it: softmax(x, dim=-1)")
     shape, place = call.shape_of(x), call.dim(x, dim)

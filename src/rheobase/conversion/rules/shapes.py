@@ -183,19 +183,13 @@ def _permute(call: Call, x: fx.Node, *dims: Any, **named: Any) -> fx.Node:
 
 def permute(call: Call, x: fx.Node, order: Sequence[int]) -> fx.Node:
     """A signal with the model's dimensions in another order."""
-    if not call.lowering.shapes_known:
-        if order[0] != 0:
-            raise Refusal("a permutation that moves the batch has no spiking form", "keep dimension 0 first")
-        return call.emit(Permute(order), x)
     at, merged = x.meta.get("at", 0), bool(x.meta.get("merged"))
     places = [*range(1 + merged), *(call.dim(x, d) for d in order if d != at)]
     extents = call.shape_of(x)
     shape, new_at = [extents[place] for place in places], list(order).index(at)
     if places == list(range(len(places))):
-        node = call.emit(Reshape(shape[1:]), x, shape=shape, at=new_at, becomes="permute")
-    else:
-        node = call.emit(Permute(places), x, shape=shape, at=new_at)
-    return node
+        return call.emit(Reshape(shape[1:]), x, shape=shape, at=new_at, becomes="permute")
+    return call.emit(Permute(places), x, shape=shape, at=new_at)
 
 
 @rule("roll")
