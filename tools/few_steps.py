@@ -22,6 +22,7 @@ from rheobase.cli import models
 from rheobase.io import find_commit, package_versions, read_document, write_document
 from rheobase.methods.hybrid import fine_tune
 from rheobase.network import SNN
+from rheobase.simulation import Triangle
 from rheobase.training import Precision, Split, datasets
 from tools.few_steps_pages import show
 from tools.few_steps_records import RECORDS, FewSteps, Row
@@ -265,6 +266,7 @@ def _tune(choice: _Choice, chain: Chain, t: int, tuning: Tuning) -> SNN:
         weight_decay=0.0,
         dropout=0.0,
         thresholds=True,
+        surrogate=Triangle(1.0),  # a smaller slope vanishes over many layers
         augment=tuning.augment,
         precision=tuning.precision,
         progress=False,

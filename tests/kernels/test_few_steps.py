@@ -123,18 +123,16 @@ def test_rehearsals(last: bool, shifts: bool, strict: bool) -> None:
 
 
 class Spike(torch.autograd.Function):
-    """1 where u reaches a level; the gradient is that of a triangle."""
+    """1 where it fired; the gradient is that of a triangle over how far the potential is above its level."""
 
     @staticmethod
-    def forward(ctx: Any, u: Tensor, level: Tensor, fired: Tensor) -> Tensor:
-        ctx.save_for_backward(0.3 * (1 - (u / level - 1).abs()).clamp(min=0) / level, u / level, level)
-        return fired.to(u.dtype)
+    def forward(ctx: Any, distance: Tensor, fired: Tensor) -> Tensor:
+        ctx.save_for_backward(0.3 * (1 - distance.abs()).clamp(min=0))
+        return fired.to(distance.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        slope, height, level = ctx.saved_tensors
-        to_u = gradients[0] * slope
-        return to_u, (-to_u * height).sum_to_size(level.shape), None
+        return gradients[0] * ctx.saved_tensors[0], None
 
 
 def differentiate(current: Tensor, membrane: Tensor, theta: Tensor, rule: GroupRule) -> Tensor:
@@ -146,12 +144,12 @@ def differentiate(current: Tensor, membrane: Tensor, theta: Tensor, rule: GroupR
         for size in rule.sizes:
             level = theta * size.where(size > 0, 1)
             fired = (u > level if rule.strict else u >= level) & (size > 0)
-            spike = Spike.apply(u, level.expand(u.shape), fired)
+            spike = Spike.apply(u / level - 1, fired)
             u, value = u - spike.detach() * level, value + spike * size
         if rule.returns:
-            low = (level * rule.returns[min(t, len(rule.returns) - 1)]).expand(u.shape)
+            reach = rule.returns[min(t, len(rule.returns) - 1)]
             may = net > size / 2
-            spike = Spike.apply(-u, low, (-u >= low) & may) * may
+            spike = Spike.apply(-u / level - reach, (-u >= reach * level) & may) * may
             u, value = u + spike.detach() * level, value - spike * size
         net = net + value.detach()
         u = torch.where(net < size / 2, u.clamp(min=0), u) if rule.forgives else u

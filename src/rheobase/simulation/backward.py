@@ -46,7 +46,11 @@ class Surrogate(ABC):
 
 @dataclass(frozen=True)
 class Triangle(Surrogate):
-    """height · max(0, 1 − |u/θ − 1|)."""
+    """height · max(0, 1 − |u/θ − 1|).
+
+    Its integral over u/θ is the height: with less than 1, gradients shrink from layer to layer. A group that
+    takes a spike back has the same slope around its negative threshold.
+    """
 
     height: float = 0.3
 

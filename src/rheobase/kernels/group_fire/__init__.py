@@ -74,7 +74,8 @@ def group_backward(
         later: The gradient with respect to the membrane after the last step, (B, ...).
         trace: What the run wrote.
         rule: The rule.
-        slope: The slope of firing over u/level, given u/level − 1.
+        slope: The slope of firing over u/level, given u/level − 1; that of taking a spike back over −u/level,
+            given −u/level − λ.
         height: h, if the slope is h·max(0, 1 − |u/level − 1|), which the Triton kernel can compute.
         before: The number of steps before these.
         backend: `"auto"`, `"reference"` or `"triton"`.

@@ -92,9 +92,10 @@ def backward(
             gone = (net + value - back * size < size / 2) & (u + back * levels[-1] < 0)
             later = later.masked_fill(gone, 0)
         if rule.returns:
-            height = -u / low
-            gain = wanted * size * may * slope(height - 1) / low
-            to_theta = to_theta + later * back * size + gain * height * size * reach
+            # As wide as that of firing: a slope in units of a small λ·θ would be rare and huge.
+            height = -u / levels[-1]
+            gain = wanted * size * may * slope(height - reach) / levels[-1]
+            to_theta = to_theta + later * back * size + gain * height * size
             later = later + gain
         for u, fired, level, share in reversed(stages):
             height = u / level

@@ -200,10 +200,10 @@ def _group_backward(
             gone = (net_after < size * 0.5) & (u + tl.where(back, level, 0.0) < 0)
             gradient = tl.where(gone, 0.0, gradient)
         if RETURNS:
-            height = -u / low
-            slope = HEIGHT * tl.maximum(1 - tl.abs(height - 1), 0.0)
-            gain = tl.where(net > size * 0.5, wanted * size * slope / low, 0.0)
-            theta += tl.where(back, gradient * size, 0.0) + gain * height * size * reach
+            height = -u / level
+            slope = HEIGHT * tl.maximum(1 - tl.abs(height - reach), 0.0)
+            gain = tl.where(net > size * 0.5, wanted * size * slope / level, 0.0)
+            theta += tl.where(back, gradient * size, 0.0) + gain * height * size
             gradient += gain
         for k in tl.static_range(MEMBERS):
             # The members before member MEMBERS − 1 − k fire again, to know what it saw.
