@@ -18,7 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rheobase.kernels.conv_integrate_fire import amx, events, reference, tables
-from rheobase.kernels.conv_integrate_fire.problem import Convolution, Layer, Problem, Quantisation
+from rheobase.kernels.conv_integrate_fire.problem import (
+    Convolution,
+    Layer,
+    Problem,
+    Quantisation,
+    is_channels_last,
+)
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import collect_routines, report_routine
@@ -44,7 +50,7 @@ def run(problem: Problem) -> None:
     few_outputs = len(problem.weight) < 64
     if few_outputs and tables.supports(problem):
         tables.run(problem)
-    elif events.supports(problem) and (problem.weight.dtype != torch.float32 or _add_in_order(problem)):
+    elif events.supports(problem) and (problem.weight.dtype != torch.float32 or _adds_in_order(problem)):
         events.run(problem)
     elif tables.supports(problem):
         tables.run(problem)
@@ -52,7 +58,7 @@ def run(problem: Problem) -> None:
         run_in_pieces(problem)
 
 
-def _add_in_order(p: Problem) -> bool:
+def _adds_in_order(p: Problem) -> bool:
     """Whether oneDNN adds the products of this layer in the order of `events`, tried with random spikes.
 
     Which of both computes a layer depends on its spikes, but no bit of the result may.
@@ -71,7 +77,7 @@ def _add_in_order(p: Problem) -> bool:
         return torch.equal(membrane, current)
 
     C, H, W = p.spikes.shape[2:]
-    return keep(p.weight, ("in order", H, W, p.stride, p.padding), find)
+    return is_channels_last(p.spikes) and keep(p.weight, ("in order", H, W, p.stride, p.padding), find)
 
 
 def run_in_pieces(problem: Problem, piece: int = PIECE) -> None:
@@ -118,7 +124,7 @@ def quantise(problem: Quantisation, piece: int = PIECE) -> None:
     for steps, samples in _cut(T, B, N * Y * X, piece):
         part = _select(p, steps, samples)
         z_nYXN = share_rows(convolve, part.spikes.flatten(0, 1), _products(part)).movedim(1, -1)
-        z_tbYXN = z_nYXN.view(*part.out.shape[:2], Y, X, N)
+        z_tbYXN = z_nYXN.reshape(*part.out.shape[:2], Y, X, N)
         _add_residual(z_tbYXN, part)
         # Single precision divides integers below 2^24 without rounding up to an integer.
         z = z_tbYXN if p.integer else z_tbYXN.double()
@@ -159,7 +165,7 @@ def _advance(p: Problem, piece: int) -> None:
     for steps, samples in _cut(T, B, N * Y * X, piece):
         part = _select(p, steps, samples)
         current_nYXN = share_rows(convolve, part.spikes.flatten(0, 1), _products(part)).movedim(1, -1)
-        current_tbYXN = current_nYXN.view(*part.out.shape[:2], Y, X, N)
+        current_tbYXN = current_nYXN.reshape(*part.out.shape[:2], Y, X, N)
         _add_residual(current_tbYXN, part)
         out_tbYXN = part.out.movedim(2, -1)
         # A batch's part is not contiguous, its steps are.
@@ -256,13 +262,15 @@ def _choose_convolution(p: Convolution) -> Convolve:
 
 
 def _float_convolution(p: Convolution) -> Convolve:
-    last = torch.channels_last
-    weight = keep(p.weight, "float32", lambda: p.weight.float().contiguous(memory_format=last))
+    # As spikes are in memory, like a convolution on its own: the order of the sums may depend on it.
+    last = p.weight.dtype != torch.float32 or is_channels_last(p.spikes)
+    form = torch.channels_last if last else torch.contiguous_format
+    weight = keep(p.weight, form, lambda: p.weight.float().contiguous(memory_format=form))
     bias = None if p.bias is None else p.bias.float()
     geometry = [list(p.padding), list(p.stride), [1, 1], 1]
 
     def convolve(spikes: Tensor) -> Tensor:
-        images = _signed(spikes).float().contiguous(memory_format=last)
+        images = _signed(spikes).float().contiguous(memory_format=form)
         if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             report_routine("torch conv2d")
             return F.conv2d(images, weight, bias, p.stride, p.padding)

@@ -117,6 +117,11 @@ def allocate(spikes: Tensor, weight: Tensor, stride: tuple[int, int], padding: t
     return torch.empty(T, B, Y, X, N, dtype=torch.uint8, device=spikes.device).permute(0, 1, 4, 2, 3)
 
 
+def is_channels_last(maps: Tensor) -> bool:
+    """Whether the images of (T, B, C, H, W) are channels-last in memory."""
+    return maps[0, 0].movedim(0, -1).is_contiguous()
+
+
 def as_pair(size: Pair) -> tuple[int, int]:
     """A size for rows and columns."""
     return (size, size) if isinstance(size, int) else size
