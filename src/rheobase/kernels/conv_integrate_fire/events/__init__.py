@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rheobase.kernels.conv_integrate_fire.avx512 import explain_no_avx512
-from rheobase.kernels.conv_integrate_fire.packing import fits_16_bits
+from rheobase.kernels.conv_integrate_fire.packing import count_wide, fits_16_bits
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
@@ -104,7 +104,9 @@ def _describe(p: Problem) -> "EventLayer":
     C, H, W = p.spikes.shape[2:]
     residual = "" if p.residual is None else "count" if p.residual.dtype == torch.uint8 else "current"
     kernel = (p.weight.shape[2], p.weight.shape[3])
+    # Sums in single precision keep their order.
+    wide = C if p.weight.dtype == torch.float32 else -(-count_wide(p.weight) // 16) * 16
     return EventLayer(
-        _find_sums(p), C, H, W, len(p.weight), kernel, p.stride, p.padding,
+        _find_sums(p), C, H, W, len(p.weight), kernel, p.stride, p.padding, wide,
         p.strict, p.reset == "subtract", residual, p.totals is not None,
     )  # fmt: skip

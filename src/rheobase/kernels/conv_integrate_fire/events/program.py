@@ -36,6 +36,7 @@ class EventLayer:
 
     Attributes:
         sums: What sums of weights are: `"float32"`, `"int32"` or `"int16"`.
+        wide: The number of leading input channels that more than the middle tap sees.
         residual: What a residual consists of: `""` for none, `"count"` for bytes, `"current"` for currents.
     """
 
@@ -47,6 +48,7 @@ class EventLayer:
     kernel: tuple[int, int]
     stride: tuple[int, int]
     padding: tuple[int, int]
+    wide: int
     strict: bool
     subtract: bool
     residual: str
@@ -135,14 +137,25 @@ class _LayerProgram(Program):
             b.store(found, self.at("list", (length, 2)), align=1)
             b.store(b.add(length, b.zext(b.ctpop(word), LONG)), self.length)
 
+        def add_all(row: ir.Value, start: int, size: int, first: ir.Value) -> None:
+            for offset in range(0, size, BITS):
+                add(row, start + offset, min(BITS, size - offset), first)
+
         with self.loop(layer.kernel[0]) as down:
             corner = b.add(b.mul(y, long(layer.stride[0])), down)
             row = self.at("bits", (corner, layer.row), (x, layer.stride[1] * layer.C // 8))
             first = b.trunc(b.mul(down, long(width)), HALF)
-            for start in range(0, width - BITS + 1, BITS):
-                add(row, start, BITS, first)
-            if left := width % BITS:
-                add(row, width - left, left, first)
+            if layer.wide == layer.C:
+                add_all(row, 0, width, first)
+            else:
+                for start in range(0, width, layer.C):
+                    add_all(row, start, layer.wide, first)
+        if layer.wide < layer.C:
+            middle, right = (size // 2 for size in layer.kernel)
+            corner = b.add(b.mul(y, long(layer.stride[0])), long(middle))
+            row = self.at("bits", (corner, layer.row), (x, layer.stride[1] * layer.C // 8))
+            start = right * layer.C + layer.wide
+            add_all(row, start, layer.C - layer.wide, ir.Constant(HALF, middle * width))
         none = ir.Constant(ir.VectorType(HALF, INPUTS), [layer.window] * INPUTS)
         length = b.load(self.length)
         b.store(none, self.at("list", (length, 2)), align=1)
