@@ -31,7 +31,7 @@ from tools.sigma_delta import label
 STEPS = (1, 2, 4, 8, 16, 32)
 CHOSEN = 8
 """The largest number of steps that settings are chosen for; longer runs keep them."""
-TUNED = {f"{name} + fine_tune": name for name in ("signed + ftbc", "gn, 2 members + ftbc")}
+TUNED = {f"{name} + fine_tune": name for name in ("signed + ftbc", "hmt, 2 members + ftbc")}
 """The rows that are trained after the conversion, and what they start from."""
 Batch = tuple[Tensor, Tensor]
 Chain = tuple[methods.Method, ...]
@@ -70,7 +70,7 @@ class Tuning:
 
     epochs: int = 1
     steps: tuple[int, ...] = (2, 4)
-    learning_rate: float = 1e-4
+    learning_rate: float = 2e-4
     batch_size: int = 128
     augment: str | None = None
     precision: Precision = "float32"
@@ -105,6 +105,9 @@ def entries(base: methods.Method) -> dict[str, Callable[[int, Pick], Sequence[Ch
         found[f"gn, {m} members"] = lambda t, pick, m=m: [(make("gn", members=m),)]  # type: ignore[misc]
     found["gn, 2 members + ftbc"] = lambda t, pick: [
         (make("gn", members=2), make("ftbc", steps=t, rate=rate)) for rate in (0.4, 0.2)
+    ]
+    found["hmt, 2 members + ftbc"] = lambda t, pick: [
+        (make("hmt", members=2, steps=t), make("ftbc", steps=t, rate=rate)) for rate in (0.4, 0.2)
     ]
     for name in ("hmt", "dcgs"):
         for m in (2, 4):
@@ -323,7 +326,7 @@ def main() -> None:
     parser.add_argument("--calibration", type=int, default=500, help="training images to fit to")
     parser.add_argument("--held-out", type=int, default=1000, help="training images to choose settings by")
     parser.add_argument("--fine-tune", type=int, default=0, help="epochs of fine_tune; 0 leaves it out")
-    parser.add_argument("--learning-rate", type=float, default=1e-4, help="of fine_tune")
+    parser.add_argument("--learning-rate", type=float, default=2e-4, help="of fine_tune")
     parser.add_argument("--tune-steps", default="2,4", help="numbers of steps to fine-tune for")
     parser.add_argument("--steps", default=",".join(map(str, STEPS)))
     parser.add_argument("--rows", help="rows of the table, separated by semicolons; by default all")

@@ -12,7 +12,7 @@ from tools.markdown import table
 
 NOTHING = "Nothing has been measured yet."
 MOST_LATENCY, MOST_LINES = 4, 2
-_DRAWN = ("signed + ftbc", "gn, 2 members", "srp", "cos", "parallel")
+_DRAWN = ("signed + ftbc", "hmt, 2 members + ftbc", "srp", "cos", "parallel")
 """The rows with a colour in figures, beside that of the plain conversion, which is the first."""
 
 
