@@ -113,13 +113,13 @@ def find_share(snn: rheobase.SNN, x: Tensor, steps: int, profile: str) -> float:
 def time_peer(
     model: torch.nn.Module, device: torch.device, x: Tensor, steps: int, repeats: int
 ) -> dict[str, Any] | None:
-    """The best of SpikingJelly's configurations by single runs, then timed, also with tuned routines."""
+    """The best of SpikingJelly's configurations by three runs each, then timed, also with tuned routines."""
     ways = spikingjelly(model, device)
     rough = {}
     for name, contender in ways.items():
         if not name.endswith(TUNED):
             try:
-                rough[name] = measure(contender(x, steps), device, 1).median
+                rough[name] = measure(contender(x, steps), device, 3).median
             except RuntimeError as error:
                 print(f"{name}: {str(error).splitlines()[0]}", flush=True)
     if not rough:
