@@ -1,14 +1,15 @@
 """How fast the public verbs are, called as a user calls them, beside SpikingJelly in the same run.
 
     python benchmarks/verbs.py --out record.json
-    python benchmarks/verbs.py --models resnet20 --batch 32 --images 640 --device cpu
+    python benchmarks/verbs.py --models resnet20 --batch 32 --images 640 --device cpu --root data
 
 For every network and profile: `rheobase.simulate` on one batch, `rheobase.evaluate` over many images from the
 CPU's memory, and `rheobase.simulate` on a single image, all with their defaults, so that spikes are counted
 and every step is read out; `evaluate` counts operations too. Beside them the limit: a prepared `Simulator`
 that counts nothing and reads out the last step. SpikingJelly runs in the configuration that is its best on
-this batch. First calls are timed as well. Weights are random. On a CPU the speed depends on how many neurons
-fire at a step: the record has that share.
+this batch. First calls are timed as well. Weights are random; on a CPU the speed depends on how many neurons
+fire at a step, so that with the folder of CIFAR-10 the trained network of the package runs on test images.
+The record has the share of neurons that fire.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from contenders import TUNED, convert, images, network, ours, set_routines, spik
 from rheobase.analysis.benchmark import measure
 from rheobase.io.files import replace_file
 from rheobase.simulation import Simulator
+from rheobase.training import datasets, models
 
 
 def main() -> None:
@@ -39,6 +41,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--images", type=int, default=10_000, help="images for evaluate")
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--root", type=Path, help="the folder of CIFAR-10, for trained weights")
     parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--commit", default="unknown")
@@ -51,6 +54,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "torch": str(torch.__version__),
         "commit": options.commit,
+        "weights": "random" if options.root is None else "trained",
         "options": {key: getattr(options, key) for key in ("batch", "steps", "images", "repeats")},
     }
     rows: list[dict[str, Any]] = []
@@ -64,9 +68,14 @@ def main() -> None:
 
 def measure_network(name: str, device: torch.device, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     model = network(name)
-    snn = convert(model).to(device)
-    batch, one = images(options.batch, seed=2), images(1, seed=2)
-    many = images(options.images, seed=4), torch.zeros(options.images, dtype=torch.int64)
+    if options.root is None:
+        snn, batch, shown = convert(model), images(options.batch, seed=2), images(options.images, seed=4)
+    else:
+        snn = rheobase.convert(models.pretrained(f"{name}-cifar10"), "opi")
+        test = datasets.load("cifar10", options.root).test
+        batch, shown = (test.normalise(test.images[:count]) for count in (options.batch, options.images))
+    snn, one = snn.to(device), batch[:1]
+    many = shown, torch.zeros(options.images, dtype=torch.int64)
 
     def time(
         way: str, profile: str, count: int, steps: int, prepare: Callable[[], Callable[[], Any]]

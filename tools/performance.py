@@ -104,8 +104,12 @@ def verbs() -> str:
         "", "simulate, images/s", "evaluate, images/s", "prepared, images/s",
         "one image, T = 8: simulate, ms", "prepared, ms", f"{PEER}, ms",
     )  # fmt: skip
-    firing = [row["firing"] for row in read("verbs-cpu")["rows"] if "firing" in row]
-    return f"{table(head, lines)}\n\nOn the CPU {fmean(firing):.1%} of the neurons fired at a step."
+    record = read("verbs-cpu")
+    firing = fmean(row["firing"] for row in record["rows"] if "firing" in row)
+    return (
+        f"{table(head, lines)}\n\nOn the CPU the weights were {record['weights']}, and {firing:.1%} of the "
+        "neurons fired at a step."
+    )
 
 
 def _verb(name: str, model: str, way: str, profile: str, images: int) -> float | None:
