@@ -32,12 +32,14 @@ class Neuron(nn.Module, ABC):
         strict: Whether it fires only above its threshold (True) or also at it (False). None where the neuron
             has no such choice.
         code: What a value is: the mean of what is sent over the steps ("rate"), or its sum ("sum").
+        watches: Whether it keeps what it sees, so that the parts of a batch must come one after the other.
     """
 
     threshold: Tensor
     amplitude: Tensor
     strict: bool | None = None
     code: Literal["rate", "sum"] = "rate"
+    watches = False
 
     def __init__(
         self, threshold: Tensor, amplitude: Tensor | None = None, initial: Initial | None = None

@@ -25,6 +25,7 @@ class Job:
         exit_rule: When samples leave; None for never.
         probe: Sees signals.
         probed: The names of the nodes that it sees.
+        in_order: Whether the parts run one after the other, because something watches them.
     """
 
     snn: SNN
@@ -37,3 +38,4 @@ class Job:
     exit_rule: Exit | None
     probe: Probe | None
     probed: tuple[str, ...]
+    in_order: bool

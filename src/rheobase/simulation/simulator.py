@@ -103,6 +103,7 @@ class Simulator:
         self.snn, self.steps, self.delay, self.chunk = snn, steps, delay, chunk
         self.exit_rule, self.probe = exit_rule, probe
         self.probed = () if probe is None else probe.names(snn)
+        self.in_order = probe is not None or any(neuron.watches for neuron in snn.neurons.values())
         self.counted = snn.sites if count_spikes else []
         self.members = {site: n.members for site, n in snn.neurons.items() if isinstance(n, Group)}
         # In the sum code no potential grows with the steps.
@@ -194,6 +195,7 @@ class Simulator:
             exit_rule=self.exit_rule,
             probe=self.probe,
             probed=self.probed,
+            in_order=self.in_order,
         )
         count = partial(Counters, self.counted, self.fan_out, self.steps, x.device, self.members)
         with torch.inference_mode(), full_precision(x.device):
@@ -238,7 +240,7 @@ class Simulator:
         facts, leaving = device_traits(self.snn.device), self.exit_rule is not None
         steps = self.steps if facts.chunk is None else min(self.steps, max(facts.chunk, facts.busy // B))
         # Which samples left in a chunk is known at its end; until then all spikes are kept.
-        threads = count_threads() if self.snn.device.type == "cpu" and self.probe is None else 1
+        threads = count_threads() if self.snn.device.type == "cpu" and not self.in_order else 1
         samples, fitting = self.plan.fit(B, steps, self.memory, keep_spikes=leaving, threads=threads)
         if self.snn.window is not None:
             memory = self.memory // min(threads, -(-B // samples))

@@ -1,9 +1,10 @@
 """All neurons settled in one run: what happens when memory is short."""
 
+import pytest
 import torch
 
 import families
-from rheobase import convert
+from rheobase import convert, methods
 from rheobase.methods.shared import settling
 from rheobase.simulation import Run, Simulator
 
@@ -48,3 +49,15 @@ def test_a_device_that_runs_out_of_memory_does_not_cut_the_calibration_data(monk
     assert cuts[1] == 1
     for site in expected.sites:
         assert torch.equal(found.neuron(site).threshold, expected.neuron(site).threshold)
+
+
+@pytest.mark.usefixtures("restored_threads")
+@pytest.mark.parametrize("memory", [2**30, 2**12])
+@pytest.mark.parametrize("method", ["ftbc", "calibration", "rmp"])
+def test_threads_change_no_fit(method: str, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "memory_for_all_steps", lambda device: memory)
+    model, x, found = families.build("Plain"), families.inputs(40).clamp(-1, 1), []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        found.append(convert(model, methods.find(method).example(), x).state_dict())
+    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())

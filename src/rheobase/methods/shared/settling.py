@@ -77,6 +77,8 @@ def gather(conversion: Conversion, count: int) -> Tensor:
 class StandIn(Neuron):
     """Stands in for a neuron and settles it before it fires."""
 
+    watches = True
+
     def __init__(self, neuron: Neuron, settle: Settle) -> None:
         super().__init__(neuron.threshold, neuron.amplitude)
         self.neuron, self.settle = neuron, settle

@@ -109,6 +109,8 @@ def currents(snn: SNN, site: str, inputs: Iterable[Tensor], steps: int) -> Itera
 class _Recorder(Neuron):
     """Stands in for a neuron and records its currents over a whole run; it never fires."""
 
+    watches = True
+
     def __init__(self, neuron: Neuron, steps: int) -> None:
         super().__init__(neuron.threshold, neuron.amplitude)
         self.steps, self.dims = steps, 0
