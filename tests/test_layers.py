@@ -11,20 +11,9 @@ import pytest
 import rheobase
 
 PACKAGE = Path(rheobase.__file__).parent
-ROOMS = [
-    "io",
-    "kernels",
-    "network",
-    "simulation",
-    "training",
-    "methods",
-    "conversion",
-    "analysis",
-    "exchange",
-    "reports",
-    "papers",
-    "cli",
-]
+ROOMS = (
+    "io kernels network simulation training methods conversion analysis exchange reports papers cli".split()
+)
 ONLY = {
     "training": {"methods", "papers", "cli"},
     "kernels": {"network", "simulation"},
@@ -89,3 +78,8 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         targets = {f"{m}.{n}" if f"{m}.{n}" in names else m for _, m, n in imported(path)}
         graph[here] = targets - {"rheobase"}
     assert list(TopologicalSorter(graph).static_order())
+
+
+def test_no_file_has_more_than_400_lines() -> None:
+    files = [*FILES, *Path(__file__).parent.rglob("*.py")]
+    assert [str(path) for path in files if len(path.read_text("utf-8").splitlines()) > 400] == []

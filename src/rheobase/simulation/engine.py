@@ -247,8 +247,7 @@ class ChunkedRun:
     @_call.register
     def _(self, layer: IntegrateFireLayer, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         spikes_TB, added, membrane, out = self._prepare(layer, step, moving, T)
-        rows = None
-        fan_out = self.counters.fan_out.get(step.name)
+        rows, fan_out = None, self.counters.fan_out.get(step.name)
         reaches = fan_out is None or self.traits.kernels_reach
         if step.name in self.counters.spikes and reaches and not layer.currents_first(membrane):
             rows = (*self.counts.rows(step.name), fan_out)

@@ -95,9 +95,8 @@ def problems(draw, weights=WEIGHTS, *, tiled=False, binary=False):
 
 def copy(problem: Problem) -> Problem:
     """Return the problem with an own membrane, output and totals."""
-    own = {
-        name: value.clone() for name, value in vars(problem).items() if name in WRITTEN and value is not None
-    }
+    values = {name: getattr(problem, name) for name in WRITTEN}
+    own = {name: value.clone() for name, value in values.items() if value is not None}
     return Problem(**vars(problem) | own)
 
 
