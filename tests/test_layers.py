@@ -11,9 +11,20 @@ import pytest
 import rheobase
 
 PACKAGE = Path(rheobase.__file__).parent
-ROOMS = (
-    "io kernels network simulation training methods conversion analysis exchange reports papers cli".split()
-)
+ROOMS = [
+    "io",
+    "kernels",
+    "network",
+    "simulation",
+    "training",
+    "methods",
+    "conversion",
+    "analysis",
+    "exchange",
+    "reports",
+    "papers",
+    "cli",
+]
 ONLY = {
     "training": {"methods", "papers", "cli"},
     "kernels": {"network", "simulation"},
