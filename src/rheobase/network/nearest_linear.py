@@ -19,8 +19,9 @@ from torch import Tensor
 
 from rheobase.kernels import keep, share
 
-# The bits of the numbers of a row, relative to the largest one, that count as few: of spikes, and of means.
-_FEW = (1, 12)
+# The bits of the numbers of a row, relative to the largest one, that count as few: of spikes, of counts up to
+# 63 and 255, and of means.
+_FEW = (1, 6, 8, 12)
 # Features added up by the library at a time: the bound on the error of a sum grows with them.
 _FEATURES = 512
 # Weights and results in double precision at a time: they fit the caches.
