@@ -12,6 +12,7 @@ from families import FAMILIES, build, inputs
 from rheobase import SNN, Constant, convert, simulate, verify
 from rheobase.analysis.certificate import check_sums, longest_run, settled_counts
 from rheobase.analysis.event_driven import run_events
+from rheobase.kernels import Rounding
 from rheobase.network import SigmaDelta
 from rheobase.simulation import PROFILES
 
@@ -164,8 +165,8 @@ def test_a_broken_neuron_fails(
 def test_wrong_rounding_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounding is wrong everywhere in the package; the certificate computes it on its own."""
     snn, x = convert(build("Plain"), "sigma-delta", inputs(64), levels=8, sizes=3), inputs(8, seed=3)
-    right = SigmaDelta.target
-    monkeypatch.setattr(SigmaDelta, "target", lambda self, z: right(self, z + 0.3 * self.threshold.max()))
+    right = Rounding.__call__
+    monkeypatch.setattr(Rounding, "__call__", lambda self, z: right(self, z + 0.3 * self.quantum.max()))
     failed = {check.name for check in check_sums(snn, x) if not check.passed}
     assert "counts" in failed
     assert "silence" not in failed  # both runs round in the same wrong way
