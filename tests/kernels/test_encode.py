@@ -10,7 +10,11 @@ from conftest import BACKENDS, DEVICE, channels_last
 from rheobase.kernels import Rounding, encode
 from rheobase.kernels.encode.rounding import COMPILED
 
-FUNCTIONS = {"linear": lambda z: z, "relu": lambda z: z, "gelu": F.gelu}
+FUNCTIONS = {
+    "linear": lambda z: z,
+    "relu": lambda z, bound=None: torch.relu(z) if bound is None else torch.relu(z).minimum(bound),
+    "gelu": F.gelu,
+}
 COMPARED = [backend for backend in BACKENDS if backend != "cpu"]
 
 
@@ -21,12 +25,13 @@ COMPARED = [backend for backend in BACKENDS if backend != "cpu"]
     shape=st.sampled_from([(5,), (3, 700), (4, 3, 6), (2, 3, 4, 5), (2, 1, 3, 2, 2)]),
     order=st.sampled_from(["plain", "turned", "still", "last"]),
     quantum=st.sampled_from(["one", "first", "last"]),
-    name=st.sampled_from(COMPILED),
+    name=st.sampled_from(sorted(COMPILED)),
+    bounded=st.booleans(),
     sizes=st.sampled_from([None, 1, 4]),
     integers=st.booleans(),
     seed=st.integers(0, 999),
 )
-def test_equals_the_definition(T, B, shape, order, quantum, name, sizes, integers, seed):
+def test_equals_the_definition(T, B, shape, order, quantum, name, bounded, sizes, integers, seed):
     seed = torch.Generator().manual_seed(seed)
     signed = name != "relu"
 
@@ -47,7 +52,8 @@ def test_equals_the_definition(T, B, shape, order, quantum, name, sizes, integer
     if order == "last" and len(shape) == 3:
         count = channels_last(count)
     scale, bias = (along("last") - 0.5, along("last")) if integers else (None, None)
-    given = [None if x is None else x.to(DEVICE) for x in (along(quantum), scale, bias)]
+    bound = 4 * along(quantum) if bounded and COMPILED[name] else None
+    given = [None if x is None else x.to(DEVICE) for x in (along(quantum), bound, scale, bias)]
     rounding = Rounding(
         given[0], 0.5, -15 if signed else 0, 15, name, FUNCTIONS[name], name != "gelu", *given[1:]
     )

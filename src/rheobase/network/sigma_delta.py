@@ -3,9 +3,6 @@
 Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 from torch import Tensor
 
@@ -77,20 +74,18 @@ class SigmaDelta(Neuron):
     def rounding(self, dims: int, scale: Tensor | None = None, bias: Tensor | None = None) -> Rounding:
         """From sums of currents with `dims` dimensions to targets; see `Rounding` for scale and bias."""
         assert isinstance(self.initial, Constant)
-        name, function = self.function, FUNCTIONS[self.function]
-        if self.parameter is not None:
-            parameter = along_channels(self.parameter, dims)
-            name, function = f"{name} with a parameter", partial(_call, function, parameter)
-        elif name == "relu":
-            function = _same  # as counts are clipped at zero anyway
+        parameter, function = self.parameter, FUNCTIONS[self.function]
+        if self.function == "relu" and parameter is None:
+            function = FUNCTIONS["linear"]  # as counts are clipped at zero anyway
         return Rounding(
             along_channels(self.threshold, dims),
             self.initial.fraction,
             -self.levels if self.signed else 0,
             self.levels,
-            name,
+            self.function,
             function,
             self.function in PIECEWISE_LINEAR,
+            None if parameter is None else along_channels(parameter, dims),
             scale,
             bias,
         )
@@ -130,11 +125,3 @@ class SigmaDelta(Neuron):
         quantum = f"{self.threshold.item():.4g}" if self.threshold.numel() == 1 else "by channel"
         low = -self.levels if self.signed else 0
         return f"{self.function}, quantum={quantum}, counts={low}…{self.levels}, sizes={self.sizes or 'any'}"
-
-
-def _same(z: Tensor) -> Tensor:
-    return z
-
-
-def _call(function: Callable[..., Tensor], parameter: Tensor, z: Tensor) -> Tensor:
-    return function(z, parameter.to(z.dtype))

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from rheobase.kernels.backends import widest_float
 
-COMPILED = ("linear", "relu", "gelu")
-"""The functions that compiled kernels have."""
+COMPILED = {"linear": False, "relu": True, "gelu": False}
+"""The functions that compiled kernels have, and whether with a parameter too."""
 
 
 @dataclass(frozen=True)
@@ -17,15 +17,16 @@ class Rounding:
     """floor(f(z)/quantum + start), clipped to low … high, for z a sum or scale · sum + bias.
 
     Attributes:
-        quantum: Broadcasts against samples, as scale and bias do.
+        quantum: Broadcasts against samples, as parameter, scale and bias do.
         start: The fraction of a quantum that is added.
         low: The smallest count.
         high: The largest count.
         name: What f is called.
-        function: f.
+        function: f, of sums and the parameter if there is one.
         exact: Whether f is computed without rounding. Others are computed in double precision: a library's
             vector and scalar code differ in the last bit of single precision, and the batch decides which of
             them computes a value.
+        parameter: What f needs besides a sum.
         scale: What one of the sums stands for, if they are integers.
         bias: Added to scaled sums.
     """
@@ -35,15 +36,17 @@ class Rounding:
     low: int
     high: int
     name: str
-    function: Callable[[Tensor], Tensor]
+    function: Callable[..., Tensor]
     exact: bool
+    parameter: Tensor | None = None
     scale: Tensor | None = None
     bias: Tensor | None = None
 
     @property
     def compiled(self) -> bool:
         """Whether compiled kernels compute it."""
-        return self.name in COMPILED and self.quantum.dtype == torch.float32
+        known = self.name in COMPILED and (self.parameter is None or COMPILED[self.name])
+        return known and self.quantum.dtype == torch.float32
 
     def __call__(self, z: Tensor) -> Tensor:
         """The targets of sums (B, ...), in the precision of the quantum."""
@@ -52,7 +55,8 @@ class Rounding:
             z = z.to(precision) * self.scale
         if self.bias is not None:
             z = z + self.bias
-        value = self.function(z) if self.exact else self.function(z.to(widest_float(z.device)))
+        z = z if self.exact else z.to(widest_float(z.device))
+        value = self.function(z, *(x.to(z.dtype) for x in (self.parameter,) if x is not None))
         start = torch.full_like(self.quantum, self.start, dtype=value.dtype)
         count = torch.addcdiv(start, value, self.quantum.to(value.dtype)).floor_()
         return count.clamp_(self.low, self.high).to(precision)

@@ -27,11 +27,13 @@ def _place(i0, i1, i2, i3, s0, s1, s2, s3):
 
 @triton.jit(do_not_specialize=["T", "B"])
 def _encode(
-    current, count, out, quantum, scale, bias, fan_out, events, reached,
+    current, count, out, quantum, bound, scale, bias, fan_out, events, reached,
     T, B, N, D1, D2, D3, start, low, high,
-    current_t, current_b, c0, c1, c2, c3, q0, q1, q2, q3, s0, s1, s2, s3, b0, b1, b2, b3,
-    FLAT: tl.constexpr, SCALED: tl.constexpr, SHIFTED: tl.constexpr, FUNCTION: tl.constexpr,
-    HALF_ROOT: tl.constexpr, LARGEST: tl.constexpr, FAN_OUT: tl.constexpr, BLOCK: tl.constexpr,
+    current_t, current_b, c0, c1, c2, c3, q0, q1, q2, q3, m0, m1, m2, m3, s0, s1, s2, s3,
+    b0, b1, b2, b3,
+    FLAT: tl.constexpr, BOUNDED: tl.constexpr, SCALED: tl.constexpr, SHIFTED: tl.constexpr,
+    FUNCTION: tl.constexpr, HALF_ROOT: tl.constexpr, LARGEST: tl.constexpr, FAN_OUT: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     parts = tl.cdiv(N, BLOCK)
     b = tl.program_id(0) // parts
@@ -45,6 +47,8 @@ def _encode(
     place = b.to(tl.int64) * N + n
     write = out + place
     unit = tl.load(quantum + _place(i0, i1, i2, i3, q0, q1, q2, q3), mask=inside, other=1.0)
+    if BOUNDED:
+        most = tl.load(bound + _place(i0, i1, i2, i3, m0, m1, m2, m3), mask=inside, other=0.0)
     if SCALED:
         factor = tl.load(scale + _place(i0, i1, i2, i3, s0, s1, s2, s3), mask=inside, other=1.0)
     if SHIFTED:
@@ -59,6 +63,8 @@ def _encode(
             z = z * factor
         if SHIFTED:
             z = z + shift
+        if BOUNDED:
+            z = tl.minimum(tl.maximum(z, 0.0), most)
         if FUNCTION == "gelu":
             wide = z.to(tl.float64)
             wide = wide * 0.5 * (1.0 + tl.erf(wide * HALF_ROOT))
@@ -104,7 +110,8 @@ def run(
         whole = whole if whole.dim() <= _DIMS else whole.flatten()
         return whole, _strides(whole.stride())
 
-    quantum, scale, bias = (spread(x) for x in (rounding.quantum, rounding.scale, rounding.bias))
+    vectors = (rounding.quantum, rounding.parameter, rounding.scale, rounding.bias)
+    quantum, bound, scale, bias = (spread(x) for x in vectors)
     sizes_D = [1] * (_DIMS - len(shape)) + list(shape)
     N = state[0].numel()
     with torch.cuda.device_of(current):
@@ -115,6 +122,7 @@ def run(
             state,
             written,
             quantum[0],
+            bound[0],
             scale[0],
             bias[0],
             state if synapses is None else synapses,
@@ -131,9 +139,11 @@ def run(
             source.stride(1),
             *_strides(source.stride()[2:]),
             *quantum[1],
+            *bound[1],
             *scale[1],
             *bias[1],
             FLAT=source[0, 0].is_contiguous(),
+            BOUNDED=rounding.parameter is not None,
             SCALED=rounding.scale is not None,
             SHIFTED=rounding.bias is not None,
             FUNCTION=rounding.name,
