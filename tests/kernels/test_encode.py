@@ -90,3 +90,8 @@ def test_what_does_not_fit_is_refused():
     for wrong in ({"out": zeros[..., :2]}, {"fan_out": torch.ones(2)}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             encode(zeros, zeros[0], rounding, **{"out": zeros} | wrong)
+    unknown = Rounding(torch.tensor(1.0), 0.5, 0, 4, "silu", F.silu, exact=False)
+    for backend in ("auto", "reference"):
+        encode(zeros, zeros[0].clone(), unknown, out=zeros.clone(), backend=backend)
+    with pytest.raises(ValueError, match="silu"):
+        encode(zeros, zeros[0].clone(), unknown, out=zeros.clone(), backend="triton")

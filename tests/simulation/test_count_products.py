@@ -10,7 +10,13 @@ import rheobase
 from rheobase.analysis.certificate import at_once
 from rheobase.network import MatMul
 from rheobase.simulation import Simulator
-from rheobase.simulation.count_products import CountMatMul, CountProduct, HalfLinear, IntegerLinear
+from rheobase.simulation.count_products import (
+    CountMatMul,
+    CountProduct,
+    HalfLinear,
+    IntegerLinear,
+    halve,
+)
 from rheobase.simulation.encoded_product import EncodedProduct
 from transformers_examples import examples
 
@@ -75,6 +81,14 @@ def test_products_fused_with_their_neurons_change_nothing(
         assert torch.equal(run.spikes[site], counts), site
     assert torch.equal(run.sop, expected.sop)
     assert torch.equal(run.logits, expected.logits)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+def test_half_precision_holds_weights_of_any_size(size: float) -> None:
+    weight = size * torch.randn(5, 40, generator=torch.Generator().manual_seed(0))
+    weight[2] = 0
+    halved, scale = halve(weight)
+    torch.testing.assert_close(halved.float() * scale[:, None], weight, rtol=1e-3, atol=1e-6 * size)
 
 
 @pytest.mark.parametrize("name", examples())

@@ -84,8 +84,8 @@ class HalfLinear(CountLinear):
         """
         super().__init__()
         weight = (linear.weight.detach() * unit).float()
-        self.weight = weight.half() if weight.is_cuda else weight
-        self.scale, self.bias = None, None if linear.bias is None else linear.bias.detach()
+        self.weight, self.scale = halve(weight) if weight.is_cuda else (weight, None)
+        self.bias = None if linear.bias is None else linear.bias.detach()
 
     def total(self, counts: Tensor) -> Tensor:
         flat = counts.reshape(-1, counts.shape[-1]).to(self.weight.dtype)
@@ -94,6 +94,12 @@ class HalfLinear(CountLinear):
         else:
             y = flat @ self.weight.t()
         return y.view(*counts.shape[:-1], -1)
+
+
+def halve(weight_NK: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights in half precision and the scale of each output: then no size is too small or too large for it."""
+    scale_N = weight_NK.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny)
+    return (weight_NK / scale_N[:, None]).half(), scale_N
 
 
 class CountMatMul(CountProduct):

@@ -40,14 +40,19 @@ def encode(
         As `follow`.
 
     Raises:
-        ValueError: Shapes do not fit, or the backend cannot run.
+        ValueError: Shapes do not fit, or the backend cannot run or has no such rounding.
     """
     check_shape("current", current, (len(current), *count.shape))
     check_shape("out", out, tuple(current.shape))
     if fan_out is not None:
         check_shape("fan_out", fan_out, tuple(count.shape[1:]))
     name = choose_backend(current.device, backend, offered=("reference", "triton"))
-    if name == "triton" and (backend == "triton" or rounding.compiled):
+    if backend == "triton" and not rounding.compiled:
+        raise ValueError(
+            f"the Triton kernel has no {rounding.name} of {rounding.quantum.dtype}"
+            f"{'' if rounding.parameter is None else ' with a parameter'}: pass backend='auto'"
+        )
+    if name == "triton" and rounding.compiled:
         from rheobase.kernels.encode import triton
 
         return triton.run(current, count, rounding, sizes, out, fan_out)
