@@ -97,7 +97,7 @@ class HalfLinear(CountLinear):
 
 
 def halve(weight_NK: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights in half precision and the scale of each output: then no size is too small or too large for it."""
+    """Weights in half precision and the scale of each output, so that none is too small or too large."""
     scale_N = weight_NK.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny)
     return (weight_NK / scale_N[:, None]).half(), scale_N
 

@@ -7,6 +7,7 @@ package llvmlite, which includes a compiler.
 Letters: T steps, B batch, C input channels, N output channels, Y and X output rows and columns.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rheobase.kernels.conv_integrate_fire.avx512 import explain_no_avx512
-from rheobase.kernels.conv_integrate_fire.packing import count_wide, fits_16_bits
+from rheobase.kernels.conv_integrate_fire.packing import fits_16_bits
 from rheobase.kernels.conv_integrate_fire.problem import Problem
+from rheobase.kernels.conv_integrate_fire.windows import Windows
 from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
 from rheobase.kernels.threads import compiling, share
@@ -101,12 +103,9 @@ def run(p: Problem) -> None:
 def _describe(p: Problem) -> "EventLayer":
     from rheobase.kernels.conv_integrate_fire.events.program import EventLayer
 
-    C, H, W = p.spikes.shape[2:]
     residual = "" if p.residual is None else "count" if p.residual.dtype == torch.uint8 else "current"
-    kernel = (p.weight.shape[2], p.weight.shape[3])
-    # Sums in single precision keep their order.
-    wide = C if p.weight.dtype == torch.float32 else -(-count_wide(p.weight) // 16) * 16
-    return EventLayer(
-        _find_sums(p), C, H, W, len(p.weight), kernel, p.stride, p.padding, wide,
-        p.strict, p.reset == "subtract", residual, p.totals is not None,
-    )  # fmt: skip
+    windows = Windows.of(p)
+    if p.weight.dtype == torch.float32:  # sums in single precision keep their order
+        windows = replace(windows, wide=windows.C)
+    given = vars(windows) | {"sums": _find_sums(p), "residual": residual, "totals": p.totals is not None}
+    return EventLayer(**given, strict=p.strict, subtract=p.reset == "subtract")

@@ -15,6 +15,7 @@ from typing import Any
 
 import llvmlite.ir as ir
 
+from rheobase.kernels.conv_integrate_fire.windows import Windows
 from rheobase.kernels.llvm import BIT, BYTE, FLOAT, HALF, LONG, WORD, Program, long
 
 # The numbers that sums of weights can be.
@@ -31,35 +32,19 @@ NUMBERS = ("T", "B", "first", "last")
 
 
 @dataclass(frozen=True)
-class EventLayer:
+class EventLayer(Windows):
     """What a program is compiled for.
 
     Attributes:
         sums: What sums of weights are: `"float32"`, `"int32"` or `"int16"`.
-        wide: The number of leading input channels that more than the middle tap sees.
         residual: What a residual consists of: `""` for none, `"count"` for bytes, `"current"` for currents.
     """
 
     sums: str
-    C: int
-    H: int
-    W: int
-    N: int
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    wide: int
     strict: bool
     subtract: bool
     residual: str
     totals: bool
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Y and X."""
-        sides = zip((self.H, self.W), self.padding, self.kernel, self.stride, strict=True)
-        Y, X = ((side + 2 * border - reach) // stride + 1 for side, border, reach, stride in sides)
-        return Y, X
 
     @property
     def lanes(self) -> int:

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rheobase.kernels.conv_integrate_fire.avx512 import explain_no_avx512
-from rheobase.kernels.conv_integrate_fire.packing import count_wide, fits_16_bits
+from rheobase.kernels.conv_integrate_fire.packing import fits_16_bits
 from rheobase.kernels.conv_integrate_fire.problem import Problem
+from rheobase.kernels.conv_integrate_fire.windows import Windows
 from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
 from rheobase.kernels.threads import compiling, share
@@ -114,9 +115,6 @@ def tabulate(weight: Tensor, layer: "TableLayer") -> Tensor:
 def _describe(p: Problem, images: int) -> "TableLayer":
     from rheobase.kernels.conv_integrate_fire.tables.program import Core, TableLayer
 
-    C, H, W = p.spikes.shape[2:]
     registers = -(-images * p.out[0, 0, 0].numel() // 32)
     core = Core(p.strict, p.reset == "subtract", p.residual is not None, min(REGISTERS, registers))
-    kernel = (p.weight.shape[2], p.weight.shape[3])
-    wide = -(-count_wide(p.weight) // 16) * 16
-    return TableLayer(core, C, H, W, len(p.weight), kernel, p.stride, p.padding, wide, p.totals is not None)
+    return TableLayer(**vars(Windows.of(p)), core=core, totals=p.totals is not None)

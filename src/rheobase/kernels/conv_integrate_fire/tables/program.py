@@ -22,6 +22,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
 
+from rheobase.kernels.conv_integrate_fire.windows import Windows
 from rheobase.kernels.llvm import BIT, BYTE, HALF, LONG, WORD, Program, long
 
 # Channels of a word of bits; output channels computed together; positions of a register.
@@ -56,30 +57,11 @@ class Core:
 
 
 @dataclass(frozen=True)
-class TableLayer:
-    """What a layer's program is compiled for.
-
-    Attributes:
-        wide: The number of leading input channels that more than the middle tap sees.
-    """
+class TableLayer(Windows):
+    """What a layer's program is compiled for."""
 
     core: Core
-    C: int
-    H: int
-    W: int
-    N: int
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    wide: int
     totals: bool
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Y and X."""
-        sides = zip((self.H, self.W), self.padding, self.kernel, self.stride, strict=True)
-        Y, X = ((side + 2 * border - reach) // stride + 1 for side, border, reach, stride in sides)
-        return Y, X
 
     @property
     def padded(self) -> tuple[int, int]:
