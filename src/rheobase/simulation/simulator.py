@@ -266,7 +266,9 @@ class Simulator:
 
 
 def _put(counts: Tensor, device: torch.device) -> Tensor:
-    """Counts of one sample on a device, images channels-last."""
+    """Counts of one sample on a device, images channels-last; if all are the same, one number for all."""
+    if counts.numel() and bool((counts == counts.flatten()[0]).all()):
+        return counts.flatten()[0].to(device).expand(counts.shape)
     counts = counts.to(device)
     return counts.movedim(0, -1).contiguous().movedim(-1, 0) if counts.dim() == 3 else counts
 

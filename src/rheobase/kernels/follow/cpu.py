@@ -20,7 +20,7 @@ def run(
         return reference.run(target, count, sizes, out, fan_out)
     events = torch.zeros(target.shape[:2], dtype=torch.int64)
     reached = None if fan_out is None else torch.zeros_like(events)
-    synapses = None if fan_out is None else in_order(count, fan_out).flatten()
+    synapses = None if fan_out is None else in_order(count, fan_out).flatten().contiguous()
     target_TBN = flatten_targets(count, target)
     llvm.run(target_TBN, ordered.flatten(1), sizes, results, synapses, events, reached)
     return events, reached
