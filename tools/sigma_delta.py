@@ -269,6 +269,7 @@ def speed() -> str:
 def label(name: str) -> str:
     """The name of a network or dataset as it is printed."""
     names = {"vgg16": "VGG-16", "resnet18": "ResNet-18", "resnet20": "ResNet-20"}
+    names |= {"vit": "ViT", "convnext": "ConvNeXt"}
     return names.get(name, name.replace("cifar", "CIFAR-"))
 
 

@@ -17,9 +17,11 @@ from rheobase.io import load_weights, write_document
 from rheobase.training import datasets, find_recipe, models, train
 from tools import sigma_delta
 from tools.markdown import table
+from tools.sigma_delta import label
 
 RECORDS = Path(__file__).with_name("records")
 ARCHITECTURES = Path(__file__).parents[1] / "benchmarks" / "records" / "attention-models.json"
+SPEED = ARCHITECTURES.with_name("attention-speed-h200.json")
 SETTINGS = ((16, 4), (32, 5), (64, 6))
 STEPS = 24
 
@@ -82,11 +84,28 @@ def shares() -> str:
     )
 
 
+def speed() -> str:
+    """The table of images per second of a vision transformer."""
+    if not SPEED.exists():
+        return "Nothing has been measured yet."
+    found: dict[str, Any] = json.loads(SPEED.read_text("utf-8"))
+    rates = {row["name"]: row["images_per_second"] for row in found["rows"]}
+    peer = next(rate for name, rate in rates.items() if name.startswith("SpikingJelly"))
+    rows = [[name, f"{rate:.4g}", f"{rate / peer:.1f}"] for name, rate in rates.items()]
+    return (
+        f"{table(['ViT-B/16', 'images per second', 'times SpikingJelly'], rows)}\n\nRandom weights, T = "
+        f"{found['steps']}, batch {found['batch']}, {found['levels']} levels, {found['sizes']} sizes, through "
+        f"`simulate` with its defaults; medians. {found['device']}, torch {found['torch']}, SpikingJelly "
+        f"{found['spikingjelly']} with its recipe for transformers."
+    )
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "transformers-trained": measured,
     "transformers-architectures": architectures,
     "transformers-outliers": outliers,
     "transformers-shares": shares,
+    "transformers-speed": speed,
 }
 
 
@@ -131,7 +150,7 @@ def main() -> None:
                 trained,
                 calibration.normalise(calibration.images).to(given.device),
                 lambda: test.batches(given.batch_size),
-                network=f"{given.network} on {dataset.name}, {recipe.epochs} epochs",
+                network=f"{label(given.network)} on {label(dataset.name)}, {recipe.epochs} epochs",
                 levels=levels,
                 sizes=sizes,
                 steps=STEPS,

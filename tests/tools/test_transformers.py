@@ -37,7 +37,7 @@ def test_one_call_trains_converts_and_measures(tmp_path: Path, monkeypatch: pyte
     assert (record.samples, record.calibration, record.unequal) == (20, 16, 0)
     assert record.equal[-1] == 100
     monkeypatch.setattr(sigma_delta, "RECORDS", tmp_path)
-    assert "vit on cifar10, 2 epochs" in transformers.measured()
+    assert "ViT on CIFAR-10, 2 epochs" in transformers.measured()
 
 
 def test_the_table_of_architectures_says_where_bits_differ(

@@ -240,8 +240,9 @@ def evaluate(
         steps: Number of time steps; there are results after each of 1 … steps. In the sum code they are a
             bound: an image leaves when it is silent.
         delay: Number of steps before outputs count, as in `simulate`.
-        batch_size: Samples simulated together, where the data does not come in batches: by default 512 on a
-            GPU and 128 elsewhere. On a CPU it changes no result of the profiles `exact` and `int8`.
+        batch_size: The largest number of samples simulated together, where the data does not come in batches:
+            by default 512 on a GPU and 128 elsewhere. Batches are even: 10,000 samples run as 20 times 500.
+            On a CPU it changes no result of the profiles `exact` and `int8`.
         memory: Limit in bytes on the memory of a run.
         pooled_units: Count synaptic operations behind average pooling by pooled units that are not zero,
             instead of by incoming spikes.

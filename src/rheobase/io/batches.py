@@ -14,6 +14,8 @@ Batch: TypeAlias = Tensor | tuple[Tensor, Tensor | None] | list[Tensor]
 class Batched(Protocol):
     """A collection that gives its own batches, such as a `Split` or a `Folder`."""
 
+    def __len__(self) -> int: ...
+
     def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (images, labels) with the given number of samples."""
         ...
@@ -40,11 +42,12 @@ def batches(
     Args:
         data: A ``Split`` or ``Folder``; float images; a tuple of float images and integer labels; or a
             DataLoader, list or other collection of batches, each images or images with labels.
-        batch_size: Number of images per batch. Collections of batches keep their own sizes.
+        batch_size: The largest number of images per batch. Batches are as even as their number allows, so
+            that no small one is left over. Collections of batches keep their own sizes.
         what: What the data is for, for error messages: "calibration data".
         classes: Whether labels must be classes, one integer for each sample; if not, they may be any tensors
             with samples along the first dimension.
-        default: The number of images per batch if none is given.
+        default: The largest number of images per batch if none is given.
     """
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -61,21 +64,27 @@ def count_batches(data: Data, batch_size: int | None = None, default: int = _BAT
 
 
 def _coerce(data: Any, batch_size: int | None, what: str, classes: bool, default: int) -> Iterable[Any]:
-    size = batch_size or default
+    most = batch_size or default
     if isinstance(data, Batched):
-        return data.batches(size)
+        return data.batches(_even_size(len(data), most))
     if isinstance(data, Tensor):
         _check_images(data, what)
-        return torch.split(data, size)
+        return torch.split(data, _even_size(len(data), most))
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         images, labels = data
         _check_images(images, what)
         _check_labels(labels, images, what, classes)
+        size = _even_size(len(images), most)
         return zip(torch.split(images, size), torch.split(labels, size), strict=True)
     collection = _require_collection(data, what)
     if batch_size is not None:
         raise ValueError(f"{what} has its own batches: leave batch_size out, or pass tensors")
     return collection
+
+
+def _even_size(count: int, most: int) -> int:
+    """The smallest size that needs no more batches than the largest one."""
+    return -(-count // max(1, -(-count // most)))
 
 
 def _require_collection(data: Any, what: str) -> Iterable[Any]:
