@@ -94,9 +94,9 @@ def speed() -> str:
     rows = [[name, f"{rate:.4g}", f"{rate / peer:.1f}"] for name, rate in rates.items()]
     return (
         f"{table(['ViT-B/16', 'images per second', 'times SpikingJelly'], rows)}\n\nRandom weights, T = "
-        f"{found['steps']}, batch {found['batch']}, {found['levels']} levels, {found['sizes']} sizes, through "
-        f"`simulate` with its defaults; medians. {found['device']}, torch {found['torch']}, SpikingJelly "
-        f"{found['spikingjelly']} with its recipe for transformers."
+        f"{found['steps']}, batch {found['batch']}, {found['levels']} levels, {found['sizes']} sizes, "
+        f"through `simulate` with its defaults; medians. {found['device']}, torch {found['torch']}, "
+        f"SpikingJelly {found['spikingjelly']} with its recipe for transformers."
     )
 
 
