@@ -39,8 +39,9 @@ def test_a_linear_layer_of_counts_has_the_rounded_weights(rows: int, inputs: int
 def test_a_product_of_counts_is_exact() -> None:
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randint(-127, 128, (3, 2, 6, 6), dtype=torch.int8, generator=generator) for _ in range(2))
-    assert torch.equal(CountMatMul(1.0, torch.float32)(a, b), (a.long() @ b.long()).float())
-    assert torch.equal(CountMatMul(0.5, torch.float64)(a, b), (a.long() @ b.long()).double() / 2)
+    assert torch.equal(CountMatMul(torch.float32)(a, b), (a.long() @ b.long()).float())
+    halves = CountMatMul(torch.float64, torch.tensor(0.5, dtype=torch.float64))
+    assert torch.equal(halves(a, b), (a.long() @ b.long()).double() / 2)
     assert CountMatMul.fits((127, 127), 1040)
     assert not CountMatMul.fits((127, 127), 1041)
 
@@ -74,8 +75,12 @@ def test_products_fused_with_their_neurons_change_nothing(
     emulate_gpu()
     simulator = Simulator(snn, x, 4, profile="int8", count_operations=True)
     run = simulator.run(x)
-    fused = any(isinstance(step.operation, EncodedProduct) for step in simulator.plan.steps)
-    assert fused != (name == "llama")  # which rotates what its linear layers give
+    operations = [step.operation for step in simulator.plan.steps]
+    fused = [operation for operation in operations if isinstance(operation, EncodedProduct)]
+    assert any(isinstance(layer.product, CountMatMul) for layer in fused) != (name == "convnext")
+    # Llama rotates what its linear layers give.
+    assert any(isinstance(layer.product, IntegerLinear) for layer in fused) != (name == "llama")
+    assert name != "torch" or any(layer.swapped for layer in fused)
     assert run.spikes.keys() == expected.spikes.keys()
     for site, counts in expected.spikes.items():
         assert torch.equal(run.spikes[site], counts), site

@@ -16,6 +16,7 @@ from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.kept import keep
 from rheobase.kernels.launching import only_compile
 from rheobase.kernels.rehearsed_fire import RehearsedRule, rehearsed_fire
+from rheobase.kernels.rescale import rescale
 from rheobase.kernels.routines import collect_routines, report_routine
 from rheobase.kernels.rows import empty_steps
 from rheobase.kernels.running_mean import running_mean
@@ -46,6 +47,7 @@ __all__ = [
     "only_compile",
     "rehearsed_fire",
     "report_routine",
+    "rescale",
     "running_mean",
     "share",
     "share_rows",

@@ -9,40 +9,36 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from rheobase.kernels import rescale
+
 # cuBLAS multiplies int8 matrices of more than 16 rows, and of multiples of 8 columns.
 _ROWS, _COLUMNS = 17, 8
 
 
 class CountProduct(nn.Module, ABC):
-    """A product of counts, which are int8."""
-
-    @abstractmethod
-    def forward(self, *counts: Tensor) -> Tensor:
-        """The current for counts (rows, ...)."""
-
-
-class CountLinear(CountProduct):
-    """A linear layer.
+    """A product of counts, which are int8.
 
     Attributes:
-        scale: What one of its totals stands for, one number per output; None for 1.
+        scale: What one of its totals stands for, broadcasting against a sample; None for 1.
         bias: Added to what they stand for.
     """
 
     scale: Tensor | None
-    bias: Tensor | None
+    bias: Tensor | None = None
 
     @abstractmethod
-    def total(self, counts: Tensor) -> Tensor:
-        """The sums of weights, before scale and bias."""
+    def total(self, *counts: Tensor) -> Tensor:
+        """The sums for counts (rows, ...), before scale and bias."""
 
     def forward(self, *counts: Tensor) -> Tensor:
-        y = self.total(*counts)
-        y = y if self.scale is None else y * self.scale
-        return y if self.bias is None else y.add_(self.bias)
+        """The current for counts (rows, ...)."""
+        total = self.total(*counts)
+        if self.scale is not None:
+            return rescale(total, self.scale, self.bias)
+        return total if self.bias is None else total.add_(self.bias)
 
 
-class IntegerLinear(CountLinear):
+class IntegerLinear(CountProduct):
     """A linear layer with 8-bit weights that have one scale per output."""
 
     def __init__(self, linear: nn.Linear, unit: float) -> None:
@@ -63,16 +59,17 @@ class IntegerLinear(CountLinear):
         self.scale = scale.to(linear.weight.dtype)
         self.bias = None if linear.bias is None else linear.bias.detach()
 
-    def total(self, counts: Tensor) -> Tensor:
-        flat = counts.reshape(-1, counts.shape[-1]).to(torch.int8)
+    def total(self, *counts: Tensor) -> Tensor:
+        (x,) = counts
+        flat = x.reshape(-1, x.shape[-1]).to(torch.int8)
         rows = max(0, _ROWS - len(flat))
         if rows or self.missing:
             flat = nn.functional.pad(flat, (0, self.missing, 0, rows))
         total: Tensor = torch._int_mm(flat, self.weight.t())
-        return total[: len(flat) - rows, : self.outputs].view(*counts.shape[:-1], -1)
+        return total[: len(flat) - rows, : self.outputs].view(*x.shape[:-1], -1)
 
 
-class HalfLinear(CountLinear):
+class HalfLinear(CountProduct):
     """A linear layer in half precision, its sums in single precision; on a CPU all in single precision."""
 
     def __init__(self, linear: nn.Linear, unit: float) -> None:
@@ -87,13 +84,14 @@ class HalfLinear(CountLinear):
         self.weight, self.scale = halve(weight) if weight.is_cuda else (weight, None)
         self.bias = None if linear.bias is None else linear.bias.detach()
 
-    def total(self, counts: Tensor) -> Tensor:
-        flat = counts.reshape(-1, counts.shape[-1]).to(self.weight.dtype)
+    def total(self, *counts: Tensor) -> Tensor:
+        (x,) = counts
+        flat = x.reshape(-1, x.shape[-1]).to(self.weight.dtype)
         if flat.is_cuda:
             y = torch.mm(flat, self.weight.t(), out_dtype=torch.float32)
         else:
             y = flat @ self.weight.t()
-        return y.view(*counts.shape[:-1], -1)
+        return y.view(*x.shape[:-1], -1)
 
 
 def halve(weight_NK: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,25 +103,24 @@ def halve(weight_NK: Tensor) -> tuple[Tensor, Tensor]:
 class CountMatMul(CountProduct):
     """The product of the matrices of two signals."""
 
-    def __init__(self, unit: float, dtype: torch.dtype) -> None:
+    def __init__(self, dtype: torch.dtype, scale: Tensor | None = None) -> None:
         """Prepare.
 
         Args:
-            unit: What one count of a product stands for.
             dtype: The precision of the result.
+            scale: What one count of a product stands for.
         """
         super().__init__()
-        self.unit, self.dtype = unit, dtype
+        self.dtype, self.scale = dtype, scale
 
-    def forward(self, *counts: Tensor) -> Tensor:
+    def total(self, *counts: Tensor) -> Tensor:
         a, b = counts
         shape = (*a.shape[:-1], b.shape[-1])
         operand = self.operand(a.device)
         a, b = (x.reshape(-1, *x.shape[-2:]).to(operand) for x in (a, b))
         # The sum of products of counts is exact in single precision.
         total = torch.bmm(a, b, out_dtype=torch.float32) if a.is_cuda else torch.bmm(a, b)
-        total = total.to(self.dtype).view(shape)
-        return total if self.unit == 1 else total * self.unit
+        return total.to(self.dtype).view(shape)
 
     @staticmethod
     def operand(device: torch.device) -> torch.dtype:

@@ -66,8 +66,7 @@ class ChunkedRun:
         self.still: Signals = {}
         self.membranes: Signals = {}
         self.sums: dict[fx.Node, dict[str, Tensor]] = {}
-        self.buffers: Signals = {}
-        self.read_sums: Signals = {}
+        self.buffers, self.read_sums = Signals(), Signals()
         self.by_node = {step.node: step for step in self.plan.steps}
         self.number = {site: i for i, site in enumerate(self.snn.sites)}
         read = {node for step in self.plan.steps if not step.tail for node in step.inputs}
@@ -218,10 +217,10 @@ class ChunkedRun:
 
     @_call.register
     def _(self, layer: EncodedProduct, step: Step, moving: Signals, before: int, T: int) -> Tensor:
-        count = self._membrane(step, layer.neuron)
-        out = self._empty(count, T, step.kept or self.job.counts)
+        count, inputs = self._membrane(step, layer), [moving[i] for i in step.inputs]
+        out = layer.make_room(count, T, step.kept or self.job.counts)
         fan_out = self.counters.fan_out.get(step.name)
-        self.counts.events[step.name] = layer.advance(moving[step.inputs[0]], count, unfold(out, T), fan_out)
+        self.counts.events[step.name] = layer.advance(inputs, count, unfold(out, T), fan_out)
         return out
 
     @_call.register
@@ -259,8 +258,7 @@ class ChunkedRun:
         counts_TB, added, count, out = self._prepare(layer, step, moving, T)
         fan_out = self.counters.fan_out.get(step.name)
         part = self.changes.rows([i for i in step.inputs if i in moving])
-        events = layer.advance(counts_TB, added, count, unfold(out, T), fan_out, part)
-        self.counts.events[step.name] = events
+        self.counts.events[step.name] = layer.advance(counts_TB, added, count, unfold(out, T), fan_out, part)
         return out
 
     def _prepare(
@@ -275,13 +273,13 @@ class ChunkedRun:
         return unfold(moving[step.inputs[0]], T), added, membrane, self._empty(membrane, T, self.job.counts)
 
     def _membrane(
-        self, step: Step, layer: FusedLayer | Neuron, form: torch.memory_format = torch.preserve_format
+        self, step: Step, layer: FusedLayer | EncodedProduct | Neuron, form: torch.memory_format | None = None
     ) -> Tensor:
         """The membrane of a layer, made at the first chunk."""
         if step.node not in self.membranes:
             shape = torch.Size((self.x.shape[0], *step.shape))
             membrane = layer.start(shape, self.number[step.name], self.first_sample)
-            self.membranes[step.node] = membrane.to(memory_format=form)
+            self.membranes[step.node] = membrane.to(memory_format=form or torch.preserve_format)
         return self.membranes[step.node]
 
     @_call.register

@@ -17,10 +17,11 @@ from rheobase.network import (
     Reshape,
     Scale,
     SigmaDelta,
+    along_channels,
     is_direct,
     traits_of,
 )
-from rheobase.simulation.count_products import CountLinear, CountMatMul, HalfLinear, IntegerLinear
+from rheobase.simulation.count_products import CountMatMul, CountProduct, HalfLinear, IntegerLinear
 from rheobase.simulation.encoded_product import EncodedProduct
 from rheobase.simulation.fused_layer import FusedLayer, Shortcut, SumPool, Synapse
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
@@ -64,7 +65,7 @@ class _Fusion:
         steps: dict[fx.Node, Step] = {}
         for step in self.plan.steps:
             found = self._layer(step) or self._count(step) or self._product(step) or step
-            steps[step.node] = self._encoded(found, steps) or found
+            steps[step.node] = self._encoded(found, steps) or self._scaled(found, steps) or found
         steps = {node: self._operand(step, steps) or step for node, step in steps.items()}
         needed, waiting = set(), [self.plan.result]
         waiting += [node for node, step in steps.items() if step.name in self.visible]
@@ -151,18 +152,33 @@ class _Fusion:
         a, b = inputs
         if not CountMatMul.fits((self.largest[a], self.largest[b]), self.steps[b].shape[-2]):
             return None
-        unit = self.units[a] * self.units[b]
-        return replace(step, operation=CountMatMul(unit, self.plan.dtype))
+        unit, scale = self.units[a] * self.units[b], None
+        if unit != 1:
+            neurons = (s.operation for s in self.plan.steps if isinstance(s.operation, SigmaDelta))
+            scale = next(neurons).threshold.new_tensor(unit, dtype=self.plan.dtype)
+        return replace(step, operation=CountMatMul(self.plan.dtype, scale))
+
+    def _scaled(self, step: Step, steps: dict[fx.Node, Step]) -> Step | None:
+        """The step of a scale that a product of two signals feeds, as a product with that scale."""
+        scale, source = step.operation, steps.get(step.inputs[0])
+        if not isinstance(scale, Scale) or scale.shifted or step.still or step.tail or source is None:
+            return None
+        if not isinstance(source.operation, CountMatMul) or not self._hidden(source.node):
+            return None
+        if source.operation.scale is not None:
+            return None
+        product = CountMatMul(self.plan.dtype, along_channels(scale.scale, len(step.shape) + 1))
+        return replace(step, operation=product, inputs=source.inputs)
 
     def _encoded(self, step: Step, steps: dict[fx.Node, Step]) -> Step | None:
-        """The step of a neuron that an integer product drives, if a kernel computes both."""
+        """The step of a neuron that a product of counts drives, if a kernel computes both."""
         neuron, moves, node = step.operation, list[nn.Module](), step.inputs[0]
         if not isinstance(neuron, SigmaDelta) or step.unit is None or not EncodedProduct.supports(neuron):
             return None
         while node in steps and self._hidden(node):
             source = steps[node]
-            if isinstance(source.operation, CountLinear):
-                fused = EncodedProduct(source.operation, moves, neuron)
+            if isinstance(source.operation, CountProduct):
+                fused = EncodedProduct(source.operation, moves, neuron, source.shape)
                 scratch = torch.Size(step.shape).numel() * torch.int32.itemsize
                 return replace(step, operation=fused, inputs=source.inputs, scratch=scratch)
             if not isinstance(source.operation, (Reshape, Permute)):

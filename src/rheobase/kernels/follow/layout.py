@@ -8,9 +8,11 @@ from torch import Tensor
 
 
 def in_order(count: Tensor, x: Tensor) -> Tensor:
-    """View samples (..., C, H, W) in the order of the counts' memory: channels last where these are."""
-    last = count.dim() == 4 and count.is_contiguous(memory_format=torch.channels_last)
-    return x.movedim(-3, -1) if last else x
+    """View samples in the order of the counts' memory: channels last, or the last two dimensions swapped."""
+    if count.dim() == 4 and count.is_contiguous(memory_format=torch.channels_last):
+        return x.movedim(-3, -1)
+    swapped = count.dim() > 2 and not count.is_contiguous() and count.mT.is_contiguous()
+    return x.mT if swapped else x
 
 
 def flatten_targets(count: Tensor, target: Tensor) -> Tensor:
