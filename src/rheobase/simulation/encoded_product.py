@@ -47,17 +47,18 @@ class EncodedProduct(nn.Module):
         self.swapped = not joins and moved.dim() > 2 and moved.stride(-1) > 1 and moved.stride(-2) == 1
 
     def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
-        """The counts (B, ...) before the first step."""
-        if not self.swapped:
-            return self.neuron.start(shape, site, first_sample)
-        return self.neuron.start(_swap(shape), site, first_sample).mT
+        """The counts (B, ...) before the first step, which bytes hold."""
+        return self._empty(shape, torch.int8).zero_()
 
     def make_room(self, count: Tensor, T: int, dtype: torch.dtype) -> Tensor:
         """Memory for the counts (T·B, ...) of T steps."""
-        shape = torch.Size((T * len(count), *count.shape[1:]))
-        if not self.swapped:
-            return torch.empty(shape, dtype=dtype, device=count.device)
-        return torch.empty(_swap(shape), dtype=dtype, device=count.device).mT
+        return self._empty((T * len(count), *count.shape[1:]), dtype)
+
+    def _empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        if self.swapped:
+            shape = (*shape[:-2], shape[-1], shape[-2])
+        empty = torch.empty(shape, dtype=dtype, device=self.neuron.threshold.device)
+        return empty.mT if self.swapped else empty
 
     @staticmethod
     def supports(neuron: SigmaDelta) -> bool:
@@ -103,7 +104,3 @@ class EncodedProduct(nn.Module):
             return None
         moved: Tensor = self.moves(values.expand(1, *total.shape[1:]))
         return moved[0]
-
-
-def _swap(shape: torch.Size) -> torch.Size:
-    return torch.Size((*shape[:-2], shape[-1], shape[-2]))
