@@ -15,7 +15,7 @@ import pytest
 from torch import Tensor, nn
 
 from rheobase import prepare
-from rheobase.simulation import Simulator, encoded_product
+from rheobase.simulation import Simulator, encoded_product, fusion
 from rheobase.simulation.device import DEVICES
 from rheobase.training import datasets, models
 
@@ -40,7 +40,8 @@ def emulate_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         for name in ("backends", "encode", "follow", "integrate_fire", "rescale", "sum_pool", "tally"):
             module = importlib.import_module(f"rheobase.kernels.{name}")
             monkeypatch.setattr(module, "choose_backend", lambda *_, **__: "triton")
-        monkeypatch.setattr(encoded_product, "choose_backend", lambda *_, **__: "triton")
+        for module in (encoded_product, fusion):
+            monkeypatch.setattr(module, "choose_backend", lambda *_, **__: "triton")
         monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cuda"], graphs=False, **traits))
         monkeypatch.setattr(Simulator, "_fuses", lambda *_: True)
 

@@ -94,6 +94,23 @@ class HalfLinear(CountProduct):
         return y.view(*x.shape[:-1], -1)
 
 
+class AddedProduct(CountProduct):
+    """A linear layer whose result is added to another signal."""
+
+    def __init__(self, product: CountProduct) -> None:
+        super().__init__()
+        self.product, self.scale, self.bias = product, product.scale, product.bias
+
+    def total(self, *counts: Tensor) -> Tensor:
+        return self.product.total(*counts)
+
+    def forward(self, *counts: Tensor) -> Tensor:
+        """The sum for counts and the other signal."""
+        *given, added = counts
+        assert self.scale is not None
+        return rescale(self.total(*given), self.scale, self.bias, added)
+
+
 def halve(weight_NK: Tensor) -> tuple[Tensor, Tensor]:
     """Weights in half precision and the scale of each output, so that none is too small or too large."""
     scale_N = weight_NK.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from rheobase.kernels import choose_backend
 from rheobase.network import (
     SYNAPTIC,
     Add,
@@ -21,7 +22,13 @@ from rheobase.network import (
     is_direct,
     traits_of,
 )
-from rheobase.simulation.count_products import CountMatMul, CountProduct, HalfLinear, IntegerLinear
+from rheobase.simulation.count_products import (
+    AddedProduct,
+    CountMatMul,
+    CountProduct,
+    HalfLinear,
+    IntegerLinear,
+)
 from rheobase.simulation.encoded_product import EncodedProduct
 from rheobase.simulation.fused_layer import FusedLayer, Shortcut, SumPool, Synapse
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
@@ -65,7 +72,8 @@ class _Fusion:
         steps: dict[fx.Node, Step] = {}
         for step in self.plan.steps:
             found = self._layer(step) or self._count(step) or self._product(step) or step
-            steps[step.node] = self._encoded(found, steps) or self._scaled(found, steps) or found
+            fused = self._encoded(found, steps) or self._scaled(found, steps) or self._added(found, steps)
+            steps[step.node] = fused or found
         steps = {node: self._operand(step, steps) or step for node, step in steps.items()}
         needed, waiting = set(), [self.plan.result]
         waiting += [node for node, step in steps.items() if step.name in self.visible]
@@ -169,6 +177,22 @@ class _Fusion:
             return None
         product = CountMatMul(self.plan.dtype, along_channels(scale.scale, len(step.shape) + 1))
         return replace(step, operation=product, inputs=source.inputs)
+
+    def _added(self, step: Step, steps: dict[fx.Node, Step]) -> Step | None:
+        """The step of a sum of a linear layer of counts and another signal, if a kernel computes both."""
+        terms = [steps[i] for i in step.inputs if i in steps]
+        alike = [term.shape for term in terms] == [step.shape] * 2
+        if not isinstance(step.operation, Add) or step.tail or not alike or any(t.still for t in terms):
+            return None
+        for term, other in (terms, terms[::-1]):
+            layer = term.operation
+            if not isinstance(layer, (IntegerLinear, HalfLinear)) or not self._hidden(term.node):
+                continue
+            kernel = choose_backend(layer.weight.device, offered=("reference", "triton")) == "triton"
+            scaled = layer.scale is not None and layer.scale.dtype == self.plan.dtype
+            if kernel and scaled and other.node not in self.units:
+                return replace(step, operation=AddedProduct(layer), inputs=(*term.inputs, other.node))
+        return None
 
     def _encoded(self, step: Step, steps: dict[fx.Node, Step]) -> Step | None:
         """The step of a neuron that a product of counts drives, if a kernel computes both."""

@@ -3,7 +3,9 @@
 from torch import Tensor
 
 
-def run(total: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+def run(total: Tensor, scale: Tensor, bias: Tensor | None, added: Tensor | None) -> Tensor:
     """Compute, as `rescale` says."""
     y = total * scale
-    return y if bias is None else y.add_(bias)
+    for term in (bias, added):
+        y = y if term is None else y.add_(term)
+    return y

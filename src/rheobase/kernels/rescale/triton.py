@@ -15,9 +15,9 @@ BLOCK, WARPS = 1024, 4
 
 @triton.jit(do_not_specialize=["pieces"])
 def _rescale(
-    total, out, scale, bias, pieces, C, inner,
-    SHIFTED: tl.constexpr, WIDE: tl.constexpr, PIECE: tl.constexpr, ALIGNED: tl.constexpr,
-    BLOCK: tl.constexpr,
+    total, out, scale, bias, added, pieces, C, inner,
+    SHIFTED: tl.constexpr, ADDED: tl.constexpr, WIDE: tl.constexpr, PIECE: tl.constexpr,
+    ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     # As a product, so that the compiler knows what the size is a multiple of.
     size = pieces.to(tl.int64) * PIECE
@@ -39,10 +39,12 @@ def _rescale(
         y = y * tl.load(scale + channel)
         if SHIFTED:
             y = y + tl.load(bias + channel)
+    if ADDED:
+        y = y + tl.load(added + i, mask=inside, other=0)
     tl.store(out + i, y, mask=inside)
 
 
-def run(total: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+def run(total: Tensor, scale: Tensor, bias: Tensor | None, added: Tensor | None) -> Tensor:
     """Compute, as `rescale` says, of contiguous totals and scales along one dimension."""
     out = total.view(torch.float32)
     if not total.numel():
@@ -58,10 +60,12 @@ def run(total: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
             out,
             scale.contiguous(),
             scale if bias is None else bias.contiguous(),
+            out if added is None else added,
             total.numel() // piece,
             scale.numel(),
             inner,
             SHIFTED=bias is not None,
+            ADDED=added is not None,
             WIDE=inner >= BLOCK,
             PIECE=piece,
             ALIGNED=math.gcd(scale.numel() * inner, 16),
