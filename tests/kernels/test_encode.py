@@ -114,12 +114,12 @@ def test_gelu_is_rounded_as_in_double_precision_at_every_boundary(start: float, 
 
 
 def test_what_does_not_fit_is_refused():
-    zeros = torch.zeros(1, 2, 3)
-    rounding = Rounding(torch.tensor(1.0), 0.5, 0, 4, "relu", FUNCTIONS["relu"], exact=True)
-    for wrong in ({"out": zeros[..., :2]}, {"fan_out": torch.ones(2)}):
+    zeros = torch.zeros(1, 2, 3, device=DEVICE)
+    rounding = Rounding(torch.tensor(1.0, device=DEVICE), 0.5, 0, 4, "relu", FUNCTIONS["relu"], exact=True)
+    for wrong in ({"out": zeros[..., :2]}, {"fan_out": torch.ones(2, device=DEVICE)}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             encode(zeros, zeros[0], rounding, **{"out": zeros} | wrong)
-    unknown = Rounding(torch.tensor(1.0), 0.5, 0, 4, "silu", F.silu, exact=False)
+    unknown = Rounding(torch.tensor(1.0, device=DEVICE), 0.5, 0, 4, "silu", F.silu, exact=False)
     for backend in ("auto", "reference"):
         encode(zeros, zeros[0].clone(), unknown, out=zeros.clone(), backend=backend)
     with pytest.raises(ValueError, match="silu"):

@@ -94,15 +94,16 @@ def test_only_runs_that_are_always_the_same_are_recorded() -> None:
     assert not Simulator(graded, x, 4)._is_repeatable()
 
 
-def test_recorded_runs_of_the_sum_code_are_the_runs(recorded: list[int]) -> None:
+@pytest.mark.parametrize("profile", ["int8", "exact"])
+def test_recorded_runs_of_the_sum_code_are_the_runs(recorded: list[int], profile: str) -> None:
     snn = convert(build("IdentitySkip"), "sigma-delta", inputs(16, seed=5))
-    simulator = Simulator(snn, inputs(4), 8, profile="int8")
+    simulator = Simulator(snn, inputs(4), 8, profile=profile)
     assert simulator._is_repeatable()
     simulator.graph = True
     kept = []
     for seed in range(4):
         x = inputs(4, seed=seed)
-        kept.append((simulate(snn, x, 8, profile="int8"), simulator.run(x)))
+        kept.append((simulate(snn, x, 8, profile=profile), simulator.run(x)))
     assert len(recorded) == 1
     kept_by_graph = simulator.recordings._kept[4].result
     for tensor in (kept_by_graph.logits, kept_by_graph.last_event, *kept_by_graph.spikes.values()):
@@ -111,7 +112,7 @@ def test_recorded_runs_of_the_sum_code_are_the_runs(recorded: list[int]) -> None
         assert torch.equal(again.logits, once.logits)
         assert torch.equal(again.last_event, once.last_event)
         assert all(torch.equal(again.spikes[s], once.spikes[s]) for s in snn.sites)
-    longer = Simulator(snn, inputs(4), 30, profile="int8")
+    longer = Simulator(snn, inputs(4), 30, profile=profile)
     longer.graph = True
     for _ in range(3):
         longer.run(inputs(4))

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rheobase.kernels import integrate_fire, widest_float
+from rheobase.kernels import integrate_fire, keep, widest_float
 from rheobase.network.activations import FUNCTIONS
 from rheobase.network.operations import along_channels
 from rheobase.network.starts import ZERO, Initial
@@ -71,6 +71,12 @@ class Neuron(nn.Module, ABC):
         alive = threshold > 0
         self.register_buffer("threshold", threshold.where(alive, torch.finfo(threshold.dtype).max))
         self.register_buffer("amplitude", (amplitude * alive).detach().clone())
+
+    @property
+    def sends_ones(self) -> bool:
+        """Whether the value of a spike is one number, and that is 1. A device is asked only once."""
+        amplitude = self.amplitude
+        return amplitude.dim() == 0 and keep(amplitude, "is 1", lambda: amplitude.item() == 1)
 
     @property
     def dead(self) -> Tensor:
@@ -142,7 +148,7 @@ class IntegrateFire(Neuron):
 
     def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
         spikes = self.fire(current, membrane, steps, out)
-        if self.amplitude.dim() == 0 and self.amplitude.item() == 1:
+        if self.sends_ones:
             return spikes
         return spikes * along_channels(self.amplitude, membrane.dim())
 

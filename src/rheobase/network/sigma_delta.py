@@ -101,7 +101,7 @@ class SigmaDelta(Neuron):
 
     def scale(self, counts: Tensor) -> Tensor:
         """The values of counts (T, B, ...)."""
-        if self.amplitude.dim() == 0 and self.amplitude.item() == 1:
+        if self.sends_ones:
             return counts
         return counts * along_channels(self.amplitude, counts.dim() - 1)
 

@@ -260,9 +260,10 @@ class Simulator:
         fused = (FusedLayer, EncodedProduct)
         neurons = [s.operation.neuron if isinstance(s.operation, fused) else s.operation for s in fires]
         constant = all(isinstance(neuron.initial, Constant) for neuron in neurons)
-        plain = all(isinstance(neuron, (IntegrateFire, SigmaDelta)) for neuron in neurons)
-        # Amplitudes other than 1 are looked up on the CPU.
-        return plain and constant and all(step.binary or step.unit is not None for step in fires)
+        return constant and all(
+            isinstance(neuron, SigmaDelta) or (isinstance(neuron, IntegrateFire) and step.binary)
+            for neuron, step in zip(neurons, fires, strict=True)
+        )
 
 
 def _put(counts: Tensor, device: torch.device) -> Tensor:
