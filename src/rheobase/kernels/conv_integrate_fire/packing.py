@@ -49,13 +49,15 @@ def group_synapses(fan_out: Tensor, block: int) -> tuple[Tensor, int]:
         block: Channels of a tile, a power of two.
 
     Returns:
-        (Y, X, groups) int32, padded with zeros to whole tiles; and the channels of a group, at most `block`.
+        (Y, X, groups), padded with zeros to whole tiles, in integers that hold the sum over 16 pixels of a
+        tile; and the channels of a group, at most `block`.
     """
     return keep(fan_out, ("synapses", block), lambda: _group_synapses(fan_out, block))
 
 
 def _group_synapses(fan_out: Tensor, block: int) -> tuple[Tensor, int]:
-    last = fan_out.movedim(0, -1).to(torch.int32)
+    wide = int(fan_out.max()) * 16 * block > torch.iinfo(torch.int32).max
+    last = fan_out.movedim(0, -1).to(torch.int64 if wide else torch.int32)
     alike = block
     while last.shape[-1] % alike or last.reshape(-1, alike).diff(dim=1).any():
         alike //= 2

@@ -142,17 +142,17 @@ def fire(
             groups = tl.sum(sent.to(tl.int32), 1)[:, None]
         else:
             groups = tl.sum(sent.to(tl.int32).reshape(PIXELS, BLOCK_N // ALIKE, ALIKE), 2)
-        # Tiles end where images do, and channels beyond the last never fire.
-        b = b0 + tl.arange(0, BLOCK_B)
-        if COUNT > 1:
-            # Both sums in one number, as adding up across threads is what takes time.
-            packed = groups.to(tl.int64) + ((groups * synapses).to(tl.int64) << 20)
-            packed = tl.sum(tl.sum(packed, 1).reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
-            tl.atomic_add(reached + t * B + b, packed >> 20, mask=b < B, sem="relaxed")
-            number = (packed & ((1 << 20) - 1)).to(tl.int32)
-        else:
-            number = tl.sum(tl.sum(groups, 1).reshape(BLOCK_B, BLOCK_Y * BLOCK_X), 1)
+        # Rows of one warp are added up, without a barrier between warps. Tiles end where images do, and
+        # channels beyond the last never fire.
+        IMAGE: tl.constexpr = BLOCK_Y * BLOCK_X
+        ROWS: tl.constexpr = 16 if IMAGE >= 16 else IMAGE
+        b = b0 + tl.arange(0, PIXELS // ROWS) // (IMAGE // ROWS)
+        number = tl.sum(tl.sum(groups, 1).reshape(PIXELS // ROWS, ROWS), 1)
         tl.atomic_add(totals + t * B + b, number, mask=b < B, sem="relaxed")
+        if COUNT > 1:
+            # In the integers of the table, which hold the sum.
+            hit = tl.sum(groups.to(synapses.dtype) * synapses, 1).reshape(PIXELS // ROWS, ROWS)
+            tl.atomic_add(reached + t * B + b, tl.sum(hit, 1).to(tl.int64), mask=b < B, sem="relaxed")
     return potential
 
 
