@@ -67,6 +67,7 @@ def problems(draw):
         problem["residual"] = draw(st.sampled_from([spiking, numbers(*shape)]))
         problem["residual_scale"] = draw(st.sampled_from([None, numbers(N, low=-5, high=6)]))
     behind = torch.randint(0, 50, draw(st.sampled_from([(1, Y, X), (N, Y, X)])), generator=seed)
+    behind = behind * draw(st.sampled_from([1, 1 << 24]))  # the sums need 32 or 64 bits
     problem["fan_out"] = channels_last(behind.expand(N, Y, X).double()) if draw(st.booleans()) else None
     wide = draw(st.integers(0, C))
     narrow = problem["weight"][:, wide:]
