@@ -18,7 +18,7 @@ PROFILES = ("exact", "fast", "int8")
 STEPS = (4, 8, 32, 128, 512)
 BATCHES = (1, 64, 512)
 VERBS = (
-    ("verbs-h200", "vgg16"), ("verbs-resnet20-h200", "resnet20"), ("verbs-h200", "resnet18"),
+    ("verbs-h200", "vgg16"), ("verbs-h200", "resnet20"), ("verbs-h200", "resnet18"),
     ("verbs-cpu", "resnet20"),
 )  # fmt: skip
 _STEPS = 32
