@@ -5,11 +5,23 @@ from copy import deepcopy
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from rheobase.analysis import energy
 from rheobase.analysis.energy import CMOS_45NM, CONVENTIONS, PAPER, ann_joules, count_operations, snn_joules
 from rheobase.training import models
+
+
+class Products(nn.Module):
+    """A function of its input."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
 
 
 def count_named(name, classes, size=32):
@@ -28,9 +40,27 @@ def test_macs_are_half_of_what_torch_counts(name):
         model, x = models.build(name).eval(), torch.zeros(1, 3, 32, 32)
     with FlopCounterMode(display=False) as counter:
         model(x)
-    operations = count_operations(model, x)
+    layers = sum(layer.mac for layer in count_operations(model, x).layers if layer.name != "functions")
     attention = 7 * 2 * 64 * 64 * 256 if name == "vit" else 0  # a function, not a layer
-    assert (operations.mac + attention) * 2 == counter.get_total_flops()
+    assert (layers + attention) * 2 == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "mac"),
+    [
+        (
+            nn.TransformerEncoderLayer(32, 4, 64, batch_first=True),
+            (10, 32),
+            10 * 32 * (4 * 32 + 2 * 64 + 2 * 10),
+        ),
+        (Products(lambda x: F.scaled_dot_product_attention(x, x, x)), (4, 10, 8), 2 * 4 * 10 * 10 * 8),
+        (Products(lambda x: torch.einsum("bij,bkj->bik", x, x)), (10, 8), 10 * 10 * 8),
+    ],
+    ids=["layer", "function", "einsum"],
+)
+def test_products_of_functions_count(model, shape, mac):
+    assert count_operations(model.eval(), torch.rand(2, *shape)).mac == mac
+    assert torch.backends.mha.get_fastpath_enabled()
 
 
 @pytest.mark.parametrize(

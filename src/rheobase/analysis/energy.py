@@ -9,11 +9,14 @@ is one spike arriving at one neuron.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from rheobase.conversion import copy_model
 from rheobase.io import find_name
@@ -62,10 +65,10 @@ class Operations:
 
 
 def count_operations(model: nn.Module, example: Tensor, *, copied: bool = True) -> Operations:
-    """Count the operations of one image in the layers of a network, as thop does.
+    """Count the operations of one image, in layers as thop does.
 
-    Products that are functions, as in `F.scaled_dot_product_attention`, are not counted; those of a converted
-    network are.
+    Products that no layer computes, as those of `F.scaled_dot_product_attention`, are one more entry at the
+    end, named "functions".
 
     A copy of the network runs once, in evaluation mode.
 
@@ -82,13 +85,29 @@ def count_operations(model: nn.Module, example: Tensor, *, copied: bool = True) 
     layers: list[LayerOperations] = []
     counted = [(name, module) for name, module in runs.named_modules() if isinstance(module, COUNTED)]
     hooks = [module.register_forward_hook(_record_in(layers, name)) for name, module in counted]
+    every = FlopCounterMode(display=False)
     try:
-        with torch.no_grad():
-            runs(example[:1].clone())  # a model may write into its input
+        with torch.no_grad(), _separate_attention(), every:
+            y = runs(example[:1].clone())  # a model may write into its input
     finally:
         for hook in hooks:
             hook.remove()
+    rest = every.get_total_flops() // 2 - sum(layer.mac for layer in layers)
+    if rest > 0:
+        layers.append(LayerOperations("functions", "products", tuple(y.shape[1:]), rest, rest))
     return Operations(tuple(layers))
+
+
+@contextmanager
+def _separate_attention() -> Iterator[None]:
+    """Let attention compute its products one by one, as they are counted."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _record_in(
