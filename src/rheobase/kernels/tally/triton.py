@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rheobase.kernels.launching import launch
 
-_BLOCK, _SAMPLES = 2048, 16
+_BLOCK, _SAMPLES = 2048, 8
 
 
 @triton.jit(do_not_specialize=["B"], do_not_specialize_on_alignment=["spikes", "reached"])
@@ -23,8 +23,9 @@ def _tally(
     n = tl.program_id(0) % parts * BLOCK + tl.arange(0, BLOCK)
     first = tl.program_id(0) // parts * SAMPLES
     active = tl.zeros((BLOCK,), tl.int32)
-    for b in range(first, min(first + SAMPLES, B)):
-        active += (tl.load(signal + (t * B + b) * N + n, mask=n < N, other=0) != 0).to(tl.int32)
+    for i in tl.static_range(SAMPLES):  # unrolled, so that all loads are under way together
+        b = first + i
+        active += (tl.load(signal + (t * B + b) * N + n, mask=(n < N) & (b < B), other=0) != 0).to(tl.int32)
     tl.atomic_add(spikes + t, tl.sum(active, 0).to(tl.int64), sem="relaxed")
     if FAN_OUT:
         synapses = tl.load(fan_out + n, mask=n < N, other=0)
