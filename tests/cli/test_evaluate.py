@@ -50,14 +50,14 @@ def interrupted_after(batch: int) -> Iterator[None]:
 def test_an_interrupted_evaluation_keeps_its_images(cli: Cli, network: str, tmp_path: Path) -> None:
     command = ("evaluate", network, "--steps", "2", "--record", "part.json")
     with interrupted_after(2):
-        assert "200 of 360" in cli(*command, code=130)
+        assert "240 of 360" in cli(*command, code=130)
     part = json.loads((tmp_path / "part.json").read_text())
-    assert part["evaluation"]["samples"] == 200
-    assert "200 of 360" in part["title"]
+    assert part["evaluation"]["samples"] == 240
+    assert "240 of 360" in part["title"]
     with interrupted_after(2):
         cli(*command, "--exit", "margin", "--lose", "50", code=130)
     part = json.loads((tmp_path / "part.json").read_text())
-    assert (part["evaluation"]["samples"], part["exit"]) == (200, "")  # no image has left early yet
+    assert (part["evaluation"]["samples"], part["exit"]) == (240, "")  # no image has left early yet
     with interrupted_after(0):
         assert "accuracy" not in cli("evaluate", network, "--steps", "2", code=130)
 
