@@ -9,6 +9,7 @@ zero: else there would be nothing to compare.
 """
 
 import argparse
+import copy
 import json
 import platform
 import sys
@@ -21,10 +22,11 @@ import torch
 from torch import Tensor, nn
 
 import rheobase
+from rheobase.analysis import accuracy
 from rheobase.analysis.certificate import at_once
 from rheobase.methods.shared.histograms import Histogram
 from rheobase.simulation import Simulator
-from rheobase.training import models
+from rheobase.training import Recipe, datasets, models, train
 
 sys.path.insert(0, str(Path(__file__).parent))
 LEVELS, SIZES, STEPS = 32, 5, 64
@@ -142,6 +144,45 @@ def _rounding_error(x: Tensor, weight: Tensor, channels: int | None) -> float:
     return relative(rounded @ weight.T, x @ weight.T)
 
 
+def measure_outlier_network() -> list[dict[str, Any]]:
+    """The accuracy of a transformer trained on the digits, with a few features behind norms made larger.
+
+    The weights that read them are smaller by as much, so that the ANN stays what it is. Behind norms there is
+    one quantum per feature, as always, or one for all of them.
+    """
+    torch.manual_seed(0)
+    digits = datasets.load("digits")
+    start = models.build("vit", channels=1, size=8, width=32, depth=2, heads=2)
+    recipe = Recipe(12, 64, 3e-3, weight_decay=0.05, warmup_epochs=2, optimiser="adamw")
+    trained = train(start, digits.train, recipe, progress=False).model
+    some = digits.train.take(256)
+    x, found = some.normalise(some.images), []
+    for factor in (1, 10, 100):
+        model, histograms = copy.deepcopy(trained), dict[str, Histogram]()
+        for name, block in model.blocks.named_children():
+            for norm, reader in (("norm1", block.attention.qkv), ("norm2", block.mlp[0])):
+                layer, histogram = block.get_submodule(norm), Histogram(None, signed=True)
+                with torch.no_grad():
+                    layer.weight[:4] *= factor
+                    layer.bias[:4] *= factor
+                    reader.weight[:, :4] /= factor
+                layer.register_forward_hook(lambda module, inputs, y, seen=histogram: seen.update(y))
+                histograms[f"blocks.{name}.{norm}_encoder"] = histogram
+        with torch.no_grad():
+            model(x)
+        for module in model.modules():
+            module._forward_hooks.clear()
+        one = {site: float(histogram.find_quantum(LEVELS)) for site, histogram in histograms.items()}
+        accuracies = {"ANN": accuracy(model, digits.test)}
+        for form, quanta in (("one quantum", one), ("per feature", {})):
+            snn = rheobase.convert(
+                model, "sigma-delta", some, levels=LEVELS, sizes=SIZES, quanta=quanta, progress=False
+            )
+            accuracies[form] = rheobase.evaluate(snn, digits.test, STEPS, progress=False).accuracy[-1]
+        found.append({"factor": factor, "accuracy": accuracies})
+    return found
+
+
 def measure_shares() -> list[dict[str, Any]]:
     """The error of a vision transformer with 64 tokens, with two quanta for the weights of attention.
 
@@ -200,6 +241,7 @@ def write(path: Path, rows: dict[str, dict[str, Any]]) -> None:
     record = {
         "torch": torch.__version__, "python": platform.python_version(), "device": "CPU",
         "levels": LEVELS, "sizes": SIZES, "outliers": measure_outliers(), "shares": measure_shares(),
+        "outlier_network": measure_outlier_network(),
         "rows": [rows[name] for name in NETWORKS if name in rows],
     }  # fmt: skip
     path.write_text(json.dumps(record, indent=1) + "\n")
