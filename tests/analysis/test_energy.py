@@ -55,8 +55,9 @@ def test_macs_are_half_of_what_torch_counts(name):
         ),
         (Products(lambda x: F.scaled_dot_product_attention(x, x, x)), (4, 10, 8), 2 * 4 * 10 * 10 * 8),
         (Products(lambda x: torch.einsum("bij,bkj->bik", x, x)), (10, 8), 10 * 10 * 8),
+        (Products(lambda x: (x @ x.mT, {"x": x})), (10, 8), 10 * 10 * 8),
     ],
-    ids=["layer", "function", "einsum"],
+    ids=["layer", "function", "einsum", "several outputs"],
 )
 def test_products_of_functions_count(model, shape, mac):
     assert count_operations(model.eval(), torch.rand(2, *shape)).mac == mac

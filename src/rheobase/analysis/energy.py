@@ -1,11 +1,11 @@
 """Operations of a network and their energy; every constant is cited.
 
-Two counts are called operations. A *MAC* is one multiplication with its addition in a convolution or a linear
-layer. A *FLOP* is what the paper's tables count, the convention of the counter thop 0.0.31: the MACs, one
-more for each output of a convolution with a bias, two for each element of an unfolded batch norm, one for
-each output of an average pool and the window's size plus one for an adaptive one; activations and maxima are
-free. (A transposed convolution counts its true MACs, where thop overcounts.) A *SOP*, or synaptic operation,
-is one spike arriving at one neuron.
+Two counts are called operations. A *MAC* is one multiplication with its addition in a convolution, a linear
+layer or a product of matrices. A *FLOP* is what the paper's tables count, the convention of the counter thop
+0.0.31: the MACs, one more for each output of a convolution with a bias, two for each element of an unfolded
+batch norm, one for each output of an average pool and the window's size plus one for an adaptive one;
+activations and maxima are free. (A transposed convolution counts its true MACs, where thop overcounts.) A
+*SOP*, or synaptic operation, is one spike arriving at one neuron.
 """
 
 import math
@@ -42,7 +42,7 @@ class LayerOperations:
     name: str
     kind: str
     shape: tuple[int, ...]
-    """Shape of the output, without the batch."""
+    """Shape of the output, without the batch; empty for functions."""
     flop: int
     mac: int
 
@@ -60,7 +60,7 @@ class Operations:
 
     @property
     def mac(self) -> int:
-        """Multiply-accumulates of convolutions and linear layers."""
+        """Multiply-accumulates of convolutions, linear layers and products of matrices."""
         return sum(layer.mac for layer in self.layers)
 
 
@@ -88,13 +88,13 @@ def count_operations(model: nn.Module, example: Tensor, *, copied: bool = True) 
     every = FlopCounterMode(display=False)
     try:
         with torch.no_grad(), _separate_attention(), every:
-            y = runs(example[:1].clone())  # a model may write into its input
+            runs(example[:1].clone())  # a model may write into its input
     finally:
         for hook in hooks:
             hook.remove()
     rest = every.get_total_flops() // 2 - sum(layer.mac for layer in layers)
     if rest > 0:
-        layers.append(LayerOperations("functions", "products", tuple(y.shape[1:]), rest, rest))
+        layers.append(LayerOperations("functions", "products", (), rest, rest))
     return Operations(tuple(layers))
 
 
