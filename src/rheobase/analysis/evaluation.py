@@ -273,7 +273,7 @@ def evaluate(
     default = device_traits(snn.device).batch
     given = batches(data, batch_size, what="evaluation data", classes=metric.classes, default=default)
     first = next(given)
-    example = first[0].to(snn.device)
+    example = first[0][:1].to(snn.device)
     count = count_batches(data, batch_size, default)
     with (
         showing(progress and ranks.first),
@@ -323,14 +323,12 @@ def evaluate(
     quantised = analog = None
     if snn.code == "sum":
         quantised = quantised_ann(snn, example, convention)
-        analog = count_analog(snn, example, timing.steps, synapses, quantised.mac)
+        analog = count_analog(snn, first[0].to(snn.device), timing.steps, synapses, quantised.mac)
     return Evaluation(
         steps=steps,
         samples=samples,
         accuracy=scores if counts_accuracy else [None] * steps,
-        spikes={
-            site: (total.cumsum(0) / samples).tolist() for site, total in zip(snn.sites, spikes, strict=True)
-        },
+        spikes=dict(zip(snn.sites, (spikes.cumsum(1) / samples).tolist(), strict=True)),
         sop=sop_per_image,
         mac=mac,
         joules=[snn_joules(s * per_sop, m, convention) for s, m in zip(sop_per_image, mac, strict=True)],

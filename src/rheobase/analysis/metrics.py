@@ -124,14 +124,15 @@ class Score:
         totals = ranks.sum(
             own if ranks.count == 1 else own.to(device)
         ).cpu()  # a process without a batch adds nothing
-        values = []
-        for sums, counts in totals:
-            counted = counts > 0
-            shares = sums[counted].double() / counts[counted]
-            value = (100 if self.metric.unit == "%" else 1) * shares.mean().item()
+        shares, counts = totals[:, 0].double() / totals[:, 1], totals[:, 1]
+        if shares.dim() > 1:
+            shares = torch.stack(
+                [each[counted].mean() for each, counted in zip(shares, counts > 0, strict=True)]
+            )
+        values: list[float] = ((100 if self.metric.unit == "%" else 1) * shares).tolist()
+        for value, counted in zip(values, counts, strict=True):
             if not math.isfinite(value):
-                raise ValueError(f"the metric {self.metric.name} is {value}, with counts {counts.tolist()}")
-            values.append(value)
+                raise ValueError(f"the metric {self.metric.name} is {value}, with counts {counted.tolist()}")
         return values
 
 

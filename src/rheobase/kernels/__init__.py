@@ -10,6 +10,7 @@ from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
 from rheobase.kernels.differential_fire import differential_fire
 from rheobase.kernels.encode import Rounding, encode
+from rheobase.kernels.few_outputs import few_outputs
 from rheobase.kernels.follow import follow
 from rheobase.kernels.group_fire import GroupRule, Trace, group_backward, group_fire
 from rheobase.kernels.integrate_fire import integrate_fire
@@ -38,6 +39,7 @@ __all__ = [
     "empty_steps",
     "encode",
     "explain_no_triton",
+    "few_outputs",
     "follow",
     "group_backward",
     "group_fire",

@@ -9,7 +9,8 @@ decided by the last bit would then depend on the batch. On a CPU that is avoided
   works and not a promise of its authors: the tests check it under several instruction sets.
 - All others: every row is computed alone, by a call that always has the same shape.
 
-On a GPU all connections are computed in blocks of one height, in which the place of a row may matter.
+On a GPU linear layers with few outputs in single precision have a kernel that computes every row alike. All
+other connections are computed in blocks of one height, in which the place of a row may matter.
 """
 
 import platform
@@ -20,12 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.kernels import keep, share_rows
+from rheobase.kernels import explain_no_triton, few_outputs, keep, share_rows
 from rheobase.network.nearest_linear import nearest_linear
 from rheobase.network.operations import SYNAPTIC
 
 # The height of the blocks on a GPU.
 _ROWS, _LINEAR_ROWS = 128, 1024
+_FEW_OUTPUTS = 32
 
 
 def run_graph(
@@ -58,8 +60,12 @@ def memory_format(x: Tensor) -> torch.memory_format:
 def weigh(operation: nn.Module, x: Tensor) -> Tensor:
     """Apply a convolution, transposed convolution or linear layer to (rows, ...)."""
     if x.device.type != "cpu":
-        flat = isinstance(operation, nn.Linear) and x.dim() == 2
-        return _in_blocks(operation, x, _LINEAR_ROWS if flat else _ROWS)
+        if not isinstance(operation, nn.Linear) or x.dim() != 2:
+            return _in_blocks(operation, x, _ROWS)
+        few = operation.out_features <= _FEW_OUTPUTS and x.dtype == torch.float32
+        if few and not torch.is_grad_enabled() and explain_no_triton(x.device) is None:
+            return few_outputs(x, operation.weight, operation.bias)
+        return _in_blocks(operation, x, _LINEAR_ROWS)
     if isinstance(operation, nn.Linear) and x.dtype == torch.float32:
         y = nearest_linear(x.reshape(-1, x.shape[-1]), operation.weight, operation.bias)
         return y.view(*x.shape[:-1], -1)

@@ -81,12 +81,20 @@ class Pace:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._marks: list[torch.cuda.Event] = []
+        self._copying: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def send(self, x: Tensor) -> Tensor:
         """A tensor on the device; from the CPU's memory it is copied while the device computes."""
-        if self._device.type != "cuda" or x.device.type != "cpu":
+        if self._copying is None or x.device.type != "cpu":
             return x.to(self._device)
-        return x.pin_memory().to(self._device, non_blocking=True)
+        now = torch.cuda.current_stream(self._device)
+        with torch.cuda.stream(self._copying):
+            sent = x.pin_memory().to(self._device, non_blocking=True)
+        now.wait_stream(self._copying)
+        sent.record_stream(now)
+        return sent
 
     def step(self) -> None:
         """Say that a batch was given to the device; wait for an earlier one if there are many."""

@@ -133,15 +133,24 @@ def fire(
         potential = tl.zeros_like(potential)
     else:
         sent = potential > theta if STRICT else potential >= theta
-        potential = tl.where(sent, potential - theta if SUBTRACT else 0, potential)
+        if potential.dtype == tl.float32:
+            # A number: of conditions the compiler would collect the bits, in several times the instructions.
+            sent = tl.where(sent, 1.0, 0.0)
+            theta = tl.minimum(theta, 3.4028234663852886e38)  # infinity times 0 is no number
+            potential -= sent * (theta if SUBTRACT else potential)
+        else:
+            potential = tl.where(sent, potential - theta if SUBTRACT else 0, potential)
+    if COUNT > 0:
+        # Before the spikes are stored, while they are in registers.
+        whole = sent.to(potential.dtype)
+        if ALIKE == BLOCK_N:
+            groups = tl.sum(whole, 1)[:, None].to(tl.int32)
+        else:
+            groups = tl.sum(whole.reshape(PIXELS, BLOCK_N // ALIKE, ALIKE), 2).to(tl.int32)
     # Through float32: the interpreter has no other conversion to bfloat16.
     emitted = sent.to(tl.float32).to(out.dtype)
     out.store([t, b0, y0, x0, n0], emitted.reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
     if COUNT > 0:
-        if ALIKE == BLOCK_N:
-            groups = tl.sum(sent.to(tl.int32), 1)[:, None]
-        else:
-            groups = tl.sum(sent.to(tl.int32).reshape(PIXELS, BLOCK_N // ALIKE, ALIKE), 2)
         # Rows of one warp are added up, without a barrier between warps. Tiles end where images do, and
         # channels beyond the last never fire.
         IMAGE: tl.constexpr = BLOCK_Y * BLOCK_X
