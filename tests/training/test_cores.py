@@ -1,12 +1,16 @@
 """Training on cores that others may need."""
 
 import threading
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from rheobase.training.cores import suit_cores
+from rheobase.training import cores
+from rheobase.training.cores import let_threads_sleep, suit_cores
+from textures import QUICK, alarmed, equal, network, quietly, textures
 
 
 @pytest.fixture(autouse=True)
@@ -14,21 +18,62 @@ def two_threads(restored_threads: None) -> None:
     torch.set_num_threads(2)
 
 
-@pytest.mark.parametrize(("batch", "cores"), [(1024, 1), (2**18, 2)])
-def test_small_networks_are_trained_on_one_core(batch: int, cores: int) -> None:
+@pytest.mark.parametrize(("batch", "threads"), [(1024, 1), (2**18, 2)])
+def test_small_networks_are_trained_on_one_core(batch: int, threads: int) -> None:
     """A forward pass of one input takes 27 · 4 · 10² + 400 · 3 products."""
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(400, 3))
-    before = threading.active_count()
     with suit_cores(model, torch.randn(1, 3, 12, 12), batch):
-        assert torch.get_num_threads() == cores
-        assert threading.active_count() == before + (cores > 1)
+        assert torch.get_num_threads() == threads
         assert model.training
     assert torch.get_num_threads() == 2
-    assert threading.active_count() == before
     assert not model[0]._forward_hooks
 
 
 def test_an_error_restores_the_threads() -> None:
-    with pytest.raises(KeyboardInterrupt), suit_cores(nn.Linear(2, 2), torch.randn(1, 2), 1):
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt), let_threads_sleep(), suit_cores(nn.Linear(2, 2), torch.ones(2), 1):
         raise KeyboardInterrupt
     assert torch.get_num_threads() == 2
+    assert threading.active_count() == before
+    with pytest.raises(RuntimeError), suit_cores(nn.Linear(2, 2), torch.ones(3), 1):
+        pytest.fail("the network cannot take the input")
+    assert torch.get_num_threads() == 2
+
+
+def test_one_thread_waits_for_nobody() -> None:
+    torch.set_num_threads(1)
+    before = threading.active_count()
+    with let_threads_sleep():
+        assert threading.active_count() == before
+
+
+def test_threads_sleep_before_the_first_step_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Next to a busy process, a single forward pass with threads that do not sleep can take a second."""
+    model, seen = network(), []
+    idle = threading.active_count() + 1
+
+    def note(module: nn.Module, inputs: object, output: object) -> None:
+        seen.append((torch.get_num_threads(), threading.active_count()))
+
+    monkeypatch.setattr(cores, "_FEW", 0)
+    model.register_forward_hook(note)
+    quietly(model, textures(), QUICK)
+    assert set(seen) == {(1, idle), (2, idle)}  # one to count products
+    assert (torch.get_num_threads(), threading.active_count()) == (2, idle - 1)
+
+
+def test_threads_that_share_a_network_resume_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "_FEW", 0)
+    path, data, recipe = tmp_path / "last", textures(512), replace(QUICK, batch_size=128)
+
+    def wide(call: int) -> nn.Sequential:
+        torch.manual_seed(0)
+        layers = nn.Conv2d(1, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 1, 3, padding=1)
+        return nn.Sequential(*layers, *alarmed(call))
+
+    whole = quietly(wide(0), data, recipe)
+    with pytest.raises(KeyboardInterrupt):
+        quietly(wide(5), data, recipe, checkpoint=path)
+    assert equal(whole.model, quietly(wide(0), data, recipe, checkpoint=path).model)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rheobase.analysis import accuracy
 from rheobase.io import Ranks
 from rheobase.network import Clip
-from rheobase.training import Recipe, models
+from rheobase.training import Recipe, cores, models
 from rheobase.training import step as step_module
 from rheobase.training.state import Epoch
 from rheobase.training.step import Learner
@@ -144,6 +144,27 @@ def test_without_a_capture_steps_are_eager_and_the_same(monkeypatch: pytest.Monk
     trained = quietly(network(), textures(), QUICK)
     assert trained.notes[0].startswith("eager steps: no CUDA graph could be captured (")
     assert equal(usual.model, trained.model)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_large_networks_compute_with_the_channels_last(
+    optimiser: Literal["sgd", "adamw"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes no difference but for rounding, and the caller gets weights as PyTorch makes them."""
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 2, 6), nn.Flatten(), nn.Linear(2, 3))
+    recipe = replace(QUICK, optimiser=optimiser)
+    trained = []
+    for few, strides in ((2**28, (144, 36, 6, 1)), (0, (144, 1, 24, 4))):
+        seen = []
+        monkeypatch.setattr(cores, "_FEW", few)
+        result = quietly(
+            model, textures(), recipe, on_epoch=lambda _, m, s=seen: s.append(m[1].weight.stride())
+        )
+        assert set(seen) == {strides}
+        trained.append(result.model[1].weight)
+    assert trained[0].stride() == trained[1].stride()
+    assert not torch.equal(trained[0], model[1].weight)
+    torch.testing.assert_close(trained[0], trained[1])
 
 
 def test_weights_in_another_precision() -> None:

@@ -18,38 +18,15 @@ _FEW = 1 << 28
 
 
 @contextmanager
-def suit_cores(model: nn.Module, x: Tensor, batch: int) -> Iterator[None]:
-    """Let small networks compute on one core, and threads that share larger ones sleep while they wait.
+def let_threads_sleep() -> Iterator[None]:
+    """Let threads that share an operation sleep while they wait for each other.
 
-    Which of the two depends on the network and the batch size alone, so that a resumed training ends with the
-    same weights.
-
-    Args:
-        model: The network.
-        x: One input.
-        batch: The inputs of a step.
+    GNU's OpenMP library does so if it has more threads than there are cores: an idle one is started that has
+    threads of its own. Other libraries are not affected.
     """
-    threads = torch.get_num_threads()
-    if x.device.type != "cpu" or threads == 1:
+    if torch.get_num_threads() == 1:
         yield
-    elif _count_products(model, x) * batch < _FEW:
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
-    else:
-        with _more_threads_than_cores():
-            yield
-
-
-@contextmanager
-def _more_threads_than_cores() -> Iterator[None]:
-    """Keep an idle thread that has threads of its own.
-
-    GNU's OpenMP library lets waiting threads sleep at once if it has more of them than there are cores. Other
-    libraries are not affected.
-    """
+        return
     ready, end = Event(), Event()
 
     def idle() -> None:
@@ -65,6 +42,32 @@ def _more_threads_than_cores() -> Iterator[None]:
     finally:
         end.set()
         thread.join()
+
+
+@contextmanager
+def suit_cores(model: nn.Module, x: Tensor, batch: int) -> Iterator[bool]:
+    """Let small networks compute on one core, and say whether this is a large one that computes on a CPU.
+
+    Which are large depends on the network and the batch size alone, so that a resumed training ends with the
+    same weights.
+
+    Args:
+        model: The network.
+        x: One input.
+        batch: The inputs of a step.
+    """
+    if x.device.type != "cpu":
+        yield False
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        large = _count_products(model, x) * batch >= _FEW
+        if large:
+            torch.set_num_threads(threads)
+        yield large
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _count_products(model: nn.Module, x: Tensor) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rheobase.io import Ranks, display, interruptible, present_ranks
 from rheobase.network import evaluating, require_classes
-from rheobase.training.cores import suit_cores
+from rheobase.training.cores import let_threads_sleep, suit_cores
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Split
 from rheobase.training.loader import Draw, count_steps, load_epoch, seed_of
@@ -44,6 +44,7 @@ class CollapseError(RuntimeError):
 
 
 @torch.inference_mode(False)  # gradients are needed, even if the caller has turned them off
+@let_threads_sleep()
 def train(
     model: nn.Module,
     data: Split | Folder,
@@ -108,9 +109,11 @@ def train(
         return Trained(learner.finish(), tuple(state.history), ("finished before",))
 
     with (
-        learner.running(),
+        suit_cores(
+            learner.model, _take_image(data, learner.device), recipe.batch_size // ranks.count
+        ) as large,
+        learner.running(channels_last=large),
         interruptible() as interrupted,
-        suit_cores(learner.model, _take_image(data, learner.device), recipe.batch_size // ranks.count),
         display("training", recipe.epochs * steps, state.done, shown=progress and ranks.first) as shown,
     ):
         while state.epoch < recipe.epochs:
