@@ -37,7 +37,8 @@ def emulate_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         pytest.skip("there is a GPU, and Triton compiles for it")
 
     def emulate(**traits: object) -> None:
-        for name in ("backends", "encode", "follow", "integrate_fire", "rescale", "sum_pool", "tally"):
+        kernels = ("encode", "follow", "integrate_fire", "max_of_sums", "rescale", "sum_pool", "tally")
+        for name in ("backends", *kernels):
             module = importlib.import_module(f"rheobase.kernels.{name}")
             monkeypatch.setattr(module, "choose_backend", lambda *_, **__: "triton")
         for module in (encoded_product, fusion):

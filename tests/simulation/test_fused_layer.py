@@ -11,7 +11,7 @@ from families import FAMILIES, converted, inputs, onto_grid
 from rheobase import HALF, convert, simulate
 from rheobase.simulation import Simulator
 from rheobase.simulation.device import DEVICES
-from rheobase.simulation.fused_layer import FusedLayer
+from rheobase.simulation.fused_layer import FusedLayer, MaxOfSums
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 
 
@@ -20,7 +20,7 @@ class Blocks(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.stem, self.top = nn.Conv2d(3, 16, 3, padding=1), nn.MaxPool2d(3, 2, 1)
         self.same = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(2))
         self.down = nn.Conv2d(16, 24, 3, stride=2, padding=1)
         self.wide = nn.Conv2d(24, 24, 3, padding=1)
@@ -30,7 +30,7 @@ class Blocks(nn.Module):
         self.hidden, self.head = nn.Linear(80, 33), nn.Linear(33, 5)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x).relu()
+        x = self.top(self.stem(x).relu())
         x = (self.same[1](self.same[0](x).relu()) + x).relu()
         x = (self.wide(self.down(x).relu()) + self.shortcut(x)).relu()
         x = self.small(self.pool(x)).relu()
@@ -50,8 +50,8 @@ class Blocks(nn.Module):
 def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
     profile: str, few: int, routine: str, emulate_gpu: Callable[..., None]
 ) -> None:
-    """The whole engine as on a GPU, by Triton's interpreter: shortcuts, residuals, strides, few channels."""
-    x = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)).mul(16).round().div(16)
+    """The whole engine as on a GPU, by Triton's interpreter: shortcuts, residuals, strides, pooling, few channels."""
+    x = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(0)).mul(16).round().div(16)
     torch.manual_seed(0)
     snn = onto_grid(convert(Blocks().eval(), "max-norm", x, initial=HALF))
     expected = simulate(snn, x, 3, profile="int8" if profile == "int8" else "exact")
@@ -65,6 +65,7 @@ def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
         (True, False),
         (False, True),
     }
+    assert any(isinstance(step.operation, MaxOfSums) for step in plan.steps)
     for site in snn.sites:
         assert run.spikes[site].sum() > 0
         assert torch.equal(run.spikes[site], expected.spikes[site]), site

@@ -35,12 +35,17 @@ VGG = FewSteps(
         row("srp", 4, 95.2, pre=4, latency=8, with_delays=23),
     ],
 )
-RESNET = replace(VGG, network="ResNet-20 on CIFAR-100", ann=69.0, rows=[row("qcfs", 4, 40.0, events=3e5, held_out=50.0)])
+RESNET = replace(
+    VGG, network="ResNet-20 on CIFAR-100", ann=69.0, rows=[row("qcfs", 4, 40.0, events=3e5, held_out=50.0)]
+)
 
 
 @pytest.fixture
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    runs = [replace(RESNET, seed=i, ann=69.0 + i, rows=[row("qcfs", 4, 40.0 + 2 * i, held_out=50.0)]) for i in (1, 2, 3)]
+    runs = [
+        replace(RESNET, seed=i, ann=69.0 + i, rows=[row("qcfs", 4, 40.0 + 2 * i, held_out=50.0)])
+        for i in (1, 2, 3)
+    ]
     runs[0] = replace(runs[0], rows=[*runs[0].rows, row("qcfs", 2, 20.0)])  # not measured in all runs
     for i, record in enumerate([VGG, *runs]):
         write_document(record, tmp_path / f"few-steps-{i}.json")

@@ -16,6 +16,7 @@ from rheobase.kernels.group_fire import GroupRule, Trace, group_backward, group_
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.kept import keep
 from rheobase.kernels.launching import only_compile
+from rheobase.kernels.max_of_sums import max_of_sums
 from rheobase.kernels.rehearsed_fire import RehearsedRule, rehearsed_fire
 from rheobase.kernels.rescale import rescale
 from rheobase.kernels.routines import collect_routines, report_routine
@@ -46,6 +47,7 @@ __all__ = [
     "integrate_fire",
     "keep",
     "linear_integrate_fire",
+    "max_of_sums",
     "only_compile",
     "rehearsed_fire",
     "report_routine",

@@ -34,7 +34,7 @@ from rheobase.simulation.count_products import CountProduct
 from rheobase.simulation.counters import ChunkCounts, Counters
 from rheobase.simulation.device import device_traits
 from rheobase.simulation.encoded_product import EncodedProduct
-from rheobase.simulation.fused_layer import FusedLayer
+from rheobase.simulation.fused_layer import FusedLayer, MaxOfSums
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 from rheobase.simulation.job import Job
 from rheobase.simulation.plan import Step
@@ -235,7 +235,8 @@ class ChunkedRun:
             # A maximum of counts: half precision holds them, and not every device takes it of integers.
             counts: Tensor = operation(moving[step.inputs[0]].to(self.traits.half))
             return counts.to(self.job.counts)
-        inputs = self._inputs(step, moving, T)
+        counted = isinstance(operation, MaxOfSums)
+        inputs = [moving[i] for i in step.inputs] if counted else self._inputs(step, moving, T)
         if self.sums_up:
             signal: Tensor = operation(*inputs)
         else:

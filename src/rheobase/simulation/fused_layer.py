@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rheobase.kernels import sum_pool
-from rheobase.network import Neuron, memory_format
+from rheobase.kernels import max_of_sums, sum_pool
+from rheobase.network import MaxPool, Neuron, memory_format
 from rheobase.simulation.profiles import Profile
 
 Synapse = nn.Conv2d | nn.Linear
+_LARGEST_WINDOW = 16
+"""Values of a window whose sums a kernel keeps in registers."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,34 @@ class SumPool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return sum_pool(x, self.side)
+
+
+class MaxOfSums(MaxPool):
+    """Max-pooling of counts by a kernel that sums them up."""
+
+    def __init__(self, pool: nn.MaxPool2d) -> None:
+        super().__init__(pool)
+        self.windows = as_pair(pool.kernel_size), as_pair(pool.stride), as_pair(pool.padding)
+
+    @staticmethod
+    def fits(operation: nn.Module) -> bool:
+        """Whether it can replace an operation."""
+        pool = operation.pool if type(operation) is MaxPool else None
+        if not isinstance(pool, nn.MaxPool2d) or pool.ceil_mode or as_pair(pool.dilation) != (1, 1):
+            return False
+        rows, columns = as_pair(pool.kernel_size)
+        return rows * columns <= _LARGEST_WINDOW
+
+    def advance(self, inputs_TB: tuple[Tensor, ...], state: dict[str, Tensor], steps_before: int) -> Tensor:
+        (counts_TB,) = inputs_TB
+        if not steps_before:
+            state["sum"] = torch.zeros_like(counts_TB[0], dtype=torch.float32)
+        return max_of_sums(counts_TB, state["sum"], *self.windows)
+
+
+def as_pair(extent: int | tuple[int, int]) -> tuple[int, int]:
+    """An extent for rows and columns."""
+    return (extent, extent) if isinstance(extent, int) else extent
 
 
 class FusedLayer(nn.Module, ABC):

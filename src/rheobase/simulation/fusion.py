@@ -14,6 +14,7 @@ from rheobase.network import (
     IntegrateFire,
     MatMul,
     MaxPool,
+    Neuron,
     Permute,
     Reshape,
     Scale,
@@ -30,7 +31,7 @@ from rheobase.simulation.count_products import (
     IntegerLinear,
 )
 from rheobase.simulation.encoded_product import EncodedProduct
-from rheobase.simulation.fused_layer import FusedLayer, Shortcut, SumPool, Synapse
+from rheobase.simulation.fused_layer import FusedLayer, MaxOfSums, Shortcut, SumPool, Synapse, as_pair
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 from rheobase.simulation.plan import Plan, Step
 from rheobase.simulation.profiles import Integer, Profile
@@ -60,7 +61,10 @@ class _Fusion:
     def __init__(self, plan: Plan, profile: Profile, visible: set[str]) -> None:
         self.plan, self.profile, self.visible = plan, profile, visible
         self.steps = {step.node: step for step in plan.steps}
-        self.sums_up = any(isinstance(step.operation, SigmaDelta) for step in plan.steps)
+        neurons = [step.operation for step in plan.steps if isinstance(step.operation, Neuron)]
+        self.sums_up = any(isinstance(neuron, SigmaDelta) for neuron in neurons)
+        devices = {neuron.threshold.device for neuron in neurons}
+        self.triton = {choose_backend(d, offered=("reference", "triton")) for d in devices} == {"triton"}
         self.units: dict[fx.Node, float] = {}
         self.largest: dict[fx.Node, int] = {}
         self.signed: set[fx.Node] = set()
@@ -102,7 +106,11 @@ class _Fusion:
             return self._counted(step, unit, largest, signed=True) if alike else None
         # In the sum code a maximum is one of the counts it is taken over.
         maximum = isinstance(operation, MaxPool) and self.sums_up
-        if traits.routes or maximum or (traits.spikes == "restart" and largest == 1):
+        if traits.routes or maximum:
+            return self._counted(step, unit, largest)
+        if traits.spikes == "restart" and largest == 1:
+            if self.triton and MaxOfSums.fits(operation):
+                step = replace(step, operation=MaxOfSums(operation.pool))  # type: ignore[arg-type]
             return self._counted(step, unit, largest)
         side = None if self.profile.same_bits else _square_side(operation)
         if side is not None and largest * side**2 <= _LARGEST_COUNT:
@@ -188,9 +196,8 @@ class _Fusion:
             layer = term.operation
             if not isinstance(layer, (IntegerLinear, HalfLinear)) or not self._hidden(term.node):
                 continue
-            kernel = choose_backend(layer.weight.device, offered=("reference", "triton")) == "triton"
             scaled = layer.scale is not None and layer.scale.dtype == self.plan.dtype
-            if kernel and scaled and other.node not in self.units:
+            if self.triton and scaled and other.node not in self.units:
                 return replace(step, operation=AddedProduct(layer), inputs=(*term.inputs, other.node))
         return None
 
@@ -333,9 +340,5 @@ def _square_side(operation: nn.Module) -> int | None:
     """The side of the windows of an average pooling with square windows that do not overlap, or None."""
     if not isinstance(operation, nn.AvgPool2d) or operation.ceil_mode or operation.divisor_override:
         return None
-    sides = {*_pair(operation.kernel_size), *_pair(operation.stride)}
-    return sides.pop() if len(sides) == 1 and set(_pair(operation.padding)) == {0} else None
-
-
-def _pair(extent: int | tuple[int, int]) -> tuple[int, int]:
-    return (extent, extent) if isinstance(extent, int) else extent
+    sides = {*as_pair(operation.kernel_size), *as_pair(operation.stride)}
+    return sides.pop() if len(sides) == 1 and set(as_pair(operation.padding)) == {0} else None

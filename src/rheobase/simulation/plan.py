@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.network import SNN, Accumulating, IntegrateFire, Neuron, Remembering, find_result, run_values
+from rheobase.simulation.fused_layer import MaxOfSums
 
 _FEW_STEPS = 8
 
@@ -202,7 +203,7 @@ class Plan:
 
     def _scratch_bytes(self, step: Step) -> int:
         scratch = step.scratch * self.count_size
-        accumulating = isinstance(step.operation, Accumulating)
+        accumulating = isinstance(step.operation, Accumulating) and not isinstance(step.operation, MaxOfSums)
         if accumulating and not self.sums_up:
             # Sums of its inputs, of its outputs, and their differences.
             scratch += sum(map(self._bytes, step.inputs)) + 3 * self._bytes(step.node)
