@@ -132,24 +132,26 @@ def fire(
         sent = _quantise(potential, theta, tl.load(high + n)[None, :])
         potential = tl.zeros_like(potential)
     else:
-        sent = potential > theta if STRICT else potential >= theta
+        fires = potential > theta if STRICT else potential >= theta
+        # From here on a number: of conditions the compiler would collect the bits, which takes far longer.
+        sent = tl.where(fires, 1.0, 0.0)
         if potential.dtype == tl.float32:
-            # A number: of conditions the compiler would collect the bits, in several times the instructions.
-            sent = tl.where(sent, 1.0, 0.0)
             theta = tl.minimum(theta, 3.4028234663852886e38)  # infinity times 0 is no number
             potential -= sent * (theta if SUBTRACT else potential)
         else:
-            potential = tl.where(sent, potential - theta if SUBTRACT else 0, potential)
+            potential = tl.where(fires, potential - theta if SUBTRACT else 0, potential)
     if COUNT > 0:
-        # Before the spikes are stored, while they are in registers.
-        whole = sent.to(potential.dtype)
+        # Before the spikes are stored, while they are in registers. Float32 holds the sums.
         if ALIKE == BLOCK_N:
-            groups = tl.sum(whole, 1)[:, None].to(tl.int32)
+            groups = tl.sum(sent, 1)[:, None].to(tl.int32)
         else:
-            groups = tl.sum(whole.reshape(PIXELS, BLOCK_N // ALIKE, ALIKE), 2).to(tl.int32)
+            groups = tl.sum(sent.reshape(PIXELS, BLOCK_N // ALIKE, ALIKE), 2).to(tl.int32)
     # Through float32: the interpreter has no other conversion to bfloat16.
-    emitted = sent.to(tl.float32).to(out.dtype)
-    out.store([t, b0, y0, x0, n0], emitted.reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N))
+    emitted = sent.to(tl.float32)
+    if out.dtype.is_int() and not QUANTISE:
+        emitted = (emitted + 8388608.0).to(tl.int32, bitcast=True)  # its last byte is 0 or 1
+    spikes = emitted.to(out.dtype).reshape(1, BLOCK_B, BLOCK_Y, BLOCK_X, BLOCK_N)
+    out.store([t, b0, y0, x0, n0], spikes)
     if COUNT > 0:
         # Rows of one warp are added up, without a barrier between warps. Tiles end where images do, and
         # channels beyond the last never fire.
