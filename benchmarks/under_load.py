@@ -2,8 +2,8 @@
 
     python benchmarks/under_load.py --out record.json
 
-Each piece of work is done alone, then next to as many endless loops as there are cores, with nothing set for
-either. A fair share of the cores makes it take twice as long.
+Each piece of work is done alone and next to as many endless loops as there are cores, in turn, with nothing
+set for either. A fair share of the cores makes it take twice as long.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import torch
 import rheobase
 from contenders import convert, images, network
 from rheobase.io.files import replace_file
+from rheobase.methods import hybrid
 from rheobase.training import datasets, find_recipe, models, train
 from training import make_data
 
@@ -54,6 +55,9 @@ def list_work(folder: Path) -> dict[str, Callable[[], object]]:
     larger = replace(larger, precision="float32", compile=False)
     data = make_data(256, torch.device("cpu"))
     work["train, ResNet-20"] = lambda: train(plain, data, larger, progress=False)
+    work["fine-tune, ResNet-20"] = lambda: hybrid.fine_tune(
+        snn, data.take(64), 2, batch_size=32, progress=False
+    )
 
     def forward() -> None:
         with torch.inference_mode():
@@ -68,16 +72,13 @@ def simulation(snn: rheobase.SNN, x: torch.Tensor, profile: str) -> Callable[[],
     return lambda: rheobase.simulate(snn, x, 32, profile=profile)
 
 
-def measure(work: Callable[[], object], repeats: int) -> list[float]:
-    """The times of one call, each a mean over half a second or more: a core is lent to others for less."""
-    times = []
-    for _ in range(repeats):
-        calls, began = 0, time.perf_counter()
-        while not calls or time.perf_counter() - began < 0.5:
-            work()
-            calls += 1
-        times.append((time.perf_counter() - began) / calls)
-    return times
+def measure(work: Callable[[], object]) -> float:
+    """The time of one call, a mean over half a second or more: a core is lent to others for less."""
+    calls, began = 0, time.perf_counter()
+    while not calls or time.perf_counter() - began < 0.5:
+        work()
+        calls += 1
+    return (time.perf_counter() - began) / calls
 
 
 @contextmanager
@@ -119,9 +120,11 @@ def main() -> None:
             if options.only not in name:
                 continue
             work()
-            alone = measure(work, options.repeats)
-            with busy_cores():
-                busy = measure(work, options.repeats)
+            alone, busy = [], []
+            for _ in range(options.repeats):  # each time the system places threads and loops anew
+                alone.append(measure(work))
+                with busy_cores():
+                    busy.append(measure(work))
             ratio = statistics.median(busy) / statistics.median(alone)
             rows = [row for row in rows if row["work"] != name]
             rows.append({"work": name, "alone": alone, "busy": busy, "ratio": ratio})

@@ -345,7 +345,7 @@ def cpu_layers() -> str:
 
 def cpu_load() -> str:
     """Milliseconds of several pieces of work alone, and next to as many endless loops as there are cores."""
-    lines, order = [], ("simulate", "rheobase", "train", "plain")
+    lines, order = [], ("simulate", "rheobase", "train", "fine-tune", "plain")
     rows = read("under-load-cpu")["rows"]
     for row in sorted(rows, key=lambda row: order.index(row["work"].replace(",", "").split()[0])):
         alone, busy = (significant(1e3 * median(row[key])) for key in ("alone", "busy"))

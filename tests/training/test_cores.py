@@ -1,13 +1,17 @@
 """Training on cores that others may need."""
 
 import threading
+import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 from torch import nn
 
+from rheobase.methods import hybrid, rnl
 from rheobase.training import cores
 from rheobase.training.cores import let_threads_sleep, suit_cores
 from textures import QUICK, alarmed, equal, network, quietly, textures
@@ -31,7 +35,11 @@ def test_small_networks_are_trained_on_one_core(batch: int, threads: int) -> Non
 
 def test_an_error_restores_the_threads() -> None:
     before = threading.active_count()
-    with pytest.raises(KeyboardInterrupt), let_threads_sleep(), suit_cores(nn.Linear(2, 2), torch.ones(2), 1):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        let_threads_sleep(always=True),
+        suit_cores(nn.Linear(2, 2), torch.ones(2), 1),
+    ):
         raise KeyboardInterrupt
     assert torch.get_num_threads() == 2
     assert threading.active_count() == before
@@ -45,6 +53,51 @@ def test_one_thread_waits_for_nobody() -> None:
     before = threading.active_count()
     with let_threads_sleep():
         assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("crowded", [True, False])
+def test_threads_sleep_if_others_need_the_cores(crowded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, looked = count(), threading.Event()
+
+    def read_wait(times: Path) -> int:
+        look = next(looks)
+        if look == 6:
+            looked.set()
+        return 10**9 * look * crowded
+
+    monkeypatch.setattr(cores, "_read_wait", read_wait)
+    monkeypatch.setattr(cores, "_HOLD", 0.0 if crowded else 60.0)
+    started = []
+    monkeypatch.setattr(cores.torch, "zeros", lambda *size: started.append(size) or torch.ones(*size))
+    before = threading.active_count()
+    with let_threads_sleep():
+        assert looked.wait(60)
+    assert bool(started) == crowded
+    assert threading.active_count() == before
+
+
+def test_a_system_that_does_not_say_counts_as_crowded(tmp_path: Path) -> None:
+    (tmp_path / "schedstat").write_text("812 345 6\n")
+    assert cores._read_wait(tmp_path / "schedstat") == 345
+    first = cores._read_wait(tmp_path / "none")
+    time.sleep(0.001)
+    assert cores._read_wait(tmp_path / "none") >= first + 10**6
+
+
+@pytest.mark.parametrize("method", [hybrid, rnl])
+def test_fine_tuning_watches_the_cores_too(method: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def stop(*arguments: object, **options: object) -> None:
+        seen.append(threading.active_count())
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(method, "Recipe", stop)
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError):
+        method.fine_tune(network(), textures(), *[1][: method is hybrid])
+    assert seen == [before + 1]
+    assert threading.active_count() == before
 
 
 def test_threads_sleep_before_the_first_step_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,12 +23,14 @@ from rheobase.training import (
     Recipe,
     Split,
     count_steps,
+    let_threads_sleep,
     load_epoch,
     seed_of,
 )
 
 
 @torch.inference_mode(False)  # gradients are needed, whatever mode the caller is in
+@let_threads_sleep()
 def fine_tune(
     snn: SNN,
     data: Split | Folder,

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from rheobase.io import Ranks, batches, display
 from rheobase.methods.contract import Method, Observer, Tuning
 from rheobase.network import IntegrateFire, Neuron, RateNorm, Site
-from rheobase.training import Folder, Recipe, Split, count_steps, load_epoch
+from rheobase.training import Folder, Recipe, Split, count_steps, let_threads_sleep, load_epoch
 
 
 def inference_loss(rates: Tensor) -> Tensor:
@@ -20,6 +20,7 @@ def inference_loss(rates: Tensor) -> Tensor:
 
 
 @torch.inference_mode(False)  # gradients are needed, whatever mode the caller is in
+@let_threads_sleep()
 def fine_tune(
     model: nn.Module,
     data: Split | Folder,

@@ -1,6 +1,7 @@
 """Data, networks and the trainer: `datasets`, `models`, `augmentation`, recipes and `train`."""
 
 from rheobase.training import datasets, models
+from rheobase.training.cores import let_threads_sleep
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Dataset, Split
 from rheobase.training.loader import Draw, count_steps, load_epoch, seed_of
@@ -24,6 +25,7 @@ __all__ = [
     "datasets",
     "find_recipe",
     "finished_recipe",
+    "let_threads_sleep",
     "load_epoch",
     "models",
     "seed_of",
