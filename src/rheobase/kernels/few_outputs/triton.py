@@ -14,7 +14,7 @@ from torch import Tensor
 from rheobase.kernels.launching import launch
 
 # The order of a sum depends on these and on the layer, not on the number of rows.
-_ROWS, _BLOCK = 16, 64
+_SUMS, _BLOCK = 64, 64
 
 
 @triton.jit(do_not_specialize=["R"])
@@ -24,27 +24,31 @@ def _few_outputs(
 ):  # fmt: skip
     r = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     n = tl.arange(0, OUTPUTS)
-    total = tl.zeros((ROWS, OUTPUTS), tl.float32)
+    some, own = (r < R)[None, :, None], (n < N)[:, None, None]
+    # One sum for each output, row and place in a block, added up at the end.
+    parts = tl.zeros((OUTPUTS, ROWS, BLOCK), tl.float32)
     for begin in range(0, C, BLOCK):
-        c = begin + tl.arange(0, BLOCK)
-        inside = (c < C)[None, :]
-        seen = tl.load(x + r[:, None] * C + c[None, :], mask=(r < R)[:, None] & inside, other=0.0)
-        taken = tl.load(weight + n[:, None] * C + c[None, :], mask=(n < N)[:, None] & inside, other=0.0)
-        total = tl.dot(seen, taken.T, total, input_precision="ieee")
+        c = (begin + tl.arange(0, BLOCK))[None, None, :]
+        seen = tl.load(x + (r * C)[None, :, None] + c, mask=some & (c < C), other=0.0)
+        taken = tl.load(weight + (n * C)[:, None, None] + c, mask=own & (c < C), other=0.0)
+        parts = tl.fma(seen, taken, parts)
+    total = tl.sum(parts, 2)
     if BIAS:
-        total += tl.load(bias + n, mask=n < N, other=0.0)[None, :]
-    tl.store(out + r[:, None] * N + n[None, :], total, mask=(r < R)[:, None] & (n < N)[None, :])
+        total += tl.load(bias + n, mask=n < N, other=0.0)[:, None]
+    tl.store(out + (r * N)[None, :] + n[:, None], total, mask=(r < R)[None, :] & (n < N)[:, None])
 
 
 def run(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Compute, as `few_outputs` says."""
     (R, C), N = x.shape, len(weight)
     out = torch.empty(R, N, dtype=torch.float32, device=x.device)
+    outputs = max(4, triton.next_power_of_2(N))
+    rows = max(1, _SUMS // outputs)
     if out.numel():
         with torch.cuda.device_of(x):
             launch(
                 _few_outputs,
-                (triton.cdiv(R, _ROWS),),
+                (triton.cdiv(R, rows),),
                 x,
                 weight,
                 x if bias is None else bias,
@@ -53,9 +57,9 @@ def run(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
                 N,
                 C,
                 BIAS=bias is not None,
-                ROWS=_ROWS,
-                OUTPUTS=max(16, triton.next_power_of_2(N)),
+                ROWS=rows,
+                OUTPUTS=outputs,
                 BLOCK=_BLOCK,
-                num_warps=2,
+                num_warps=1,
             )
     return out

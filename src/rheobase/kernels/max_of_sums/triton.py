@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rheobase.kernels.launching import launch
 
-_BLOCK = 256
+_BLOCK, _STRETCH = 256, 1024
 
 
 @triton.jit(do_not_specialize=["T", "B", "H", "W", "Y", "X"])
@@ -56,6 +56,16 @@ def _max_of_sums(
         out += B * Y * X * C
 
 
+@triton.jit(do_not_specialize=["T"])
+def _add_steps(counts, total, T, N, BLOCK: tl.constexpr):
+    n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    added = tl.zeros((BLOCK,), tl.float32)
+    for _ in range(T):
+        added += tl.load(counts + n, mask=n < N, other=0).to(tl.float32)
+        counts += N
+    tl.store(total + n, tl.load(total + n, mask=n < N) + added, mask=n < N)
+
+
 def run(
     counts: Tensor, total: Tensor, window: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
 ) -> Tensor:
@@ -90,5 +100,8 @@ def run(
             BLOCK=_BLOCK,
             num_warps=1,  # the maximum of a window is then taken within a thread
         )
-    total += counts.sum(0, dtype=total.dtype)
+        N = B * H * W * C
+        launch(_add_steps, (triton.cdiv(N, _STRETCH),), images, before, T, N, BLOCK=_STRETCH)
+    if before.data_ptr() != total.data_ptr():
+        total.copy_(before.movedim(-1, 1))
     return out.movedim(-1, 2)
