@@ -50,7 +50,7 @@ class Blocks(nn.Module):
 def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
     profile: str, few: int, routine: str, emulate_gpu: Callable[..., None]
 ) -> None:
-    """The whole engine as on a GPU, by Triton's interpreter: shortcuts, residuals, strides, pooling, few channels."""
+    """The whole engine as on a GPU, by Triton's interpreter: sums, strides, pooling, few channels."""
     x = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(0)).mul(16).round().div(16)
     torch.manual_seed(0)
     snn = onto_grid(convert(Blocks().eval(), "max-norm", x, initial=HALF))

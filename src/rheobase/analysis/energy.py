@@ -12,11 +12,12 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rheobase.conversion import copy_model
 from rheobase.io import find_name
@@ -85,17 +86,44 @@ def count_operations(model: nn.Module, example: Tensor, *, copied: bool = True) 
     layers: list[LayerOperations] = []
     counted = [(name, module) for name, module in runs.named_modules() if isinstance(module, COUNTED)]
     hooks = [module.register_forward_hook(_record_in(layers, name)) for name, module in counted]
-    every = FlopCounterMode(display=False)
     try:
-        with torch.no_grad(), _separate_attention(), every:
+        with torch.no_grad(), _separate_attention(), _Products() as every:
             runs(example[:1].clone())  # a model may write into its input
     finally:
         for hook in hooks:
             hook.remove()
-    rest = every.get_total_flops() // 2 - sum(layer.mac for layer in layers)
+    rest = every.mac - sum(layer.mac for layer in layers)
     if rest > 0:
         layers.append(LayerOperations("functions", "products", (), rest, rest))
     return Operations(tuple(layers))
+
+
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the multiplications of all convolutions and products of matrices, whoever calls them.
+
+    PyTorch's own counter loads the compiler, which takes seconds.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to tell the compiler so, PyTorch would load it
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.mac = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out, aten, kind = func(*args, **kwargs or {}), torch.ops.aten, func.overloadpacket
+        if kind in (aten.mm, aten.bmm, aten.mv):
+            self.mac += out.numel() * args[0].shape[-1]
+        elif kind in (aten.addmm, aten.baddbmm, aten.addmv):
+            self.mac += out.numel() * args[1].shape[-1]
+        elif kind is aten.convolution:
+            x, weight, transposed = args[0], args[1], args[6]
+            self.mac += (x if transposed else out).numel() * weight[0].numel()
+        return out
 
 
 @contextmanager

@@ -128,8 +128,8 @@ def _all_ones(operation: nn.Module) -> nn.Module:
     names = ["kernel_size", "stride", "padding", "dilation", "padding_mode"]
     names += ["output_padding"] if operation.transposed else []
     settings = {name: getattr(operation, name) for name in names}
-    # Not on a device with numbers yet, as it would draw random weights.
-    ones = type(operation)(1, 1, **settings, bias=False, dtype=torch.float64, device="meta")
-    ones = ones.to_empty(device="cpu")
-    nn.init.ones_(ones.weight).requires_grad_(False)  # type: ignore[arg-type]
+    # Not on a device with numbers, as it would draw random weights.
+    ones = type(operation)(1, 1, **settings, bias=False, device="meta")
+    weight = torch.ones(1, 1, *settings["kernel_size"], dtype=torch.float64, device="cpu")
+    ones.weight = nn.Parameter(weight, requires_grad=False)
     return ones
