@@ -185,9 +185,10 @@ class _Choice:
             self._curves[chain] |= {s: result.at(s + snn.delay).accuracy or 0.0 for s in wanted}
         return self._curves[chain][t]
 
-    def known(self, name: str, t: int) -> float | None:
-        """The accuracy on the held-out images of what was chosen for a row, if it is known."""
-        return self._curves.get(self._chosen.get((name, t), ()), {}).get(t)
+    def held_out(self, name: str, t: int) -> float | None:
+        """The accuracy on the held-out images of what was chosen for a row, up to T = 8."""
+        chain = self._chosen.get((name, t))
+        return None if chain is None or t > CHOSEN else self._accuracy(chain, t)
 
 
 def measure(
@@ -228,7 +229,7 @@ def measure(
         for text, snn, some in _runs(name, pending, choice, tuning):
             rows = _test(name, text, snn, some, images, record.profile)
             seconds = (perf_counter() - began) / len(rows)
-            rows = [replace(row, seconds=seconds, held_out=choice.known(name, row.steps)) for row in rows]
+            rows = [replace(row, seconds=seconds, held_out=choice.held_out(name, row.steps)) for row in rows]
             record = replace(record, rows=[*record.rows, *rows])
             keep(record)
             began = perf_counter()

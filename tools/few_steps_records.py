@@ -25,7 +25,8 @@ class Row:
         events: Mean spikes of an image, those before outputs count included.
         sop: Mean synaptic operations of an image.
         neurons: Binary neurons.
-        held_out: On the images that settings were chosen by, in percent; None if there was no choice.
+        held_out: On the images that settings were chosen by, in percent; None for longer runs, and for rows
+            that are trained after the conversion.
         seconds: Duration of choice, conversions and test, shared by the rows that come from one run.
     """
 

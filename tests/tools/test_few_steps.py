@@ -43,6 +43,7 @@ def test_every_row_has_all_numbers(quantised: nn.Module, data: few_steps.Images)
     assert by.keys() == {*few_steps.entries(options["base"]), *few_steps.TUNED}
     assert len(by) > 15
     assert all(row.accuracy > 80 and row.events > 0 and row.sop > 0 for row in record.rows)
+    assert {row.method for row in record.rows if row.held_out is None} == {*few_steps.TUNED}
     figures = {
         name: (row.pre, row.steps, row.latency, row.with_delays, row.lines) for name, row in by.items()
     }
@@ -84,7 +85,8 @@ def test_one_run_gives_the_rows_of_all_its_steps(
     record = few_steps.measure(quantised, data, EMPTY, base=base, steps=(1, 4, 16), names=[name])
     assert sorted(row.steps for row in record.rows) == [1, 4, 16]
     if name == "srp":
-        assert runs == [16 + record.rows[0].pre]
+        pre = record.rows[0].pre
+        assert runs == [16 + pre, 4 + pre]  # test images, then those that choose
     for row in record.rows:
         alone = few_steps.measure(quantised, data, EMPTY, base=base, steps=(row.steps,), names=[name]).rows[0]
         if row.steps <= few_steps.CHOSEN or name == "srp":
