@@ -7,6 +7,7 @@ was stopped continues where it was: rows that its record has are not measured ag
 """
 
 import argparse
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -315,6 +316,13 @@ def _text(chain: Chain) -> str:
     return " + ".join(parts)
 
 
+def _hash_weights(model: nn.Module) -> str:
+    total = hashlib.sha256()
+    for name, values in model.state_dict().items():
+        total.update(name.encode() + values.cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
 def main() -> None:
     """Measure a network and write its record."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -363,17 +371,16 @@ def main() -> None:
         device=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
         profile=given.profile,
         seed=given.seed,
+        weights=_hash_weights(model),
         versions=package_versions(),
         commit=find_commit(),
     )
     if out.exists():
         before = read_document(FewSteps, out)
-        same = ("network", "seed", "samples", "calibration", "held_out", "device", "profile")
+        same = ("network", "seed", "weights", "samples", "calibration", "held_out", "device", "profile")
         if other := [key for key in same if getattr(before, key) != getattr(record, key)]:
-            raise SystemExit(
-                f"{out} is the record of another measurement ({', '.join(other)}): move it, or pass another "
-                "--out"
-            )
+            found = f"{out} is the record of another measurement ({', '.join(other)})"
+            raise SystemExit(f"{found}: move it, or pass another --out")
         record = replace(record, rows=before.rows)
     record = measure(
         model,

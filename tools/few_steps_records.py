@@ -59,6 +59,7 @@ class FewSteps:
         device: What it ran on.
         profile: The arithmetic.
         seed: The number of the training run, if there are several of the network.
+        weights: The SHA-256 checksum of the trained weights; empty in older records.
         rows: The measurements.
         versions: Versions of the packages.
         commit: The commit of the source, if known.
@@ -72,6 +73,7 @@ class FewSteps:
     device: str
     profile: str = "exact"
     seed: int | None = None
+    weights: str = ""
     rows: list[Row] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     commit: str = "unknown"

@@ -1,5 +1,6 @@
 """The script that measures the methods for few steps."""
 
+import copy
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -135,5 +136,11 @@ def test_the_command_continues_its_record(
     assert [row.steps for row in record.rows] == [1, 2]
     assert (record.samples, record.calibration, record.held_out) == (20, 16, 16)
     monkeypatch.setattr(sys, "argv", ["few_steps", *options.replace("--limit 20", "--limit 10").split(), "1"])
-    with pytest.raises(SystemExit, match=r"r\.json"):
+    with pytest.raises(SystemExit, match=r"r\.json.*samples"):
+        few_steps.main()
+    other = copy.deepcopy(quantised)
+    next(other.parameters()).data += 1e-3
+    monkeypatch.setattr(few_steps.models, "load_or_train", lambda *_: other)
+    monkeypatch.setattr(sys, "argv", ["few_steps", *options.split(), "1"])
+    with pytest.raises(SystemExit, match=r"r\.json.*weights"):
         few_steps.main()
