@@ -181,8 +181,8 @@ def best() -> str:
     head.append("best printed")
     return (
         f"{table(head, rows)}\n\nAt most {MOST_LATENCY} steps of true latency and {MOST_LINES} lines per "
-        "neuron. The accuracy on training images chooses the method; of two that are equal, the one with fewer "
-        "events is taken. The ANNs of the papers are not ours."
+        "neuron. The accuracy on training images chooses the method; of two that are equal, the one with "
+        "fewer events is taken. The ANNs of the papers are not ours."
     )
 
 
