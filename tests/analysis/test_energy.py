@@ -40,9 +40,10 @@ def test_macs_are_half_of_what_torch_counts(name):
         model, x = models.build(name).eval(), torch.zeros(1, 3, 32, 32)
     with FlopCounterMode(display=False) as counter:
         model(x)
-    layers = sum(layer.mac for layer in count_operations(model, x).layers if layer.name != "functions")
+    operations = count_operations(model, x)
+    layers = sum(layer.mac for layer in operations.layers if layer.name != "functions")
     attention = 7 * 2 * 64 * 64 * 256 if name == "vit" else 0  # a function, not a layer
-    assert (layers + attention) * 2 == counter.get_total_flops()
+    assert (layers + attention) * 2 == operations.mac * 2 == counter.get_total_flops()
 
 
 @pytest.mark.parametrize(
@@ -59,8 +60,10 @@ def test_macs_are_half_of_what_torch_counts(name):
     ],
     ids=["layer", "function", "einsum", "several outputs"],
 )
-def test_products_of_functions_count(model, shape, mac):
-    assert count_operations(model.eval(), torch.rand(2, *shape)).mac == mac
+@pytest.mark.parametrize("inference", [False, True])
+def test_products_of_functions_count(model, shape, mac, inference):
+    with torch.inference_mode(inference):
+        assert count_operations(model.eval(), torch.rand(2, *shape)).mac == mac
     assert torch.backends.mha.get_fastpath_enabled()
 
 

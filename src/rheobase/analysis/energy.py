@@ -65,6 +65,7 @@ class Operations:
         return sum(layer.mac for layer in self.layers)
 
 
+@torch.inference_mode(False)  # in which functions would not be split into the products that are counted
 def count_operations(model: nn.Module, example: Tensor, *, copied: bool = True) -> Operations:
     """Count the operations of one image, in layers as thop does.
 
