@@ -73,6 +73,35 @@ def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
     assert [run.kernels[site] for site in snn.sites] == ["triton scan", *[routine] * 6]
 
 
+@pytest.mark.parametrize(
+    ("pool", "fits"),
+    [
+        (nn.MaxPool2d(2), True),
+        (nn.MaxPool2d((3, 2), stride=1, padding=(1, 0)), True),
+        (nn.MaxPool2d(5), False),
+        (nn.MaxPool2d(2, ceil_mode=True), False),
+        (nn.MaxPool2d(2, dilation=2), False),
+        (nn.AdaptiveMaxPool2d(2), False),
+    ],
+    ids=str,
+)
+def test_every_max_pooling_gives_the_spikes_of_the_reference(
+    pool: nn.Module, fits: bool, emulate_gpu: Callable[..., None]
+) -> None:
+    x = torch.randn(2, 3, 9, 9, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), pool, nn.Conv2d(16, 16, 1), nn.ReLU(), nn.Flatten())
+    snn = convert(model.eval(), "max-norm", x, initial=HALF)
+    expected = simulate(snn, x, 5, profile="int8")
+    emulate_gpu()
+    simulator = Simulator(snn, x, 5, chunk=2, profile="int8")
+    assert any(isinstance(step.operation, MaxOfSums) for step in simulator.plan.steps) == fits
+    run = simulator.run(x)
+    assert run.spikes[snn.sites[1]].sum() > 0
+    for site in snn.sites:
+        assert torch.equal(run.spikes[site], expected.spikes[site])
+
+
 def test_currents_first_are_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU for few neurons in `fast`."""
     snn, x = onto_grid(converted("IdentitySkip")), inputs(3)
