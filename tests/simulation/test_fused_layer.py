@@ -42,6 +42,7 @@ class Blocks(nn.Module):
     ("profile", "few", "routine"),
     [
         ("exact", 0, "triton fused"),
+        ("exact", 1 << 18, "triton fused + triton scan"),
         ("fast", 0, "triton fused"),
         ("int8", 0, "triton fused"),
         ("int8", 1 << 18, "triton fused + triton scan"),
@@ -106,13 +107,13 @@ def test_currents_first_are_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) 
     """As on a GPU for few neurons in `fast`."""
     snn, x = onto_grid(converted("IdentitySkip")), inputs(3)
     fused = simulate(snn, x, 7, profile="fast")
-    original, lengths = IntegrateFireLayer._float_currents, set[int]()
+    original, lengths = IntegrateFireLayer._torch_currents, set[int]()
 
     def compute(self: IntegrateFireLayer, spikes_TB: Tensor, *others: Tensor) -> Tensor:
         lengths.add(len(spikes_TB))
         return original(self, spikes_TB, *others)
 
-    monkeypatch.setattr(IntegrateFireLayer, "_float_currents", compute)
+    monkeypatch.setattr(IntegrateFireLayer, "_torch_currents", compute)
     monkeypatch.setitem(DEVICES, "cpu", replace(DEVICES["cpu"], few_neurons=1 << 18))
     whole = simulate(snn, x, 7, profile="fast")
     assert lengths == {7}

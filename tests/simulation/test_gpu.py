@@ -264,15 +264,16 @@ def test_without_triton_it_is_slower_and_says_so(monkeypatch: pytest.MonkeyPatch
         assert torch.allclose(there.spikes[site].cpu().float(), here.spikes[site].float(), rtol=1e-2), site
 
 
+@pytest.mark.parametrize("profile", ["exact", "int8"])
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(("few", "routine"), [(0, "triton fused"), (1 << 30, "triton fused + triton scan")])
 def test_currents_first_give_the_same_spikes(
-    name: str, few: int, routine: str, monkeypatch: pytest.MonkeyPatch
+    name: str, few: int, routine: str, profile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    snn, x = network(name), images(2)
-    here = simulate(snn, x, 6, profile="int8")
+    snn, x = network(name, grid=profile == "exact"), images(2)
+    here = simulate(snn, x, 6, profile=profile)
     monkeypatch.setitem(DEVICES, "cuda", replace(DEVICES["cuda"], few_neurons=few))
-    there = simulate(snn.to(GPU), x.to(GPU), 6, profile="int8")
+    there = simulate(snn.to(GPU), x.to(GPU), 6, profile=profile)
     assert {there.kernels[site] for site in snn.sites[1:]} == {routine}
     for site in snn.sites:
         assert torch.equal(there.spikes[site].cpu(), here.spikes[site]), site

@@ -2,10 +2,13 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
+from threading import Thread
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 NO_DOUBLE = {"mps"}
@@ -44,6 +47,8 @@ def explain_no_launch(device: torch.device) -> str | None:
     if device.type == "cuda" and (found := torch.cuda.get_device_capability(device)) < _CAPABILITY:
         needed = ".".join(map(str, _CAPABILITY))
         return f"{device} has compute capability {'.'.join(map(str, found))}, and the kernels need {needed}"
+    loading = Thread(target=_load_libraries, args=(device,), daemon=True)
+    loading.start()
     try:
         from rheobase.kernels.integrate_fire import triton
 
@@ -56,7 +61,16 @@ def explain_no_launch(device: torch.device) -> str | None:
     except Exception as error:  # any failure of the compiler, the driver or the card
         lines = str(error).splitlines() or [""]
         return f"Triton fails on {device}: {type(error).__name__}: {lines[0]}"
+    finally:
+        loading.join()
     return None if right else f"Triton gives wrong results on {device}"
+
+
+def _load_libraries(device: torch.device) -> None:
+    """Load cuDNN and cuBLAS, which takes as long as loading Triton: a new process does both side by side."""
+    with suppress(RuntimeError), torch.no_grad():  # the calls that need them say what is wrong
+        image, weight = torch.ones(1, 8, 8, 8, device=device), torch.ones(8, 8, 3, 3, device=device)
+        F.linear(F.conv2d(image, weight, padding=1), weight[:, :, 0, 0])
 
 
 def choose_backend(

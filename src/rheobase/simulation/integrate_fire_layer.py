@@ -32,11 +32,11 @@ class IntegrateFireLayer(FusedLayer):
 
     It is computed by a fused kernel, except on a GPU in two cases, where currents are computed first:
 
-    - The layer has at most `few_neurons` neurons in the batch (see `DeviceTraits`), in `int8` and `fast`.
+    - The layer has at most `few_neurons` neurons in the batch (see `DeviceTraits`).
     - The connection is a linear layer in `fast`: PyTorch's matrix product is faster.
 
-    In `int8` both ways give the same bits. In `fast` currents computed first are rounded to half precision.
-    `exact` always uses the fused kernel.
+    In `int8` both ways give the same bits. In `exact` a current computed first is rounded once more, when the
+    neurons add it, and in `fast` it is rounded to half precision.
     """
 
     neuron: IntegrateFire
@@ -88,9 +88,8 @@ class IntegrateFireLayer(FusedLayer):
     def currents_first(self, membrane: Tensor) -> bool:
         """Whether currents are computed before the neurons fire, for a membrane (B, N, ...)."""
         few = device_traits(membrane.device).few_neurons
-        if few == 0 or not (self.profile.splits or self._integer):
-            return False
-        return membrane.numel() <= few or (self.profile.splits and isinstance(self.synapse, nn.Linear))
+        linear = self.profile.splits and isinstance(self.synapse, nn.Linear)
+        return few > 0 and (membrane.numel() <= few or linear)
 
     def _fire(
         self,
@@ -132,9 +131,9 @@ class IntegrateFireLayer(FusedLayer):
         """Compute the currents of several steps together, then scan over them."""
         # Double precision holds integer potentials exactly.
         potential = membrane.double() if self._integer else membrane
-        compute = self._integer_currents if self._integer else self._float_currents
+        compute = self._torch_currents if self.profile.splits else self._own_currents
         constant = added is not None and added.dim() == membrane.dim()
-        piece = max(1, (_OWN_PIECE if self._integer else _PIECE) // membrane.numel())
+        piece = max(1, (_PIECE if self.profile.splits else _OWN_PIECE) // membrane.numel())
         for begin in range(0, len(out_TB), piece):
             steps = slice(begin, begin + piece)
             more = added if added is None or constant else added[steps]
@@ -151,7 +150,7 @@ class IntegrateFireLayer(FusedLayer):
         if self._integer:
             membrane.copy_(potential)
 
-    def _float_currents(
+    def _torch_currents(
         self, spikes_TB: Tensor, added: Tensor | None, membrane: Tensor, scratch_TB: Tensor
     ) -> Tensor:
         """The currents (T, B, N, ...) in the precision of the weights, by PyTorch."""
@@ -168,14 +167,15 @@ class IntegrateFireLayer(FusedLayer):
             current_TB += (added * factor).to(current_TB.dtype)
         return current_TB
 
-    def _integer_currents(
+    def _own_currents(
         self, spikes_TB: Tensor, added: Tensor | None, membrane: Tensor, scratch_TB: Tensor
     ) -> Tensor:
         """The currents (T, B, N, ...) by the fused kernel: as potentials of neurons that never fire.
 
         All steps are passed as samples of one step. Their spikes, all zero, go to `scratch_TB`.
         """
-        never = torch.full_like(self.threshold, torch.iinfo(self.threshold.dtype).max)
+        limits = torch.iinfo if self._integer else torch.finfo
+        never = torch.full_like(self.threshold, limits(self.threshold.dtype).max)
         if added is not None:
             constant = added.dim() == membrane.dim()
             added = as_one_step(added.expand(len(scratch_TB), *added.shape) if constant else added)
