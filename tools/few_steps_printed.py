@@ -76,7 +76,7 @@ PRINTED: tuple[Printed, ...] = (
     Printed(_VGG10, "Parallel", "parallel", {4: 95.50}, 95.5, "note", waits=True),
     Printed(_RES18_10, "SlipReLU", None, _row(93.11, 93.97, 94.59, 94.92), 94.61, "memory"),
     Printed(_RES18_10, "ECL", None, {2: 94.75}, None, "paper", lines=2),
-    Printed(_RES18_10, "CS-QCFS (network not named)", None, {1: 95.86}, None, "note"),
+    Printed(_RES18_10, "CS-QCFS, network not named", None, {1: 95.86}, None, "note"),
     Printed(_RES18_10, "SRP, τ = 4", "srp", _row(94.59, 95.06, 95.25, 95.60), 95.64, "memory", pre=4),
     Printed(_RES18_10, "COS, ρ = 4", "cos", _row(95.25, 95.45, 95.45, 95.68), 95.64, "memory", pre=4),
     Printed(_RES18_10, "Fast-SNN", "signed", {3: 95.42}, None, "paper", lines=2),

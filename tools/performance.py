@@ -24,34 +24,6 @@ VERBS = (
 _STEPS = 32
 
 
-def overview() -> str:
-    """Images per second of each network and its peak memory, compared with SpikingJelly in the same run."""
-    shown = {name: contender for name, contender in CONTENDERS.items() if name != "plain step loop"}
-    places = [(GPU, model, 512) for model in MODELS] + [(CPU, "resnet20", 32)]
-    lines, spread = [], [0.0]
-    chosen: dict[str, list[str]] = {}
-    for record, model, batch in places:
-        found = [best(record, contender, model, batch, 32) for contender in shown.values()]
-        device = "GPU" if record == GPU else "CPU"
-        peer = found[0]["images_per_second"] if found[0] else None
-        speeds = [_speed(row["images_per_second"] if row else None, peer) for row in found]
-        lines.append((f"{MODELS[model]}, {device}, batch {batch}", *speeds))
-        if record == GPU:
-            lines.append(("peak memory, GiB", *(_gib(row["peak_bytes"]) if row else DASH for row in found)))
-        spread += [max(r["slowest"] / r["median"], r["median"] / r["fastest"]) - 1 for r in found if r]
-        if found[0]:
-            what = found[0]["contender"].removeprefix(f"{PEER}, ")
-            chosen.setdefault(device, []).append(f"{MODELS[model]} {what}")
-    texts = ["In parentheses: the speed relative to SpikingJelly's best configuration in the same run."]
-    for device, record in (("GPU", GPU), ("CPU", CPU)):
-        best_ones = "; ".join(chosen.get(device, []))
-        texts.append(
-            f"{device}: {read(record)['device']}, torch {read(record)['torch']}; SpikingJelly: {best_ones}."
-        )
-    texts.append(f"Medians; single runs differ from them by at most {max(spread):.0%}.")
-    return table(("Images per second, T = 32", *shown), lines) + "\n\n" + " ".join(texts)
-
-
 def _speed(value: float | None, peer: float | None) -> str:
     if value is None:
         return DASH
@@ -63,7 +35,7 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.2f}"
 
 
-def readme_speed() -> str:
+def verbs_speed() -> str:
     """Images per second of `evaluate` on a GPU and of `simulate` on a CPU, each beside its limit."""
     lines = []
     for name, model in VERBS:
@@ -121,6 +93,20 @@ def _verb(name: str, model: str, way: str, profile: str, images: int) -> float |
         and row["way"].startswith(way)
     ]
     return found[0] if found else None
+
+
+def imagenet_size() -> str:
+    """A large network at 224 pixels by `evaluate`, next to forward passes of its compiled ANN."""
+    record = read("imagenet-size-h200")
+    passes = next(row for row in record["rows"] if row["way"] == "compiled passes")
+    lines = []
+    for row in record["rows"]:
+        share = row["median"] / row["steps"] * passes["steps"] / passes["median"]
+        speed, memory = f"{row['images_per_second']:,.0f}", f"{row['peak_bytes'] / 2**20:,.0f}"
+        lines.append((f"{row['way']}, T = {row['steps']}", speed, f"{share:.2f}", memory))
+    options = record["options"]
+    title = f"{options['model']}, {record['device']}, batch {options['batch']}"
+    return table((title, "images/s", "time / time of T passes", "peak memory, MiB"), lines)
 
 
 def conversions() -> str:
@@ -358,9 +344,9 @@ _FEWER_LAYERS = {
 }  # fmt: skip
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    "speed": overview,
-    "readme-speed": readme_speed,
+    "speed": verbs_speed,
     "verbs": verbs,
+    "imagenet-size": imagenet_size,
     "spikingjelly": conversions,
     "gpu-speed": gpu_speed,
     "gpu-times": gpu_times,

@@ -39,20 +39,20 @@ class Blocks(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("profile", "few", "routine"),
+    ("profile", "size", "few", "routine"),
     [
-        ("exact", 0, "triton fused"),
-        ("exact", 1 << 18, "triton fused + triton scan"),
-        ("fast", 0, "triton fused"),
-        ("int8", 0, "triton fused"),
-        ("int8", 1 << 18, "triton fused + triton scan"),
+        ("exact", 3, 1 << 18, "triton fused"),
+        ("exact", 1, 1 << 18, "triton fused + triton scan"),
+        ("fast", 3, 0, "triton fused"),
+        ("int8", 3, 0, "triton fused"),
+        ("int8", 3, 1 << 18, "triton fused + triton scan"),
     ],
 )
 def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
-    profile: str, few: int, routine: str, emulate_gpu: Callable[..., None]
+    profile: str, size: int, few: int, routine: str, emulate_gpu: Callable[..., None]
 ) -> None:
     """The whole engine as on a GPU, by Triton's interpreter: sums, strides, pooling, few channels."""
-    x = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(0)).mul(16).round().div(16)
+    x = torch.randn(size, 3, 16, 16, generator=torch.Generator().manual_seed(0)).mul(16).round().div(16)
     torch.manual_seed(0)
     snn = onto_grid(convert(Blocks().eval(), "max-norm", x, initial=HALF))
     expected = simulate(snn, x, 3, profile="int8" if profile == "int8" else "exact")

@@ -248,10 +248,11 @@ class ChunkedRun:
     def _(self, layer: IntegrateFireLayer, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         spikes_TB, added, membrane, out = self._prepare(layer, step, moving, T)
         rows, fan_out = None, self.counters.fan_out.get(step.name)
+        first = layer.computes_currents_first(membrane, alone=self.job.alone)
         reaches = fan_out is None or self.traits.kernels_reach
-        if step.name in self.counters.spikes and reaches and not layer.currents_first(membrane):
+        if step.name in self.counters.spikes and reaches and not first:
             rows = (*self.counts.rows(step.name), fan_out)
-        layer.advance(spikes_TB, added, membrane, unfold(out, T), rows)
+        layer.advance(spikes_TB, added, membrane, unfold(out, T), rows, currents_first=first)
         return out
 
     @_call.register

@@ -32,7 +32,8 @@ class IntegrateFireLayer(FusedLayer):
 
     It is computed by a fused kernel, except on a GPU in two cases, where currents are computed first:
 
-    - The layer has at most `few_neurons` neurons in the batch (see `DeviceTraits`).
+    - The layer has at most `few_neurons` neurons in the batch (see `DeviceTraits`); in `exact` only if the
+      batch is a single sample.
     - The connection is a linear layer in `fast`: PyTorch's matrix product is faster.
 
     In `int8` both ways give the same bits. In `exact` a current computed first is rounded once more, when the
@@ -68,6 +69,8 @@ class IntegrateFireLayer(FusedLayer):
         membrane: Tensor,
         out_TB: Tensor,
         counted: Counted | None = None,
+        *,
+        currents_first: bool = False,
     ) -> None:
         """Write the spikes of T steps and update the membrane.
 
@@ -78,18 +81,26 @@ class IntegrateFireLayer(FusedLayer):
             membrane: (B, N, ...).
             out_TB: (T, B, N, ...).
             counted: Where to count; the layer does not if it computes currents first.
+            currents_first: Whether it does so; see `computes_currents_first`.
         """
         spikes_TB, added = self._combine(spikes_TB, added, membrane.dim())
-        if self.currents_first(membrane):
+        if currents_first:
             self._advance_currents_first(spikes_TB, added, membrane, out_TB)
         else:
             self._fire(spikes_TB, added, membrane, out_TB, self.threshold, counted)
 
-    def currents_first(self, membrane: Tensor) -> bool:
-        """Whether currents are computed before the neurons fire, for a membrane (B, N, ...)."""
+    def computes_currents_first(self, membrane: Tensor, *, alone: bool) -> bool:
+        """Whether currents are to be computed before the neurons fire.
+
+        Args:
+            membrane: (B, N, ...).
+            alone: Whether the whole batch is a single sample.
+        """
         few = device_traits(membrane.device).few_neurons
-        linear = self.profile.splits and isinstance(self.synapse, nn.Linear)
-        return few > 0 and (membrane.numel() <= few or linear)
+        exact = not (self.profile.splits or self._integer)
+        if few == 0 or (exact and not alone):
+            return False
+        return membrane.numel() <= few or (self.profile.splits and isinstance(self.synapse, nn.Linear))
 
     def _fire(
         self,

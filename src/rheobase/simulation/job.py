@@ -26,6 +26,7 @@ class Job:
         probe: Sees signals.
         probed: The names of the nodes that it sees.
         in_order: Whether the parts run one after the other, because something watches them.
+        alone: Whether the batch is a single sample.
     """
 
     snn: SNN
@@ -39,3 +40,4 @@ class Job:
     probe: Probe | None
     probed: tuple[str, ...]
     in_order: bool
+    alone: bool

@@ -197,6 +197,7 @@ class Simulator:
             probe=self.probe,
             probed=self.probed,
             in_order=self.in_order,
+            alone=len(x) == 1,
         )
         count = partial(Counters, self.counted, self.fan_out, self.steps, x.device, self.members)
         with torch.inference_mode(), full_precision(x.device):
