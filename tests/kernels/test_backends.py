@@ -1,5 +1,7 @@
 """Backends: which one is chosen, and why one cannot run."""
 
+import threading
+
 import pytest
 import torch
 
@@ -47,6 +49,21 @@ def test_a_card_on_which_triton_fails_gets_the_reference(monkeypatch):
     assert choose_backend("cuda") == "reference"
     with pytest.raises(ValueError, match="backend 'triton' cannot run: Triton fails on"):
         choose_backend("cuda", "triton")
+
+
+def test_libraries_are_loaded_beside_triton(monkeypatch):
+    """One that is missing is left to the calls that need it."""
+    called = []
+
+    def fail(*_, **__):
+        called.append(threading.current_thread())
+        raise RuntimeError("there is no cuDNN")
+
+    monkeypatch.setattr("rheobase.kernels.backends.F.conv2d", fail)
+    assert explain_no_launch.__wrapped__(torch.device(DEVICE)) is None
+    (thread,) = called
+    assert thread is not threading.current_thread()
+    assert not thread.is_alive()
 
 
 def test_cards_that_the_kernels_are_not_written_for(monkeypatch):

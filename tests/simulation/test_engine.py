@@ -87,7 +87,7 @@ def test_pooled_units_are_counted_before_their_room_is_used_again() -> None:
 
 @pytest.mark.parametrize(
     ("profile", "first", "others"),
-    [("exact", "scan", "scan"), ("fast", "scan", "amx|oneDNN|torch"), ("int8", "scan", "amx|oneDNN|torch")],
+    [("exact", "scan", "scan"), ("fast", "scan", "oneDNN|torch"), ("int8", "scan", "oneDNN|torch")],
 )
 def test_a_run_names_the_routine_of_each_site(profile: str, first: str, others: str) -> None:
     x = inputs(3)

@@ -13,17 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from conftest import channels_last
-from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire
-from rheobase.kernels.conv_integrate_fire import amx, cpu, events, reference, tables
+from rheobase.kernels import conv_integrate_fire, integrate_fire
+from rheobase.kernels.conv_integrate_fire import cpu, events, reference, tables
 from rheobase.kernels.conv_integrate_fire.avx512 import explain_no_avx512
 from rheobase.kernels.conv_integrate_fire.packing import fits_16_bits
 from rheobase.kernels.conv_integrate_fire.problem import Problem
 from rheobase.kernels.routines import collect_routines
 from rheobase.network.batch_invariant import weigh
 
-needs_matrix_unit = pytest.mark.skipif(
-    amx.explain_no_matrix_unit() is not None, reason=f"no matrix unit: {amx.explain_no_matrix_unit()}"
-)
 needs_avx512 = pytest.mark.skipif(
     explain_no_avx512() is not None, reason=f"no AVX-512: {explain_no_avx512()}"
 )
@@ -32,19 +29,19 @@ WEIGHTS = (torch.int8, torch.bfloat16, torch.float32)
 
 
 @st.composite
-def problems(draw, weights=WEIGHTS, *, tiled=False, binary=False):
+def problems(draw, weights=WEIGHTS, *, binary=False):
     """Problems of odd sizes, with one step, channel, sample or pixel.
 
-    Those that are `tiled` suit the matrix unit, those that are `binary` too suit tables and events.
+    Those that are `binary` suit tables and events.
     """
     dtype = draw(st.sampled_from(weights))
     integer = dtype == torch.int8
     T, B = draw(st.integers(1, 4)), draw(st.integers(1, 5))
     C = draw(st.sampled_from([16, 32, 48] if binary else [1, 3, 16, 20, 32, 64, 65]))
-    N = draw(st.sampled_from([16, 48, 128] if binary else [16, 32, 48] if tiled else [1, 3, 16, 20]))
+    N = draw(st.sampled_from([16, 48, 128] if binary else [1, 3, 16, 20]))
     H, W = draw(st.integers(1, 19)), draw(st.integers(1, 19))
     kernel = draw(st.sampled_from([(1, 1), (3, 3), (3, 3), (1, 3), (5, 5)]))
-    stride = (draw(st.integers(1, 3)),) * 2 if tiled else (draw(st.integers(1, 2)), draw(st.integers(1, 2)))
+    stride = (draw(st.integers(1, 3)),) * 2 if binary else (draw(st.integers(1, 2)), draw(st.integers(1, 2)))
     least = (max(0, -(-(k - n) // 2)) for k, n in zip(kernel, (H, W), strict=True))
     padding = tuple(draw(st.integers(low, max(2, low))) for low in least)
     if binary:  # so that the number of output pixels is a multiple of 8
@@ -53,7 +50,7 @@ def problems(draw, weights=WEIGHTS, *, tiled=False, binary=False):
         assume(H > 0 < W)
     Y, X = ((n + 2 * p - k) // s + 1 for n, p, k, s in zip((H, W), padding, kernel, stride, strict=True))
     seed = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
-    place = channels_last if tiled or draw(st.booleans()) else torch.clone
+    place = channels_last if binary or draw(st.booleans()) else torch.clone
 
     def numbers(*size: int, low: int = -20, high: int = 21) -> Tensor:
         values = torch.randint(low, high, size, generator=seed)
@@ -68,7 +65,7 @@ def problems(draw, weights=WEIGHTS, *, tiled=False, binary=False):
         shape = (T, B, N, Y, X) if binary or draw(st.booleans()) else (B, N, Y, X)
         residual = place(spiking(*shape) if binary or draw(st.booleans()) else numbers(*shape))
         scale = numbers(N, low=-5, high=6) if draw(st.booleans()) else None
-    kind = torch.uint8 if tiled else draw(st.sampled_from([torch.uint8, torch.float32]))
+    kind = torch.uint8 if binary else draw(st.sampled_from([torch.uint8, torch.float32]))
     limits = {"low": -128, "high": 128} if integer else {"low": -8, "high": 9}
     weight = numbers(N, C, *kernel, **limits).to(dtype)
     if binary and draw(st.booleans()):  # a shortcut: only the middle tap sees the last channels
@@ -80,7 +77,7 @@ def problems(draw, weights=WEIGHTS, *, tiled=False, binary=False):
         bias=numbers(N) if draw(st.booleans()) else None,
         membrane=place(numbers(B, N, Y, X)),
         threshold=numbers(
-            *draw(st.sampled_from([(), (N, 1, 1)] if tiled else [(), (N, 1, 1), (N, Y, X)])), low=1, high=400
+            *draw(st.sampled_from([(), (N, 1, 1)] if binary else [(), (N, 1, 1), (N, Y, X)])), low=1, high=400
         ),
         out=place(torch.full((T, B, N, Y, X), 99, dtype=kind)),
         stride=stride,
@@ -164,18 +161,9 @@ def test_large_integers_are_exact(problem, data):
     assert_alike(solve(problem, cpu.run_in_pieces), solve(problem, reference.run))
 
 
-@needs_matrix_unit
-@pytest.mark.parametrize("run", [amx.run_fused, amx.run_currents_first])
-@settings(max_examples=25, deadline=None)
-@given(problem=problems(weights=(torch.int8, torch.bfloat16), tiled=True))
-def test_matrix_unit_equals_reference(run, problem):
-    assert amx.supports(problem)
-    assert_alike(solve(problem, run), solve(problem, reference.run))
-
-
 @needs_avx512
 @settings(max_examples=20, deadline=None)
-@given(problem=problems(weights=(torch.int8,), tiled=True, binary=True))
+@given(problem=problems(weights=(torch.int8,), binary=True))
 def test_tables_equal_reference(problem):
     assume(fits_16_bits(problem.weight))
     assert tables.supports(problem)
@@ -184,7 +172,7 @@ def test_tables_equal_reference(problem):
 
 @needs_avx512
 @settings(max_examples=20, deadline=None)
-@given(problem=problems(tiled=True, binary=True))
+@given(problem=problems(binary=True))
 def test_events_equal_reference(problem):
     assert events.supports(problem) == events.few_spike(problem)
     assert_alike(solve(problem, events.run), solve(problem, reference.run))
@@ -230,48 +218,13 @@ def test_what_tables_do_not_hold_is_multiplied(weights, largest, routine):
     weight[3].view(-1)[:weights] = 127
     membrane = channels_last(torch.zeros(1, 16, 8, 8, dtype=torch.int32))
     threshold = torch.tensor(2**30, dtype=torch.int32)
-    with collect_routines() as routines, patch.object(amx, "supports", return_value=False):
+    with collect_routines() as routines:
         conv_integrate_fire(spikes, weight, None, membrane, threshold, padding=1, backend="cpu")
     assert routine in routines
     assert membrane.max() == largest * weights * 127
 
 
-@needs_matrix_unit
-def test_images_that_windows_do_not_reach_the_end_of_have_room():
-    """Strides leave rows at the end unseen, which are placed in memory all the same."""
-    layer = amx._describe(
-        Problem(
-            spikes=torch.zeros(1, 4, 16, 18, 18, dtype=torch.uint8),
-            weight=torch.zeros(16, 16, 1, 1, dtype=torch.int8),
-            bias=None,
-            membrane=torch.zeros(4, 16, 6, 6, dtype=torch.int32),
-            threshold=torch.tensor(1, dtype=torch.int32),
-            out=torch.zeros(1, 4, 16, 6, 6, dtype=torch.uint8),
-            stride=(3, 3), padding=(0, 0),
-            residual=None, residual_scale=None, totals=None, strict=False, reset="subtract",
-        )
-    )  # fmt: skip
-    for images in range(1, 40):
-        last = (images - 1) * layer.stride * layer.pitch
-        assert layer.count_bytes(images) >= (last + 18 * 18) * 16
-
-
-@needs_matrix_unit
-@pytest.mark.parametrize(("batch", "way"), [(1, "run_currents_first"), (256, "run_fused")])
-def test_many_weights_of_few_neurons_are_read_once(monkeypatch, batch, way):
-    taken = []
-    for name in ("run_fused", "run_currents_first"):
-        monkeypatch.setattr(amx, name, lambda p, name=name: taken.append(name))
-    spikes, membrane = torch.ones(4, batch, 1024, dtype=torch.uint8), torch.zeros(batch, 1024)
-    weight = torch.ones(1024, 1024, dtype=torch.bfloat16)
-    linear_integrate_fire(spikes, weight, None, membrane, torch.tensor(1.0), backend="cpu")
-    assert taken == [way]
-
-
-@pytest.mark.parametrize(
-    "way",
-    ["pieces", pytest.param("amx", marks=needs_matrix_unit), pytest.param("programs", marks=needs_avx512)],
-)
+@pytest.mark.parametrize("way", ["pieces", pytest.param("programs", marks=needs_avx512)])
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**31), cut=st.integers(1, 5), b=st.integers(1, 4), dtype=st.sampled_from(WEIGHTS))
 def test_does_not_depend_on_batch_or_chunks(way, seed, cut, b, dtype):
@@ -285,7 +238,7 @@ def test_does_not_depend_on_batch_or_chunks(way, seed, cut, b, dtype):
     start = channels_last(torch.zeros(5, 32, 8, 9, dtype=threshold.dtype))
 
     def run(spikes: Tensor, membrane: Tensor) -> Tensor:
-        for other in {"amx": [], "programs": [amx], "pieces": [amx, tables, events]}[way]:
+        for other in {"programs": [], "pieces": [tables, events]}[way]:
             patch.setattr(other, "supports", lambda problem: False)
         return conv_integrate_fire(spikes, weight, None, membrane, threshold, padding=1, backend="cpu")
 
@@ -347,31 +300,6 @@ def test_changed_weights_are_seen(dtype):
         assert (membrane == 2 * factor).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ("find_spec", "llvmlite is not installed"),
-        ("platform", "Linux on an x86-64"),
-        ("limit", "ONEDNN_MAX_CPU_ISA=AVX2"),
-    ],
-)
-def test_without_a_matrix_unit(monkeypatch, change, reason):
-    """It says why, and the problem is solved all the same."""
-    amx.explain_no_matrix_unit.cache_clear()
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx2" if change == "limit" else "ALL")
-    if change == "find_spec":
-        monkeypatch.setattr(amx, "find_spec", lambda name: None)
-    monkeypatch.setattr(amx.platform, "machine", lambda: "arm64" if change == "platform" else "x86_64")
-    monkeypatch.setattr(amx.platform, "system", lambda: "Linux")
-    assert reason in amx.explain_no_matrix_unit()
-    weight, spikes = torch.ones(16, 2, 1, 1, dtype=torch.int8), torch.ones(1, 1, 2, 4, 4, dtype=torch.uint8)
-    membrane = torch.zeros(1, 16, 4, 4, dtype=torch.int32)
-    conv_integrate_fire(spikes, weight, None, membrane, torch.tensor(9, dtype=torch.int32), backend="cpu")
-    assert (membrane == 2).all()
-    monkeypatch.undo()
-    amx.explain_no_matrix_unit.cache_clear()
-
-
 def test_weights_of_two_bytes():
     """Those of at least 1/64 of the largest one are the same, and all are near."""
     weight = torch.randn(5, 3, 3, 3, generator=torch.manual_seed(0)).bfloat16().float()
@@ -393,7 +321,7 @@ def test_spikes_of_bfloat16_weights_are_weighed_in_integers():
         spikes = torch.randint(0, largest + 1, (3, 2, 8, 6, 6), generator=generator, dtype=torch.uint8)
         membranes = [torch.zeros(2, 16, 6, 6) for _ in range(2)]
         silent = torch.tensor(torch.finfo(torch.float32).max)
-        with collect_routines() as routines, patch.object(amx, "supports", return_value=False):
+        with collect_routines() as routines:
             conv_integrate_fire(spikes, weight, None, membranes[0], silent, padding=1, backend="cpu")
         conv_integrate_fire(spikes, weight, None, membranes[1], silent, padding=1, backend="reference")
         assert routine in routines

@@ -2,8 +2,8 @@
 
 A piece is a few steps of the whole batch, or some samples of one step: so few that its currents are still in
 the cache when the neurons read them. Int8 weights use oneDNN's integer convolution, which multiplies four
-numbers where single precision multiplies one, and more with a matrix unit. Bfloat16 weights of 0/1 spikes use
-it too, as integers of two bytes. Other weights are convolved in single precision.
+numbers where single precision multiplies one. Bfloat16 weights of 0/1 spikes use it too, as integers of two
+bytes. Other weights are convolved in single precision.
 
 Letters: T steps, B batch, N output channels, Y and X output rows and columns; t and b those of a piece and
 n = t·b its images.
@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rheobase.kernels.conv_integrate_fire import amx, events, reference, tables
+from rheobase.kernels.conv_integrate_fire import events, reference, tables
 from rheobase.kernels.conv_integrate_fire.problem import (
     Convolution,
     Layer,
@@ -43,9 +43,6 @@ Convolve = Callable[[Tensor], Tensor]
 def run(problem: Problem) -> None:
     """Fill `out`, updating `membrane` and `totals` in place, in the fastest way on this processor."""
     _keep_freed_memory()
-    if amx.supports(problem):
-        amx.run(problem)
-        return
     # With few outputs, listing the inputs that spiked takes as long as adding up their weights.
     few_outputs = len(problem.weight) < 64
     if few_outputs and tables.supports(problem):
