@@ -4,11 +4,9 @@ PyTorch's threads wait for each other at the end of every operation, for millise
 another process needs the cores, they keep them from each other, and training takes several times as long.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from threading import Event, Thread, get_native_id
+from threading import Event, Thread
 
 import torch
 from torch import Tensor, nn
@@ -17,57 +15,33 @@ from rheobase.network import SYNAPTIC, evaluating
 
 # Products of a forward pass that are not worth a second thread: one is as fast if it is alone.
 _FEW = 1 << 28
-# Seconds between two looks at whether others need the cores, and seconds for which the answer holds.
-_LOOK, _HOLD = 0.02, 1.0
 
 
 @contextmanager
-def let_threads_sleep(*, always: bool = False) -> Iterator[None]:
-    """Let threads that share an operation sleep while they wait for each other, if others need the cores.
+def let_threads_sleep() -> Iterator[None]:
+    """Let threads that share an operation sleep while they wait for each other.
 
     GNU's OpenMP library does so if it has more threads than there are cores: an idle one is started that has
     threads of its own. Other libraries are not affected. The results are the same.
-
-    Args:
-        always: Whether they also sleep if nobody else needs the cores, where it takes longer.
     """
     if torch.get_num_threads() == 1:
         yield
         return
     ready, end = Event(), Event()
-    times = Path(f"/proc/self/task/{get_native_id()}/schedstat")
 
     def idle() -> None:
         torch.zeros(1 << 20).add_(1)  # so large that it is shared
         ready.set()
-        end.wait(None if always else _HOLD)
+        end.wait()
 
-    def watch() -> None:
-        while not end.is_set():
-            before = _read_wait(times)
-            end.wait(_LOOK)
-            if _read_wait(times) - before > 1e9 * _LOOK / 4:
-                other = Thread(target=idle, daemon=True)
-                other.start()
-                other.join()
-
-    thread = Thread(target=idle if always else watch, daemon=True)
+    thread = Thread(target=idle, daemon=True)
     thread.start()
-    if always:
-        ready.wait()
+    ready.wait()
     try:
         yield
     finally:
         end.set()
         thread.join()
-
-
-def _read_wait(times: Path) -> int:
-    """Nanoseconds for which a thread could have run but had no core: all, if the system does not say."""
-    try:
-        return int(times.read_text("ascii").split()[1])
-    except OSError:
-        return time.perf_counter_ns()
 
 
 @contextmanager

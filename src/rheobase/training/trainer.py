@@ -44,7 +44,7 @@ class CollapseError(RuntimeError):
 
 
 @torch.inference_mode(False)  # gradients are needed, even if the caller has turned them off
-@let_threads_sleep(always=True)
+@let_threads_sleep()
 def train(
     model: nn.Module,
     data: Split | Folder,
