@@ -4,6 +4,7 @@
 the same function, and equal it spike for spike.
 """
 
+from rheobase.kernels.add_rows import add_rows
 from rheobase.kernels.backends import choose_backend, explain_no_triton, widen, widest_float
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
@@ -31,6 +32,7 @@ __all__ = [
     "RehearsedRule",
     "Rounding",
     "Trace",
+    "add_rows",
     "choose_backend",
     "collect_routines",
     "conv_integrate_fire",

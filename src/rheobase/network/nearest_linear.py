@@ -1,11 +1,12 @@
 """Linear layers in single precision whose sums are rounded once, to the nearest number.
 
 Such a result depends on no order of the sums, and so neither on the library, nor on the processor, nor on how
-many rows are computed together. There are two ways to find it. Both use matrix products in double precision,
-which holds the product of two single-precision numbers exactly:
+many rows are computed together. There are two ways to find it. Both compute in double precision, which holds
+the product of two single-precision numbers exactly:
 
 - Spikes, counts and means over a power of two of steps have few bits. If the weights of an output are of
-  similar size, or cut into two parts that are, no sum is rounded.
+  similar size, or cut into two parts that are, no sum is rounded. Of spikes only the weights of those that
+  are not zero are added up.
 - The error of a sum has a bound that holds for every order. Where both ends of the interval round to the same
   number, this is the nearest one. The few other sums are computed again, exactly.
 
@@ -17,10 +18,10 @@ import math
 import torch
 from torch import Tensor
 
-from rheobase.kernels import keep, share
+from rheobase.kernels import add_rows, keep, share
 
-# The bits of the numbers of a row, relative to the largest one, that count as few: of spikes, of counts up to
-# 63 and 255, and of means.
+# The bits of the numbers of a row, relative to the largest one, that count as few: of signed spikes, of
+# counts up to 63 and 255, and of means.
 _FEW = (1, 6, 8, 12)
 # Features added up by the library at a time: the bound on the error of a sum grows with them.
 _FEATURES = 512
@@ -31,6 +32,41 @@ _WEIGHTS, _RESULTS = 1 << 20, 1 << 17
 @torch.no_grad()
 def nearest_linear(x_RK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
     """Compute x · weightᵀ, each sum rounded once, and add the bias."""
+    y_RN = (_add_spikes if _are_spikes(x_RK) else _add_products)(x_RK, weight_NK)
+    return y_RN if bias_N is None else y_RN.add_(bias_N)
+
+
+def _are_spikes(x_RK: Tensor) -> bool:
+    # The first row is enough to tell most others.
+    return all(torch.equal(rows, rows.ne(0).to(rows.dtype)) for rows in (x_RK[:1], x_RK))
+
+
+def _add_spikes(x_RK: Tensor, weight_NK: Tensor) -> Tensor:
+    bits = _room(x_RK.shape[1]) - 1
+    first, second, wider = keep(weight_NK, "tables", lambda: _make_tables(weight_NK.detach(), bits))
+    total = add_rows(x_RK, first)
+    y_RN = total.float() if second is None else _round(*_add(total, add_rows(x_RK, second)))
+    if len(wider):
+        more = y_RN.new_empty(len(x_RK), len(wider))
+        _add_in_intervals(x_RK.double(), weight_NK[wider].double(), more)
+        y_RN[:, wider] = more
+    return y_RN
+
+
+def _make_tables(weight_NK: Tensor, bits: int) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Parts of the weights that can be added exactly, (K, N), and the outputs that need more than two."""
+    K, firsts, seconds, wider = weight_NK.shape[1], [], [], []
+    for weight in torch.split(weight_NK, max(1, _WEIGHTS // max(1, K))):
+        first = _lead(weight.double(), bits)
+        second = weight.double() - first
+        firsts.append(first.float())
+        seconds.append(second.float())
+        wider.append((second != _lead(second, bits)).any(1))
+    first, second = (torch.cat(parts).T.contiguous() for parts in (firsts, seconds))
+    return first, second if second.any() else None, torch.cat(wider).nonzero().flatten()
+
+
+def _add_products(x_RK: Tensor, weight_NK: Tensor) -> Tensor:
     (R, K), N = x_RK.shape, len(weight_NK)
     y_RN = x_RK.new_empty(R, N)
     outputs = max(1, min(N, _WEIGHTS // max(1, K)))
@@ -51,7 +87,7 @@ def nearest_linear(x_RK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Te
                     y[:, others] = _add_in_parts(x, weight[others], _room(K) - bits)
 
     share(work, -(-N // outputs), R * K * N)
-    return y_RN if bias_N is None else y_RN.add_(bias_N)
+    return y_RN
 
 
 def _room(terms: int) -> int:
