@@ -45,8 +45,8 @@ def _list_rows(spikes: Tensor) -> tuple[Tensor, Tensor]:
     counts = torch.bincount(sums, minlength=len(spikes))
     before = F.pad(counts.cumsum(0), (1, 0))
     begins = F.pad((-(-counts // _TOGETHER) * _TOGETHER).cumsum(0), (1, 0))
-    filled = torch.full((int(begins[-1]),), -1)
-    filled[torch.arange(len(rows)) + (begins - before)[sums]] = rows
+    filled = rows.new_full((int(begins[-1]),), -1)
+    filled[torch.arange(len(rows), device=rows.device) + (begins - before)[sums]] = rows
     return filled, begins
 
 
