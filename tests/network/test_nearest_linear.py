@@ -58,6 +58,13 @@ def test_sums_are_rounded_once(kind: str, K: int) -> None:
     assert torch.equal(nearest_linear(x, weight, None), add_in_order(x, weight))
 
 
+def test_the_smallest_weight_decides_a_tie() -> None:
+    """It is too small for both parts that are added up."""
+    weight = torch.tensor([[1 + 2.0**-22, 2.0**-24, 2.0**-60, -(2.0**-60), 2.0**-140]])
+    spikes = torch.tensor([[1.0, 1, 1, 1, 1], [1, 1, 1, 1, 0]])
+    assert nearest_linear(spikes, weight, None).tolist() == [[1 + 2.0**-22 + 2.0**-23], [1 + 2.0**-22]]
+
+
 def test_a_bias_is_added_to_the_rounded_sum() -> None:
     x, weight = draw("numbers", 20)
     bias = torch.randn(6, generator=torch.manual_seed(0))
