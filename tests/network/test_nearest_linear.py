@@ -60,8 +60,8 @@ def test_sums_are_rounded_once(kind: str, K: int) -> None:
 
 def test_the_smallest_weight_decides_a_tie() -> None:
     """It is too small for both parts that are added up."""
-    weight = torch.tensor([[1 + 2.0**-22, 2.0**-24, 2.0**-60, -(2.0**-60), 2.0**-140]])
-    spikes = torch.tensor([[1.0, 1, 1, 1, 1], [1, 1, 1, 1, 0]])
+    weight = torch.tensor([[1 + 2.0**-22, 2.0**-24, 2.0**-60, 2.0**-140, -(2.0**-60)]])
+    spikes = torch.tensor([[1.0, 1, 1, 1, 1], [1, 1, 1, 0, 1]])
     assert nearest_linear(spikes, weight, None).tolist() == [[1 + 2.0**-22 + 2.0**-23], [1 + 2.0**-22]]
 
 
