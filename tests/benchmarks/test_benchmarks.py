@@ -59,9 +59,9 @@ def test_wrong_spikes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check.find_mistake("int8", 2, steps=3) is None
     original = IntegrateFireLayer.advance
 
-    def late(self, spikes_TB, added, membrane, out_TB, totals_TB=None) -> None:
+    def late(self, spikes_TB, added, membrane, *others, **options) -> None:
         membrane[-1, -1] -= 1
-        original(self, spikes_TB, added, membrane, out_TB, totals_TB)
+        original(self, spikes_TB, added, membrane, *others, **options)
 
     monkeypatch.setattr(IntegrateFireLayer, "advance", late)
     assert "spikes, expected" in check.find_mistake("int8", 2, steps=3)
