@@ -46,3 +46,5 @@ def test_bad_arguments() -> None:
         add_rows(torch.ones(2, 3), torch.ones(3, 4).double())
     with pytest.raises(ValueError, match="table has shape"):
         add_rows(torch.ones(2, 3), torch.ones(2, 4))
+    with pytest.raises(ValueError, match="contiguous"):
+        add_rows(torch.ones(2, 3), torch.ones(4, 3).T)

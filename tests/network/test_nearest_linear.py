@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rheobase.network import nearest_linear as nearest_linear_module
 from rheobase.network.nearest_linear import nearest_linear
 
 
@@ -63,6 +64,24 @@ def test_the_smallest_weight_decides_a_tie() -> None:
     weight = torch.tensor([[1 + 2.0**-22, 2.0**-24, 2.0**-60, 2.0**-140, -(2.0**-60)]])
     spikes = torch.tensor([[1.0, 1, 1, 1, 1], [1, 1, 1, 0, 1]])
     assert nearest_linear(spikes, weight, None).tolist() == [[1 + 2.0**-22 + 2.0**-23], [1 + 2.0**-22]]
+
+
+def test_tables_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never of weights whose changes are not tracked, since they would be made at every call."""
+    made, make = [], nearest_linear_module._make_tables
+    monkeypatch.setattr(nearest_linear_module, "_make_tables", lambda *given: made.append(1) or make(*given))
+    spikes, weight = draw("spikes", 20)
+    with torch.inference_mode():
+        untracked = weight.clone()
+    expected = add_in_order(spikes, weight)
+    for _ in range(2):
+        assert torch.equal(nearest_linear(spikes, untracked, None), expected)
+    assert not made
+    for _ in range(2):
+        assert torch.equal(nearest_linear(spikes, weight, None), expected)
+    assert len(made) == 1
+    weight[0, 0] += 1
+    assert torch.equal(nearest_linear(spikes, weight, None), add_in_order(spikes, weight))
 
 
 def test_a_bias_is_added_to_the_rounded_sum() -> None:

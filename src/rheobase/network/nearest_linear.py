@@ -32,7 +32,9 @@ _WEIGHTS, _RESULTS = 1 << 20, 1 << 17
 @torch.no_grad()
 def nearest_linear(x_RK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
     """Compute x · weightᵀ, each sum rounded once, and add the bias."""
-    y_RN = (_add_spikes if _are_spikes(x_RK) else _add_products)(x_RK, weight_NK)
+    # What is derived from an inference tensor cannot be kept, and tables take longer to make than a product.
+    spikes = not weight_NK.is_inference() and _are_spikes(x_RK)
+    y_RN = (_add_spikes if spikes else _add_products)(x_RK, weight_NK)
     return y_RN if bias_N is None else y_RN.add_(bias_N)
 
 

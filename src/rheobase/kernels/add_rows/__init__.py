@@ -27,9 +27,13 @@ def add_rows(spikes: Tensor, table: Tensor, *, backend: str = "auto") -> Tensor:
 
     Raises:
         TypeError: The table is not float32.
-        ValueError: Shapes do not fit, or the backend cannot run.
+        ValueError: Shapes do not fit, the table is not contiguous, or the backend cannot run.
     """
     check_dtype("table", table, (torch.float32,))
     check_shape("table", table, (spikes.shape[1], table.shape[1]))
+    if not table.is_contiguous():
+        raise ValueError(
+            f"table has strides {table.stride()}: expected a contiguous one, as of .contiguous()"
+        )
     name = choose_backend(table.device, backend, offered=("reference", "cpu"))
     return reference.run(spikes, table) if name == "reference" else llvm.run(spikes, table)
