@@ -19,7 +19,7 @@ _DRAWN = ("signed + ftbc", "hmt, 2 members + ftbc", "srp", "cos", "parallel")
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a network, over the training runs that have it.
+    """One row of a network, over all its training runs or of one alone.
 
     Attributes:
         row: That of the first of them, with the means of events and of the accuracy on the images that
@@ -59,7 +59,7 @@ class Network:
 
 
 def join(records: Sequence[FewSteps]) -> list[Network]:
-    """The records by network."""
+    """The records by network; a row counts if all training runs have it, or one alone."""
     found = []
     for name in dict.fromkeys(r.network for r in records):
         own = tuple(r for r in records if r.network == name)
@@ -67,7 +67,7 @@ def join(records: Sequence[FewSteps]) -> list[Network]:
         for row in (row for r in own for row in r.rows):
             rows.setdefault((row.method, row.steps), []).append(row)
         lines = {}
-        for key, runs in rows.items():
+        for key, runs in ((key, runs) for key, runs in rows.items() if len(runs) in (1, len(own))):
             known = [row.held_out for row in runs if row.held_out is not None]
             held_out = mean(known) if len(known) == len(own) else None
             shared = replace(runs[0], events=mean(row.events for row in runs), held_out=held_out)
@@ -104,7 +104,7 @@ def _show_network(network: Network) -> str:
     head += [f"events, thousands, T = {usual}", "neurons, thousands", f"latency with delays, T = {usual}"]
     runs = f", mean ± SD of {len(network.ann)} training runs" if len(network.ann) > 1 else ""
     if any(len(line.accuracies) < len(network.ann) for line in network.lines.values()):
-        runs += ", of the first run alone where there is no SD"
+        runs += ", of one run alone where there is no SD"
     return f"**{network.name}**, ANN {_spread(network.ann)} %{runs}:\n\n{table(head, rows)}"
 
 
