@@ -7,9 +7,10 @@ For every network, compared on the same weights: SpikingJelly's converter in eac
 (its best counts), a plain PyTorch step loop, the network itself compiled in each way that torch has (the best
 counts) and run T times, and this package in its three profiles. First every network with everything at one
 batch size and number of steps, then all sizes for the best of each. Nothing of this package is shown unless
-the same kernels, cut for the same batch, give the reference's spikes on this device. Speed does not depend on
-what a network has learnt, so that weights are random. The record is written after every row; with `--resume`
-a later call of the same sources adds what is missing.
+the same kernels, cut for the same batch, give the reference's spikes on this device. Weights are random: on a
+GPU speed does not depend on them; on a CPU it does on how many neurons fire, for which `verbs.py` has trained
+ones. The record is written after every row; with `--resume` a later call of the same sources adds what is
+missing.
 """
 
 import argparse
