@@ -27,7 +27,7 @@ ROOMS = [
 ]
 ONLY = {
     "training": {"methods", "papers", "cli"},
-    "kernels": {"network", "simulation"},
+    "kernels": {"network", "simulation", "training"},
     "papers": {"cli"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -1,7 +1,7 @@
-"""The inner loops of simulation: one folder per kernel.
+"""The inner loops of simulation and training: one folder per kernel.
 
 `reference.py` of a folder defines the kernel as plainly as possible. The other files are faster versions of
-the same function, and equal it spike for spike.
+the same function. Those of simulation equal it spike for spike.
 """
 
 from rheobase.kernels.add_rows import add_rows
@@ -9,6 +9,7 @@ from rheobase.kernels.backends import choose_backend, explain_no_triton, widen, 
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
+from rheobase.kernels.conv_integrate_fire.second import join_channels, reads_apart
 from rheobase.kernels.differential_fire import differential_fire
 from rheobase.kernels.encode import Rounding, encode
 from rheobase.kernels.few_outputs import few_outputs
@@ -18,10 +19,11 @@ from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.kept import keep
 from rheobase.kernels.launching import only_compile
 from rheobase.kernels.max_of_sums import max_of_sums
+from rheobase.kernels.norm_clip import Statistics, norm_clip
 from rheobase.kernels.rehearsed_fire import RehearsedRule, rehearsed_fire
 from rheobase.kernels.rescale import rescale
 from rheobase.kernels.routines import collect_routines, report_routine
-from rheobase.kernels.rows import empty_steps
+from rheobase.kernels.rows import empty_steps, fill_membrane
 from rheobase.kernels.running_mean import running_mean
 from rheobase.kernels.sum_pool import sum_pool
 from rheobase.kernels.tally import tally
@@ -31,6 +33,7 @@ __all__ = [
     "GroupRule",
     "RehearsedRule",
     "Rounding",
+    "Statistics",
     "Trace",
     "add_rows",
     "choose_backend",
@@ -43,14 +46,18 @@ __all__ = [
     "encode",
     "explain_no_triton",
     "few_outputs",
+    "fill_membrane",
     "follow",
     "group_backward",
     "group_fire",
     "integrate_fire",
+    "join_channels",
     "keep",
     "linear_integrate_fire",
     "max_of_sums",
+    "norm_clip",
     "only_compile",
+    "reads_apart",
     "rehearsed_fire",
     "report_routine",
     "rescale",

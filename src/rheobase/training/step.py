@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rheobase.io import Ranks
 from rheobase.network import SYNAPTIC, Clip
+from rheobase.training.fusion import FusedNetwork, fuse
 from rheobase.training.recipe import Recipe
 
 # What optimisers keep of each parameter, and its name in checkpoints.
@@ -63,6 +64,7 @@ class Learner:
         self.totals = torch.zeros(2, dtype=torch.float64, device=self.device)
         self.optimiser = self._build_optimiser()
         self.network: Callable[[Tensor], Tensor] = self.model
+        self.fused: FusedNetwork | None = None
         self.note = "eager steps"
         self._capturable = _can_capture(self.device, ranks)
         self._steps = 0
@@ -145,7 +147,11 @@ class Learner:
             self._put_channels_last()
         if self.ranks.count > 1:
             self.network = DistributedDataParallel(self.model)
-        if self.recipe.compile:
+        elif self.device.type == "cuda":
+            self.fused = fuse(self.model, halves=self.recipe.precision == "bfloat16")
+        if self.fused is not None:
+            self.network = self.fused
+        elif self.recipe.compile:
             # By default compiled routines are chosen by their time.
             options: dict[str, Any] | None = {"deterministic": True} if self.recipe.deterministic else None
             self.network = torch.compile(self.network, dynamic=False, options=options)
@@ -157,7 +163,7 @@ class Learner:
                 with torch.random.fork_rng(devices=[]):
                     yield
         finally:
-            if self.recipe.compile:
+            if self.fused is None and self.recipe.compile:
                 # Otherwise torch silently stops compiling after some networks of one kind.
                 torch.compiler.reset()
 
@@ -241,6 +247,8 @@ class Learner:
         loss = F.cross_entropy(logits.float(), labels, label_smoothing=self.recipe.label_smoothing)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.fused is not None:
+            self.fused.collect()
         self.optimiser.step()
         correct = (logits.detach().argmax(1) == labels).sum()
         self.totals += torch.stack((loss.detach().double() / self.ranks.count, correct.double()))

@@ -1,0 +1,284 @@
+"""Networks as they are trained on a GPU: batch norms, sums and clips in kernels of the package.
+
+The parameters and statistics are those of the given network. What is changed is how its steps are computed:
+fewer and larger kernels, which a GPU starts faster than many small ones.
+"""
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+from rheobase.kernels import Statistics, explain_no_triton, norm_clip, sum_pool
+from rheobase.network import Clip, QuantisedClip
+
+_SUMS = (operator.add, operator.iadd, torch.add)
+
+
+def fuse(model: nn.Module, *, halves: bool) -> "FusedNetwork | None":
+    """The network with its batch norms fused with what follows them, or None if it has none to fuse.
+
+    Args:
+        model: The network, in training mode, on its device.
+        halves: Whether products are computed in bfloat16.
+    """
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    if not isinstance(model, fx.GraphModule) or explain_no_triton(device) is not None:
+        return None
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(model.graph, {}))
+    fused = fx.GraphModule(model, graph)
+    norms = [node for node in graph.nodes if _is_norm(fused, node)]
+    if not norms:
+        return None
+    weights = HalfWeights() if halves else None
+    for node in norms:
+        _fuse_norm(fused, node, weights)
+    for node in [*graph.nodes]:
+        if weights is not None and _is_synapse(fused, node):
+            layer = fused.get_submodule(node.target)
+            _replace(fused, node, Synapse(layer, weights, bias=True), node.args)
+        elif _module(fused, node) is nn.AvgPool2d and (side := _find_side(fused, node)):
+            _replace(fused, node, AveragePool(side), node.args)
+    graph.lint()
+    fused.recompile()
+    return FusedNetwork(fused, weights)
+
+
+def _fuse_norm(fused: fx.GraphModule, node: fx.Node, weights: "HalfWeights | None") -> None:
+    """Replace a batch norm, with a sum and a clip if nothing else reads what they take."""
+    source, norm = node.args[0], fused.get_submodule(str(node.target))
+    assert isinstance(source, fx.Node)
+    assert isinstance(norm, nn.BatchNorm2d)
+    offset = None
+    if _is_synapse(fused, source) and len(source.users) == 1:
+        layer = fused.get_submodule(str(source.target))
+        # A batch norm removes a bias, so that it moves the running mean and nothing else.
+        offset = layer.bias
+        source = _replace(fused, source, Synapse(layer, weights, bias=False), source.args)
+    parts, added = [node], None
+    user = _only_user(node)
+    if user is not None and user.target in _SUMS and len(user.all_input_nodes) == 2 and not user.kwargs:
+        added = next(other for other in user.all_input_nodes if other is not node)
+        parts.append(user)
+        user = _only_user(user)
+    clip = None
+    if user is not None and _module(fused, user) in (Clip, QuantisedClip, nn.ReLU):
+        clip = fused.get_submodule(str(user.target))
+        parts.append(user)
+    elif added is not None:  # a sum without a clip stays as it is
+        parts, added = [node], None
+    inputs = (source,) if added is None else (source, added)
+    _replace(fused, parts.pop(), NormClip(norm, clip, offset), inputs)  # type: ignore[arg-type]
+    for part in reversed(parts):
+        fused.graph.erase_node(part)
+
+
+def _replace(fused: fx.GraphModule, node: fx.Node, module: nn.Module, inputs: Any) -> fx.Node:
+    """Put the call of another module in the place of a node."""
+    name = f"fused_{len(fused.graph.nodes)}_{node.name}"
+    fused.add_submodule(name, module)
+    with fused.graph.inserting_before(node):
+        call = fused.graph.call_module(name, inputs)
+    node.replace_all_uses_with(call)
+    fused.graph.erase_node(node)
+    return call
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _module(fused: fx.GraphModule, node: fx.Node) -> type[nn.Module] | None:
+    return type(fused.get_submodule(str(node.target))) if node.op == "call_module" else None
+
+
+def _is_norm(fused: fx.GraphModule, node: fx.Node) -> bool:
+    """Whether a node is a batch norm that is trained."""
+    if _module(fused, node) is not nn.BatchNorm2d:
+        return False
+    norm = fused.get_submodule(str(node.target))
+    assert isinstance(norm, nn.BatchNorm2d)
+    keeps = norm.track_running_stats and norm.momentum is not None
+    return norm.training and norm.affine and keeps and norm.weight.dtype == torch.float32
+
+
+def _is_synapse(fused: fx.GraphModule, node: fx.Node) -> bool:
+    if _module(fused, node) not in (nn.Conv2d, nn.Linear):
+        return False
+    return getattr(fused.get_submodule(str(node.target)), "padding_mode", "zeros") == "zeros"
+
+
+def _find_side(fused: fx.GraphModule, node: fx.Node) -> int:
+    """The rows and columns of windows that touch but do not overlap; 0 if they are otherwise."""
+    pool = fused.get_submodule(str(node.target))
+    assert isinstance(pool, nn.AvgPool2d)
+    sides = {pool.kernel_size, pool.stride}
+    plain = pool.padding == 0 and not pool.ceil_mode and pool.divisor_override is None
+    side = sides.pop() if len(sides) == 1 and plain else 0
+    return side if isinstance(side, int) else 0
+
+
+class FusedNetwork(nn.Module):
+    """The graph of a fused network and its weights in half precision."""
+
+    def __init__(self, graph: fx.GraphModule, weights: "HalfWeights | None") -> None:
+        super().__init__()
+        self.graph, self.weights = graph, weights
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weights is not None:
+            self.weights.round()
+        result: Tensor = self.graph(x)
+        return result
+
+    def collect(self) -> None:
+        """Put the gradients of the weights where an optimiser looks for them; call it after `backward`."""
+        if self.weights is not None:
+            self.weights.collect()
+
+
+class HalfWeights:
+    """Weights rounded to bfloat16, and their gradients: each in one operation for all of them."""
+
+    def __init__(self) -> None:
+        self.exact: list[Tensor] = []
+        self.rounded: list[Tensor] = []
+        self.gradients: dict[int, Tensor] = {}
+
+    def add(self, weight: Tensor) -> int:
+        """Include a weight; its number."""
+        self.exact.append(weight)
+        self.rounded.append(torch.empty_like(weight, dtype=torch.bfloat16, requires_grad=False))
+        return len(self.exact) - 1
+
+    def take(self, number: int) -> Tensor:
+        """A rounded weight, whose gradient is kept here."""
+        rounded: Tensor = _Rounded.apply(self.exact[number], self, number)  # type: ignore[no-untyped-call]
+        return rounded
+
+    @torch.no_grad()
+    def round(self) -> None:
+        """Round all weights as they are now."""
+        if self.exact:
+            torch._foreach_copy_(self.rounded, [weight.detach() for weight in self.exact])
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Widen the gradients and add them to the parameters."""
+        numbers, found = [*self.gradients], [*self.gradients.values()]
+        self.gradients.clear()
+        wide = [torch.empty_like(self.exact[number]) for number in numbers]
+        if wide:
+            torch._foreach_copy_(wide, found)
+        for number, gradient in zip(numbers, wide, strict=True):
+            weight = self.exact[number]
+            weight.grad = gradient if weight.grad is None else weight.grad + gradient
+
+
+class _Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, weights: HalfWeights, number: int) -> Tensor:
+        ctx.weights, ctx.number = weights, number
+        return weights.rounded[number].view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
+        before = ctx.weights.gradients.get(ctx.number)
+        ctx.weights.gradients[ctx.number] = gradient if before is None else before + gradient
+        return None, None, None
+
+
+class Synapse(nn.Module):
+    """A convolution or linear layer with weights in half precision, possibly without its bias."""
+
+    def __init__(self, layer: nn.Module, weights: HalfWeights | None, *, bias: bool) -> None:
+        super().__init__()
+        assert isinstance(layer, nn.Conv2d | nn.Linear)
+        self.layer, self.bias = layer, layer.bias if bias else None
+        self.weights, self.number = weights, None if weights is None else weights.add(layer.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.layer.weight
+        if self.weights is not None and self.number is not None:
+            weight = self.weights.take(self.number)
+        if isinstance(self.layer, nn.Linear):
+            return F.linear(x, weight, self.bias)
+        layer = self.layer
+        return F.conv2d(x, weight, self.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+
+
+class AveragePool(nn.Module):
+    """The means over square windows that touch but do not overlap."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.side = side
+
+    def forward(self, x: Tensor) -> Tensor:
+        if any(size % self.side for size in x.shape[2:]):
+            return F.avg_pool2d(x, self.side)
+        pooled: Tensor = _Pooled.apply(x, self.side)  # type: ignore[no-untyped-call]
+        return pooled
+
+
+class _Pooled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, side: int) -> Tensor:
+        ctx.side = side
+        return sum_pool(x, side, backend="triton").div_(side**2)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        B, C, Y, X = gradient.shape
+        pixels = gradient.movedim(1, -1)[:, :, None, :, None]
+        spread = pixels.expand(B, Y, ctx.side, X, ctx.side, C) / ctx.side**2
+        return spread.reshape(B, Y * ctx.side, X * ctx.side, C).movedim(-1, 1), None
+
+
+class NormClip(nn.Module):
+    """A batch norm, what is added to its result, and the clip behind it."""
+
+    counters: Tensor
+
+    def __init__(self, norm: nn.BatchNorm2d, clip: nn.Module | None, offset: nn.Parameter | None) -> None:
+        super().__init__()
+        self.norm, self.clip, self.offset = norm, clip, offset
+        self.levels = int(clip.levels) if isinstance(clip, QuantisedClip) else 0
+        counters = torch.zeros(norm.num_features + 1, dtype=torch.int32, device=norm.weight.device)
+        self.register_buffer("counters", counters, persistent=False)
+
+    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        if added is None or added.shape == x.shape:
+            return self._normalise(x, added, self.clip)
+        assert self.clip is not None
+        result: Tensor = self.clip(self._normalise(x, None, None) + added)
+        return result
+
+    def _normalise(self, x: Tensor, added: Tensor | None, clip: nn.Module | None) -> Tensor:
+        norm = self.norm
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        assert norm.num_batches_tracked is not None
+        assert norm.momentum is not None
+        return norm_clip(
+            x,
+            norm.weight,
+            norm.bias,
+            Statistics(
+                norm.running_mean,
+                norm.running_var,
+                norm.num_batches_tracked,
+                norm.momentum,
+                norm.eps,
+                self.counters,
+            ),
+            added=added,
+            offset=self.offset,
+            threshold=clip.threshold if isinstance(clip, Clip) else None,
+            levels=0 if clip is None else self.levels,
+            rectify=clip is not None,
+            backend="triton",
+        )

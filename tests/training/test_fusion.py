@@ -1,0 +1,120 @@
+"""Fused networks: the same results, gradients and statistics as the network they were made of."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import rheobase
+from rheobase.network import Clip
+from rheobase.training import models
+from rheobase.training.fusion import AveragePool, NormClip, Synapse, fuse
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Branches(nn.Module):
+    """Batch norms with everything behind them that is, or is not, fused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(3, 6, 3, padding=1) for _ in range(2))
+        self.third = nn.Conv2d(6, 6, 1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(6) for _ in range(4))
+        self.clips = nn.ModuleList(nn.ReLU() for _ in range(3))
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, two = self.norms[0](self.first(x)), self.norms[1](self.second(x))
+        both = self.clips[0](one + two)  # a norm in a clipped sum with a norm
+        read_twice = self.norms[2](self.third(both))
+        more = self.clips[1](read_twice) + read_twice
+        wide = self.clips[2](self.norms[3](more) + both.mean((2, 3), keepdim=True))  # broadcasts
+        return self.head(wide.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+def train_once(model: nn.Module, run: nn.Module, x: Tensor) -> dict[str, Tensor]:
+    """Everything that a step leaves in a network, and its output."""
+    y = run(x)
+    y.square().sum().backward()
+    if hasattr(run, "collect"):
+        run.collect()
+    gradients = {f"gradient of {name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {"output": y.detach(), **gradients, **dict(model.named_buffers())}
+
+
+def assert_alike(model: nn.Module, x: Tensor, *, halves: bool, tolerance: float) -> None:
+    plain = copy.deepcopy(model)
+    fused = fuse(model, halves=halves)
+    assert fused is not None
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=halves):
+        got, want = train_once(model, fused, x), train_once(plain, plain, x)
+    assert got.keys() == want.keys()
+    for name, value in want.items():
+        if name.startswith("gradient") and "bias" in name and value.abs().max() < 1e-2:
+            assert got[name].abs().max() < 1e-2, name  # a norm behind it makes it zero up to rounding
+            continue
+        apart = (got[name].float() - value.float()).norm() / value.float().norm().clamp(min=1e-3)
+        assert apart < tolerance, (name, apart)
+
+
+def prepared(model: nn.Module, method: str = "opi") -> nn.Module:
+    return rheobase.prepare(model, method).train().to(DEVICE)
+
+
+@pytest.mark.parametrize("method", ["opi", "qcfs"])
+def test_a_residual_network_trains_alike(method: str) -> None:
+    torch.manual_seed(0)
+    model = prepared(models.build("small-residual", 5), method)
+    assert_alike(model, torch.randn(6, 1, 8, 8, device=DEVICE), halves=False, tolerance=2e-3)
+
+
+def test_biases_branches_and_broadcast_sums() -> None:
+    torch.manual_seed(0)
+    model = prepared(Branches())
+    fused = fuse(model, halves=False)
+    assert fused is not None
+    kinds = [type(module) for module in fused.modules()]
+    assert kinds.count(NormClip) == 4
+    assert kinds.count(Synapse) == 3
+    clips = [type(module.clip) for module in fused.modules() if isinstance(module, NormClip)]
+    assert clips == [Clip, type(None), type(None), Clip]
+    assert_alike(model, torch.randn(6, 3, 8, 8, device=DEVICE), halves=False, tolerance=1e-2)
+
+
+def test_average_pools() -> None:
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.AvgPool2d(3, 1),
+    ]
+    model = prepared(nn.Sequential(*layers, nn.Flatten(), nn.Linear(16, 3)))
+    fused = fuse(model, halves=False)
+    assert fused is not None
+    assert [type(m) for m in fused.modules()].count(AveragePool) == 1
+    assert_alike(model, torch.randn(5, 1, 8, 8, device=DEVICE), halves=False, tolerance=1e-3)
+    odd = prepared(nn.Sequential(*layers, nn.Flatten(), nn.Linear(16, 3)))
+    assert_alike(odd, torch.randn(5, 1, 9, 9, device=DEVICE), halves=False, tolerance=1e-3)
+
+
+def test_half_precision_rounds_weights_and_collects_gradients() -> None:
+    torch.manual_seed(0)
+    model = prepared(models.build("small", 5))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    assert_alike(model, torch.randn(16, 1, 8, 8, device=DEVICE), halves=True, tolerance=0.1)
+    for name, p in model.named_parameters():
+        assert torch.equal(p, before[name])
+        assert p.grad is not None
+        assert p.grad.dtype == torch.float32
+
+
+def test_what_has_nothing_to_fuse_is_left_alone() -> None:
+    model = prepared(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
+    assert fuse(model, halves=False) is None
+    frozen = prepared(models.build("small", 5)).eval()
+    assert fuse(frozen, halves=False) is None
+    assert fuse(models.build("small", 5).to(DEVICE), halves=False) is None  # no graph
