@@ -1,4 +1,4 @@
-"""Seconds for an epoch of the paper's trainings, beside the same steps without compilation in the same run.
+"""Seconds for an epoch of the paper's trainings, next to the same steps compiled by torch and call by call.
 
     python benchmarks/training.py --out record.json
     python benchmarks/training.py --models resnet20 --images 512 --epochs 2 --device cpu
@@ -16,6 +16,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -51,9 +52,12 @@ def main() -> None:
         recipe = find_recipe(f"{model}-cifar10")
         if device.type != "cuda":
             recipe = replace(recipe, precision="float32", compile=False)
+        if device.type == "cuda":
+            keep({"what": f"{model}, kernels"} | time_epochs(model, recipe, data, options.epochs, device))
         ways = {"compiled": recipe} if recipe.compile else {}
-        for way, tried in (ways | {"call by call": replace(recipe, compile=False)}).items():
-            keep({"what": f"{model}, {way}"} | time_epochs(model, tried, data, options.epochs, device))
+        with patch("rheobase.training.step.fuse", return_value=None):
+            for way, tried in (ways | {"call by call": replace(recipe, compile=False)}).items():
+                keep({"what": f"{model}, {way}"} | time_epochs(model, tried, data, options.epochs, device))
 
 
 def make_data(images: int, device: torch.device) -> Split:

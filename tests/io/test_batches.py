@@ -111,6 +111,21 @@ def test_batches_names_the_batch_that_is_wrong(data: object, error: type[Excepti
         list(batches(data, what="evaluation data"))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+def test_one_value_that_is_no_number_is_found_anywhere(dtype: torch.dtype, form: torch.memory_format) -> None:
+    images = torch.randn(2, 3, 33, 31).to(dtype)
+    images[0, 0, 0, :2] = torch.tensor([1, -1], dtype=dtype) * torch.finfo(dtype).max
+    images = images.contiguous(memory_format=form)
+    assert len([*batches(images)]) == 1
+    for place in (0, 1, 1000, images.numel() - 1):
+        for value in (float("nan"), float("inf"), float("-inf")):
+            wrong = images.clone()
+            wrong.as_strided((wrong.numel(),), (1,))[place] = value  # in memory
+            with pytest.raises(ValueError, match="NaN or infinity"):
+                list(batches(wrong))
+
+
 def test_batch_sizes_are_for_data_without_batches_of_its_own() -> None:
     with pytest.raises(ValueError, match="batch_size"):
         batches([X], 4)

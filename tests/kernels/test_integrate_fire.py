@@ -15,7 +15,7 @@ HAS_GPU = torch.cuda.is_available()
 if not HAS_GPU:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-from rheobase.kernels import integrate_fire
+from rheobase.kernels import empty_steps, integrate_fire, tally
 from rheobase.kernels.integrate_fire import SPIKE_DTYPES
 
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -129,6 +129,58 @@ def test_loading_steps_ahead_changes_nothing(steps, many, monkeypatch):
     assert_same("triton", current, membrane, torch.rand(1500) + 0.1, steps=steps)
 
 
+def assert_counts(backend: str, current: Tensor, membrane: Tensor, *arguments: Tensor, **options) -> None:
+    """The spikes of each sample are counted as `tally` does, on top of what was there."""
+    threshold, fan_out = (x.to(DEVICE) for x in arguments)
+    current, membrane, steps = current.to(DEVICE), membrane.to(DEVICE, copy=True), options["steps"]
+    out = empty_steps(membrane, steps, options.pop("dtype", torch.uint8))
+    totals = torch.full((steps, len(membrane)), 3, dtype=torch.int32, device=DEVICE)
+    reached = torch.full_like(totals, 5, dtype=torch.int64)
+    plain, start = totals.clone(), membrane.clone()
+    counts = {"totals": totals, "reached": reached, "fan_out": fan_out}
+    spikes = integrate_fire(current, membrane, threshold, out=out, backend=backend, **counts, **options)
+    for b, (number, hit) in enumerate(zip(totals.unbind(1), reached.unbind(1), strict=True)):
+        sent_TBN = spikes[:, b : b + 1].reshape(steps, 1, -1)
+        found, synapses = tally(sent_TBN, fan_out.flatten(), backend="reference")
+        assert (number - 3).tolist() == found.tolist()
+        assert (hit - 5).tolist() == synapses.tolist()
+    again = integrate_fire(current, start, threshold, totals=plain, backend=backend, **options)
+    assert torch.equal(again, spikes.float())
+    assert torch.equal(start, membrane)
+    assert torch.equal(plain, totals)
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+@settings(max_examples=40, deadline=None)
+@given(
+    problem=problems(),
+    dtype=st.sampled_from(SPIKE_DTYPES),
+    most=st.sampled_from([1, 50, 1 << 24]),  # the sums need 32 or 64 bits
+    alike=st.booleans(),
+    batch_last=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_spikes_are_counted_where_they_are_sent(backend, problem, dtype, most, alike, batch_last, seed):
+    current, membrane, threshold, steps = problem
+    shape, generator = membrane.shape[1:], torch.Generator().manual_seed(seed)
+    fan_out = torch.randint(0, most + 1, () if alike else shape, generator=generator).double().expand(shape)
+    if batch_last:  # in memory
+        membrane = membrane.movedim(0, -1).contiguous().movedim(-1, 0)
+    assert_counts(backend, current, membrane, threshold, fan_out, steps=steps, dtype=dtype)
+
+
+@pytest.mark.parametrize("shape", [(3, 2500), (5, 1), (2, 40, 8, 8), (7,)])
+@pytest.mark.parametrize("many", [1, 1 << 20])
+def test_blocks_of_any_size_count_alike(shape, many, monkeypatch):
+    module = importlib.import_module("rheobase.kernels.integrate_fire.triton")
+    monkeypatch.setattr(module, "_MANY", many)
+    torch.manual_seed(0)
+    fan_out = torch.randint(0, 1 << 30, shape[1:])
+    for strict, reset in ((False, "subtract"), (True, "zero")):
+        options = {"steps": 4, "strict": strict, "reset": reset}
+        assert_counts("triton", torch.rand(4, *shape), torch.rand(shape), torch.rand(()), fan_out, **options)
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 5001), (1, 1, 8193), (40, 2, 300)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_blocks_cover_every_neuron(shape, dtype):
@@ -213,6 +265,12 @@ def test_empty_batch(backend):
         ({"out": torch.ones(2, 2, 4)}, ValueError, r"out has shape \(2, 2, 4\)"),
         ({"out": torch.ones(3, 2, 4).bool()}, TypeError, "out is torch.bool"),
         ({"current": torch.ones(2, 4, device="meta")}, ValueError, "current is on meta"),
+        ({"totals": torch.zeros(3, 2)}, TypeError, "totals is torch.float32"),
+        ({"totals": torch.zeros(2, 3, dtype=torch.int32)}, ValueError, r"expected \(3, 2\)"),
+        ({"totals": torch.zeros(2, 3, dtype=torch.int32).T}, ValueError, "contiguous"),
+        ({"totals": torch.zeros(3, 2, dtype=torch.int32, device="meta")}, ValueError, "totals is on meta"),
+        ({"fan_out": torch.ones(4)}, ValueError, "belong together"),
+        ({"fan_out": torch.ones(4), "reached": torch.zeros(3, 2).long()}, ValueError, "without totals"),
     ],
 )
 def test_refusals_change_nothing(backend, change, error, message):

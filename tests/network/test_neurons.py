@@ -67,3 +67,11 @@ def test_a_bound_lowers_threshold_and_amplitude_alike() -> None:
     assert neuron.threshold[:2].tolist() == [1.0, 2.0]
     assert neuron.amplitude.tolist() == [3.0, 4.0, 0.0]
     assert neuron.dead.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("threshold", [torch.tensor(2.0), torch.rand(8), torch.rand(8, 3, 5)])
+def test_a_membrane_starts_alike_in_every_memory_format(threshold: Tensor) -> None:
+    neuron, shape = IntegrateFire(threshold, initial=HALF), torch.Size((2, 8, 3, 5))
+    last = neuron.start(shape, 0, 0, torch.channels_last)
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(last, neuron.start(shape, 0, 0))

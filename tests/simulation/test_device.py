@@ -1,12 +1,15 @@
 """Memory and other facts about devices."""
 
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
+from torch import Tensor
 
 from rheobase.simulation import device
-from rheobase.simulation.device import cap_memory, device_traits, memory_for_all_steps
+from rheobase.simulation.device import Pace, cap_memory, device_traits, memory_for_all_steps
 
 CPU = torch.device("cpu")
 
@@ -41,3 +44,24 @@ def test_the_table_says_which_devices_have_double_precision() -> None:
     assert {name: device_traits(torch.device(name)).double for name in ("cpu", "cuda", "mps", "xpu")} == {
         "cpu": True, "cuda": True, "mps": False, "xpu": True,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(("piece", "count"), [(1, 7), (3 * 4 * 5 * 4 * 3, 3), (1 << 23, 1)])
+def test_batches_are_sent_in_pieces(
+    form: torch.memory_format, piece: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the CPU as a GPU; a batch larger than a piece pins no more memory than some pieces."""
+    pinned: list[Tensor] = []
+    monkeypatch.setattr(Tensor, "pin_memory", lambda x: pinned.append(x) or x.clone())
+    monkeypatch.setattr("torch.cuda.current_stream", MagicMock())
+    monkeypatch.setattr("torch.cuda.stream", lambda _: nullcontext())
+    monkeypatch.setattr(Tensor, "record_stream", lambda *_: None)
+    monkeypatch.setattr(Pace, "_PIECE", piece)
+    pace, x = Pace(CPU), torch.randn(7, 3, 4, 5).contiguous(memory_format=form)
+    pace._copying = MagicMock()
+    sent = pace.send(x)
+    assert torch.equal(sent, x)
+    assert sent.stride() == x.stride()
+    assert sent.data_ptr() != x.data_ptr()
+    assert len(pinned) == count

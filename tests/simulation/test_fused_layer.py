@@ -2,17 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from families import FAMILIES, converted, inputs, onto_grid
-from rheobase import HALF, convert, simulate
-from rheobase.simulation import Simulator
+from rheobase import HALF, Margin, convert, simulate
+from rheobase.kernels import join_channels
+from rheobase.kernels.conv_integrate_fire import second as second_input
+from rheobase.network import ZERO, Initial, IntegrateFire, Uniform
+from rheobase.simulation import Run, Simulator, fused_layer
+from rheobase.simulation.counters import ChunkCounts
 from rheobase.simulation.device import DEVICES
 from rheobase.simulation.fused_layer import FusedLayer, MaxOfSums
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
+from rheobase.simulation.profiles import find_profile
 
 
 class Blocks(nn.Module):
@@ -72,6 +78,38 @@ def test_the_kernels_of_a_gpu_give_the_spikes_of_the_reference(
         assert torch.equal(run.spikes[site], expected.spikes[site]), site
     torch.testing.assert_close(run.logits, expected.logits)
     assert [run.kernels[site] for site in snn.sites] == ["triton scan", *[routine] * 6]
+
+
+@pytest.mark.parametrize("few", [0, 1 << 18])
+@pytest.mark.parametrize("rule", [None, Margin(0.02, after=2)], ids=["all stay", "some leave"])
+def test_kernels_count_what_their_neurons_send(
+    few: int, rule: Margin | None, emulate_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fused kernels and scans, so that no spikes are read again; the pooled ones behind a site are."""
+    x = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    snn = convert(Blocks().eval(), "max-norm", x, initial=HALF)
+    tallied, count = set[str](), ChunkCounts._tally
+
+    def watch(self: ChunkCounts, name: str, *signal: Any) -> None:
+        tallied.add(name)
+        count(self, name, *signal)
+
+    def run() -> Run:
+        options: dict[str, Any] = {"exit_rule": rule, "count_operations": True}
+        return Simulator(snn, x, 5, chunk=2, profile="int8", **options).run(x)
+
+    expected = run()
+    assert rule is None or 2 <= expected.left.min() < expected.left.max()
+    monkeypatch.setattr(ChunkCounts, "_tally", watch)
+    monkeypatch.setattr("rheobase.simulation.integrate_fire_layer._OWN_PIECE", 1)
+    emulate_gpu(few_neurons=few)
+    found = run()
+    scanned = {*snn.sites} if few else {snn.sites[0]}
+    assert tallied & {*snn.sites} == (set() if rule is None else scanned)
+    assert torch.equal(found.sop, expected.sop)
+    for site in snn.sites:
+        assert torch.equal(found.spikes[site], expected.spikes[site]), site
 
 
 @pytest.mark.parametrize(
@@ -153,3 +191,75 @@ def test_integer_currents_may_be_computed_first(name: str, monkeypatch: pytest.M
         assert torch.equal(run.logits, fused.logits)
         for site in snn.sites:
             assert torch.equal(run.spikes[site], fused.spikes[site])
+
+
+@pytest.mark.parametrize("profile", ["exact", "fast", "int8"])
+@pytest.mark.parametrize("threshold", [torch.tensor(0.7), torch.full((8,), 0.7), torch.arange(1, 9) / 8])
+@pytest.mark.parametrize("start", [ZERO, HALF, Uniform(0, 1)], ids=str)
+def test_membranes_start_at_their_potential(profile: str, threshold: Tensor, start: Initial) -> None:
+    torch.manual_seed(0)
+    neuron, arithmetic = IntegrateFire(threshold, initial=start), find_profile(profile, torch.device("cpu"))
+    image, pixel, features = (torch.Size(shape) for shape in ((2, 8, 3, 5), (2, 8, 1, 1), (2, 8)))
+    connections = {image: nn.Conv2d(4, 8, 1), pixel: nn.Conv2d(4, 8, 1), features: nn.Linear(4, 8)}
+    for shape, synapse in connections.items():
+        layer = IntegrateFireLayer(synapse, neuron, 1.0, arithmetic, largest=1)
+        membrane = layer.start(shape, 0, 0)
+        assert torch.equal(membrane, layer._potential(shape, 0, 0).expand(shape))
+        assert membrane.movedim(1, -1).is_contiguous()
+        alike = (profile != "int8" and len(threshold.unique()) == 1) or start is ZERO
+        assert (layer.level is not None) == (alike and start in (ZERO, HALF))
+
+
+class Shortcut(nn.Module):
+    """A block whose shortcut a GPU reads where it is."""
+
+    def __init__(self, kernel: int, stride: int) -> None:
+        super().__init__()
+        self.stem, self.down = nn.Conv2d(3, 16, 1), nn.Conv2d(16, 64, 3, stride=stride, padding=1)
+        self.wide, self.beside = nn.Conv2d(64, 8, kernel, padding=kernel // 2), nn.Conv2d(16, 8, 1, stride)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x).relu()
+        x = (self.wide(self.down(x).relu()) + self.beside(x)).relu()
+        y: Tensor = self.head(x.mean((2, 3)))
+        return y
+
+
+@pytest.mark.parametrize(("kernel", "stride", "size"), [(1, 1, 4), (3, 2, 8), (3, 2, 7)])
+@pytest.mark.parametrize("few", [0, 1 << 18])
+def test_a_shortcut_is_read_where_it_is(
+    kernel: int,
+    stride: int,
+    size: int,
+    few: int,
+    emulate_gpu: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unless currents are computed first; then, and on a CPU, memory for a copy is planned."""
+    x = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0)).mul(16).round().div(16)
+    torch.manual_seed(0)
+    snn = onto_grid(convert(Shortcut(kernel, stride).eval(), "max-norm", x, initial=HALF))
+    expected = simulate(snn, x, 3)
+    site, copies = snn.sites[2], list[Tensor]()
+
+    def plan_scratch(simulator: Simulator) -> int:
+        return next(step.scratch for step in simulator.plan.steps if step.name == site)
+
+    assert plan_scratch(Simulator(snn, x, 3, profile="fast")) == 80 * (-(-size // stride)) ** 2
+
+    def watch(first_TB: Tensor, second: Tensor) -> Tensor:
+        copies.append(second)
+        return join_channels(first_TB, second)
+
+    for module in (second_input, fused_layer):
+        monkeypatch.setattr(module, "join_channels", watch)
+    emulate_gpu(few_neurons=few)
+    simulator = Simulator(snn, x, 3, chunk=2, profile="fast" if few == 0 else "int8")
+    run = simulator.run(x)
+    assert bool(copies) == (few > 0)
+    if few == 0:
+        assert plan_scratch(simulator) == 0
+        for name in snn.sites:
+            assert run.spikes[name].sum() > 0
+            assert torch.equal(run.spikes[name], expected.spikes[name]), name

@@ -36,7 +36,25 @@ def check_device(device: torch.device, **tensors: Tensor | None) -> None:
     """Raise ValueError unless every tensor given is on the device."""
     for label, tensor in tensors.items():
         if tensor is not None and tensor.device != device:
-            raise ValueError(f"{label} is on {tensor.device}: expected {device}, where the membrane is")
+            raise ValueError(f"{label} is on {tensor.device}: expected {device}, where the other tensors are")
+
+
+def check_counts(
+    totals: Tensor | None, reached: Tensor | None, fan_out: Tensor | None, shape: tuple[int, ...]
+) -> None:
+    """Raise unless what a kernel counts into fits its spikes, of shape (T, B, ...)."""
+    if (reached is None) != (fan_out is None):
+        raise ValueError("reached and fan_out belong together: give both, or none")
+    if reached is not None and totals is None:
+        raise ValueError("reached is given without totals: give both, or none")
+    for label, counts, dtype in (("totals", totals, torch.int32), ("reached", reached, torch.int64)):
+        if counts is not None:
+            check_dtype(label, counts, (dtype,))
+            check_shape(label, counts, shape[:2])
+            if not counts.is_contiguous():
+                raise ValueError(f"{label} has strides {counts.stride()}: expected a contiguous tensor")
+    if fan_out is not None:
+        check_shape("fan_out", fan_out, shape[2:])
 
 
 def check_reset(reset: str) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rheobase.kernels import integrate_fire, keep, widest_float
+from rheobase.kernels import fill_membrane, integrate_fire, keep, widest_float
 from rheobase.network.activations import FUNCTIONS
 from rheobase.network.operations import along_channels
 from rheobase.network.starts import ZERO, Initial
@@ -138,6 +138,20 @@ class IntegrateFire(Neuron):
         self.reset: Literal["subtract", "zero"] = reset
         self.strict: bool = strict
 
+    def start(
+        self,
+        shape: torch.Size,
+        site: int,
+        first_sample: int,
+        form: torch.memory_format = torch.contiguous_format,
+    ) -> Tensor:
+        """The membrane (B, ...) before the first step, in a memory format."""
+        if form is torch.contiguous_format:
+            return super().start(shape, site, first_sample)
+        potential = self.potential(shape, site, first_sample)
+        empty = torch.empty(shape, dtype=potential.dtype, device=potential.device, memory_format=form)
+        return fill_membrane(empty, potential)
+
     def forward(self, z: Tensor) -> Tensor:
         threshold = along_channels(self.threshold, z.dim())
         amplitude = along_channels(self.amplitude, z.dim())
@@ -152,11 +166,35 @@ class IntegrateFire(Neuron):
             return spikes
         return spikes * along_channels(self.amplitude, membrane.dim())
 
-    def fire(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
-        """Like `advance`, but with spikes of 0 or 1 for every amplitude."""
-        threshold = along_channels(self.threshold, membrane.dim())
+    def fire(
+        self,
+        current: Tensor,
+        membrane: Tensor,
+        steps: int,
+        out: Tensor | None = None,
+        counted: tuple[Tensor, Tensor | None, Tensor | None] | None = None,
+    ) -> Tensor:
+        """Like `advance`, but with spikes of 0 or 1 for every amplitude.
+
+        Args:
+            current: As in `advance`.
+            membrane: As in `advance`.
+            steps: T.
+            out: Where to write the spikes, if given.
+            counted: Where to count them: `totals`, `reached` and `fan_out` of `kernels.integrate_fire`.
+        """
+        totals, reached, fan_out = counted or (None, None, None)
         return integrate_fire(
-            current, membrane, threshold, steps=steps, strict=self.strict, reset=self.reset, out=out
+            current,
+            membrane,
+            along_channels(self.threshold, membrane.dim()),
+            steps=steps,
+            strict=self.strict,
+            reset=self.reset,
+            out=out,
+            totals=totals,
+            reached=reached,
+            fan_out=fan_out,
         )
 
     def extra_repr(self) -> str:

@@ -10,6 +10,9 @@ from rheobase.kernels import tally
 
 Totals = tuple[Tensor, Tensor | None]
 """The events (T, B) of a node in a chunk, and the synapses that they reached if these are counted."""
+Counted = tuple[Tensor, Tensor | None, Tensor | None]
+"""Spikes of each sample at each step, (T, B) int32, and the synapses they reach, (T, B) int64, both to be
+increased by a kernel; the synapses behind each neuron."""
 
 
 class Counters:
@@ -87,18 +90,26 @@ class ChunkCounts:
         self._reached_TB: Tensor | None = None
         self._counted: set[str] = set()
 
-    def rows(self, name: str) -> Totals:
-        """Where a kernel adds the spikes (T, B) of a site, int32, and the synapses they reach, int64."""
-        counters, device = self.counters, self.counters.table.device
+    def rows(self, name: str, *, reaches: bool, scans: bool = False) -> Counted | None:
+        """Where the kernel of a site counts its spikes; None if `see` does.
+
+        Args:
+            name: The site.
+            reaches: Whether kernels count the synapses that spikes reach, and not only spikes.
+            scans: Whether the kernel is a scan, which counts where kernels do both and no sample leaves.
+        """
+        counters, device, fan_out = self.counters, self.counters.table.device, self.counters.fan_out.get(name)
+        able = reaches and not self.leaving if scans else reaches or fan_out is None
+        if name not in counters.spikes or not able:
+            return None
         if self._totals_STB is None:
             shape = (len(counters.table), *self.shape)
             self._totals_STB = torch.zeros(shape, dtype=torch.int32, device=device)
-        reaches = name in counters.fan_out
-        if reaches and self._reached_TB is None:
+        if fan_out is not None and self._reached_TB is None:
             self._reached_TB = torch.zeros(self.shape, dtype=torch.int64, device=device)
         self._counted.add(name)
         site = list(counters.spikes).index(name)
-        return self._totals_STB[site], self._reached_TB if reaches else None
+        return self._totals_STB[site], None if fan_out is None else self._reached_TB, fan_out
 
     def see(self, name: str, signal_TB: Tensor, binary: bool) -> None:
         """Count a signal, unless a kernel has done so or nothing is counted of it."""

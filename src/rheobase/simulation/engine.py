@@ -247,12 +247,9 @@ class ChunkedRun:
     @_call.register
     def _(self, layer: IntegrateFireLayer, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         spikes_TB, added, membrane, out = self._prepare(layer, step, moving, T)
-        rows, fan_out = None, self.counters.fan_out.get(step.name)
         first = layer.computes_currents_first(membrane, alone=self.job.alone)
-        reaches = fan_out is None or self.traits.kernels_reach
-        if step.name in self.counters.spikes and reaches and not first:
-            rows = (*self.counts.rows(step.name), fan_out)
-        layer.advance(spikes_TB, added, membrane, unfold(out, T), rows, currents_first=first)
+        counted = self.counts.rows(step.name, reaches=self.traits.kernels_reach, scans=first)
+        layer.advance(spikes_TB, added, membrane, unfold(out, T), counted, currents_first=first)
         return out
 
     @_call.register
@@ -280,7 +277,12 @@ class ChunkedRun:
         """The membrane of a layer, made at the first chunk."""
         if step.node not in self.membranes:
             shape = torch.Size((self.x.shape[0], *step.shape))
-            membrane = layer.start(shape, self.number[step.name], self.first_sample)
+            place = shape, self.number[step.name], self.first_sample
+            membrane = (
+                layer.start(*place, form)
+                if form and isinstance(layer, IntegrateFire)
+                else layer.start(*place)
+            )
             self.membranes[step.node] = membrane.to(memory_format=form or torch.preserve_format)
         return self.membranes[step.node]
 
@@ -289,10 +291,8 @@ class ChunkedRun:
         source = step.inputs[0]
         current = unfold(self._floating(source, moving), T) if source in moving else self.still[source]
         membrane = self._membrane(step, neuron, memory_format(current[0] if source in moving else current))
-        if step.unit is None:
-            out = self._room(step, membrane, moving, T)
-        else:
-            out = self._empty(membrane, T, step.kept or self.job.counts)
+        kind = step.kept or self.job.counts
+        out = self._room(step, membrane, moving, T) if step.unit is None else self._empty(membrane, T, kind)
         out_TB = unfold(out, T)
         if isinstance(neuron, SigmaDelta):
             fan_out = self.counters.fan_out.get(step.name)
@@ -301,10 +301,10 @@ class ChunkedRun:
         if isinstance(neuron, Remembering):
             memory = self.sums.setdefault(step.node, {})
             return neuron.advance(current, membrane, T, out_TB, memory, before).flatten(0, 1)
-        binary = step.binary and isinstance(neuron, IntegrateFire)
-        return (neuron.fire if binary else neuron.advance)(  # type: ignore[operator]
-            current, membrane, T, out_TB
-        ).flatten(0, 1)
+        if not (step.binary and isinstance(neuron, IntegrateFire)):
+            return neuron.advance(current, membrane, T, out_TB).flatten(0, 1)
+        counted = self.counts.rows(step.name, reaches=self.traits.kernels_reach, scans=True)
+        return neuron.fire(current, membrane, T, out_TB, counted).flatten(0, 1)
 
     def _inputs(self, step: Step, moving: Signals, T: int) -> list[Tensor]:
         return [self._floating(i, moving) if i in moving else repeat(self.still[i], T) for i in step.inputs]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rheobase.kernels import max_of_sums, sum_pool
+from rheobase.kernels import join_channels, max_of_sums, sum_pool
 from rheobase.network import MaxPool, Neuron, memory_format
 from rheobase.simulation.profiles import Profile
 
@@ -54,12 +54,10 @@ class Shortcut:
         biases = [b for b in (bias, self.conv.bias) if b is not None]
         return torch.cat([weight, second], 1), sum(biases[1:], biases[0]) if biases else None
 
-    def cat(self, first_TB: Tensor, second: Tensor) -> Tensor:
-        """Both inputs as one, channels-last in memory."""
+    def see(self, second: Tensor) -> Tensor:
+        """The pixels of the second input that the 1 × 1 convolution sees."""
         down, right = self.conv.stride
-        seen = second[..., ::down, ::right].movedim(-3, -1)
-        first = first_TB.movedim(2, -1)
-        return torch.cat([first, seen.expand(*first.shape[:-1], -1)], -1).movedim(-1, 2)
+        return second[..., ::down, ::right]
 
 
 class SumPool(nn.Module):
@@ -161,8 +159,13 @@ class FusedLayer(nn.Module, ABC):
         alive = self.threshold[~self.neuron.dead.expand(len(self.threshold))]
         return self.threshold.is_floating_point() or bool((alive >= 2).all())
 
-    def count_scratch(self, shape: tuple[int, ...]) -> int:
-        """Counts that it needs temporarily for one sample and step whose spikes have a shape."""
+    def count_scratch(self, shape: tuple[int, ...], triton: bool) -> int:
+        """Counts that it needs temporarily for one sample and step.
+
+        Args:
+            shape: The shape of its spikes.
+            triton: Whether Triton kernels compute it.
+        """
         return 0 if self.shortcut is None else self.weight.shape[1] * torch.Size(shape[1:]).numel()
 
     @abstractmethod
@@ -180,7 +183,7 @@ class FusedLayer(nn.Module, ABC):
         """
         if self.shortcut is not None:
             assert added is not None
-            return self.shortcut.cat(counts_TB, added), None
+            return join_channels(counts_TB, self.shortcut.see(added)), None
         if added is not None and self.scale is None:
             gain = None if self.gain is None else self._broadcast(self.gain, dims)
             return counts_TB, self.profile.current(added, gain)

@@ -243,7 +243,8 @@ class _Fusion:
             return None
         if not layer.resolves:
             return None
-        fused = replace(step, operation=layer, inputs=inputs, scratch=layer.count_scratch(step.shape))
+        scratch = layer.count_scratch(step.shape, self.triton)
+        fused = replace(step, operation=layer, inputs=inputs, scratch=scratch)
         return self._counted(fused, 1.0, largest)
 
     def _fuse(self, synapse: Synapse, neuron: nn.Module, first: fx.Node, **options: Any) -> FusedLayer:

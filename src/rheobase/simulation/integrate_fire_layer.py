@@ -13,15 +13,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rheobase.kernels import conv_integrate_fire, integrate_fire, linear_integrate_fire, report_routine
+from rheobase.kernels import (
+    conv_integrate_fire,
+    fill_membrane,
+    integrate_fire,
+    linear_integrate_fire,
+    reads_apart,
+    report_routine,
+)
 from rheobase.network import Constant, IntegrateFire, memory_format
+from rheobase.simulation.counters import Counted
 from rheobase.simulation.device import device_traits
 from rheobase.simulation.fused_layer import FusedLayer, Synapse, as_one_step
 from rheobase.simulation.profiles import Profile
-
-Counted = tuple[Tensor, Tensor | None, Tensor | None]
-"""Spikes of each sample at each step, (T, B) int32, and the synapses they reach, (T, B) int64, both to be
-increased; the synapses behind each neuron."""
 
 # Currents stored at a time, if they are stored: those of PyTorch's kernels, and of our own.
 _PIECE, _OWN_PIECE = 1 << 25, 1 << 22
@@ -50,12 +54,25 @@ class IntegrateFireLayer(FusedLayer):
         one = torch.Size((1, len(self.bias), 1, 1) if isinstance(synapse, nn.Conv2d) else (1, len(self.bias)))
         # Computed once if it is the same in every run: for small batches that is most of the work of a start.
         self.first = self._potential(one, 0, 0) if isinstance(neuron.initial, Constant) else None
+        # One number for all neurons is written faster than a tensor.
+        self.level: float | None = None
+        if self.first is not None and bool((self.first == self.first.flatten()[0]).all()):
+            self.level = self.first.flatten()[0].item()
+
+    def count_scratch(self, shape: tuple[int, ...], triton: bool) -> int:
+        if triton and self.shortcut is not None:
+            first = (self.synapse.weight.shape[1], *shape[1:])
+            if reads_apart(self.weight, first, self.profile.counts.itemsize):
+                return 0
+        return super().count_scratch(shape, triton)
 
     def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
-        potential = self._potential(shape, site, first_sample) if self.first is None else self.first
         form = torch.channels_last if len(shape) == 4 else torch.contiguous_format
         membrane = torch.empty(shape, dtype=self.bias.dtype, device=self.bias.device, memory_format=form)
-        return membrane.copy_(potential)
+        if self.level is not None:
+            return membrane.fill_(self.level)
+        potential = self._potential(shape, site, first_sample) if self.first is None else self.first
+        return fill_membrane(membrane, potential)
 
     def _potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
         potential = self.neuron.potential(shape, site, first_sample)
@@ -80,12 +97,15 @@ class IntegrateFireLayer(FusedLayer):
                 step. Counts if it is scaled or has a connection of its own, else a current.
             membrane: (B, N, ...).
             out_TB: (T, B, N, ...).
-            counted: Where to count; the layer does not if it computes currents first.
+            counted: Where to count.
             currents_first: Whether it does so; see `computes_currents_first`.
         """
+        if self.shortcut is not None and not currents_first:
+            self._fire(spikes_TB, None, membrane, out_TB, self.threshold, counted, second=added)
+            return
         spikes_TB, added = self._combine(spikes_TB, added, membrane.dim())
         if currents_first:
-            self._advance_currents_first(spikes_TB, added, membrane, out_TB)
+            self._advance_currents_first(spikes_TB, added, membrane, out_TB, counted)
         else:
             self._fire(spikes_TB, added, membrane, out_TB, self.threshold, counted)
 
@@ -110,6 +130,7 @@ class IntegrateFireLayer(FusedLayer):
         out_TB: Tensor,
         threshold: Tensor,
         counted: Counted | None = None,
+        second: Tensor | None = None,
     ) -> None:
         """Run the fused kernel."""
         totals, reached, fan_out = counted or (None, None, None)
@@ -128,6 +149,8 @@ class IntegrateFireLayer(FusedLayer):
         if isinstance(self.synapse, nn.Conv2d):
             run = conv_integrate_fire
             options |= {"stride": self.synapse.stride, "padding": self.synapse.padding}
+        if second is not None and self.shortcut is not None:
+            options["second"] = self.shortcut.see(second)
         run(
             spikes_TB, self.weight, self.bias, membrane, self._broadcast(threshold, membrane.dim()), **options
         )
@@ -138,8 +161,10 @@ class IntegrateFireLayer(FusedLayer):
         added: Tensor | None,
         membrane: Tensor,
         out_TB: Tensor,
+        counted: Counted | None,
     ) -> None:
         """Compute the currents of several steps together, then scan over them."""
+        totals, reached, fan_out = counted or (None, None, None)
         # Double precision holds integer potentials exactly.
         potential = membrane.double() if self._integer else membrane
         compute = self._torch_currents if self.profile.splits else self._own_currents
@@ -157,6 +182,9 @@ class IntegrateFireLayer(FusedLayer):
                 strict=self.neuron.strict,
                 reset=self.neuron.reset,
                 out=out_TB[steps],
+                totals=None if totals is None else totals[steps],
+                reached=None if reached is None else reached[steps],
+                fan_out=fan_out,
             )
         if self._integer:
             membrane.copy_(potential)

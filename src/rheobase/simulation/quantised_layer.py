@@ -39,8 +39,8 @@ class QuantisedLayer(FusedLayer):
         plain = neuron.function == "relu" and not neuron.signed
         return plain and isinstance(neuron.initial, Constant) and neuron.threshold.dim() <= 1
 
-    def count_scratch(self, shape: tuple[int, ...]) -> int:
-        return super().count_scratch(shape) + torch.Size(shape).numel()
+    def count_scratch(self, shape: tuple[int, ...], triton: bool) -> int:
+        return super().count_scratch(shape, triton) + torch.Size(shape).numel()
 
     def start(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
         form = torch.channels_last if len(shape) == 4 else torch.contiguous_format

@@ -9,6 +9,7 @@ from torch import Tensor
 from rheobase.kernels import backends
 from rheobase.kernels.conv_integrate_fire import reference
 from rheobase.kernels.conv_integrate_fire.problem import Pair, Problem, allocate, as_pair, check_problem
+from rheobase.kernels.conv_integrate_fire.second import join
 from rheobase.kernels.conv_integrate_fire.tiles import Tile
 from rheobase.kernels.routines import report_routine
 
@@ -25,6 +26,7 @@ def conv_integrate_fire(
     *,
     stride: Pair = 1,
     padding: Pair = 0,
+    second: Tensor | None = None,
     residual: Tensor | None = None,
     residual_scale: Tensor | None = None,
     strict: bool = False,
@@ -48,7 +50,7 @@ def conv_integrate_fire(
         spikes: (T, B, C, H, W): uint8 up to 127, the weight's float dtype, or float16 for float32 weights.
             The fused kernel copies spikes that are not channels-last.
         weight: (N, C, kernel rows, kernel columns): bfloat16, float16 or float32 with a float32 membrane;
-            int8 with an int32 membrane, bias, threshold and scale.
+            int8 with an int32 membrane, bias, threshold and scale. C is that of both inputs if there are two.
         bias: (N,) or None.
         membrane: (B, N, Y, X), channels-last. Updated in place to the potential after the last step, so that
             calls over consecutive chunks of time chain.
@@ -56,6 +58,9 @@ def conv_integrate_fire(
             silences a neuron.
         stride: As in `torch.nn.functional.conv2d`.
         padding: As in `torch.nn.functional.conv2d`, a number.
+        second: Spikes of further input channels, which come behind those of `spikes`, in the same dtype:
+            (T, B, C, H, W), or (B, C, H, W) for the same at every step. The fused kernel reads many where
+            they are, such as every other pixel of channels-last ones, and copies the others.
         residual: Added to the current: (T, B, N, Y, X), or (B, N, Y, X) for the same at every step. A float
             dtype no wider than the membrane, an integer one for an int32 membrane, or uint8.
         residual_scale: (N,) factors on the residual, such as the amplitude of residual spikes.
@@ -86,7 +91,7 @@ def conv_integrate_fire(
             "(N, 1, 1); use backend='reference'"
         )
     if out is None:
-        out = allocate(spikes, weight, *pairs)
+        out = allocate(spikes, weight, *pairs, second)
     problem = Problem(
         spikes=spikes,
         weight=weight,
@@ -95,6 +100,7 @@ def conv_integrate_fire(
         out=out,
         stride=pairs[0],
         padding=pairs[1],
+        second=second,
         residual=residual,
         residual_scale=residual_scale,
         membrane=membrane,
@@ -116,11 +122,11 @@ def conv_integrate_fire(
         return out
     if name == "reference":
         report_routine("reference convolution and scan")
-        reference.run(problem)
+        reference.run(join(problem))
     else:
         from rheobase.kernels.conv_integrate_fire import cpu
 
-        cpu.run(problem)
+        cpu.run(join(problem))
     if reached is not None and fan_out is not None:
         fired_TBN = out.flatten(2).ne(0).double()
         reached += (fired_TBN @ fan_out.flatten().to(fired_TBN)).round().long()

@@ -12,6 +12,7 @@ import triton.language as tl
 def accumulate(
     potential,
     spikes,
+    second,
     weight,
     image,
     y0,
@@ -21,6 +22,7 @@ def accumulate(
     step_round,
     C: tl.constexpr,
     WIDE_C: tl.constexpr,
+    SECOND_C: tl.constexpr,
     KERNEL_Y: tl.constexpr,
     KERNEL_X: tl.constexpr,
     STRIDE_Y: tl.constexpr,
@@ -35,7 +37,8 @@ def accumulate(
 ):
     """Add one matrix product to the potential: a tap of the kernel over a block of input channels.
 
-    Channels from WIDE_C on are seen by the middle tap alone, and come last.
+    Channels from WIDE_C on are seen by the middle tap alone, and come last. Those from C on are of the second
+    input, which has SECOND_C.
     """
     BLOCKS_WIDE: tl.constexpr = (WIDE_C + BLOCK_C - 1) // BLOCK_C
     MIDDLE: tl.constexpr = KERNEL_Y // 2 * KERNEL_X + KERNEL_X // 2
@@ -44,7 +47,7 @@ def accumulate(
     SHIFT_X: tl.constexpr = (PADDING_X + STRIDE_X - 1) // STRIDE_X
     tap = step_round // BLOCKS_WIDE
     c = step_round % BLOCKS_WIDE * BLOCK_C
-    if WIDE_C < C:
+    if WIDE_C < C + SECOND_C:
         beyond = step_round - TAPS * BLOCKS_WIDE
         tap = tl.where(beyond < 0, tap, MIDDLE)
         c = tl.where(beyond < 0, c, WIDE_C + beyond * BLOCK_C)
@@ -52,8 +55,15 @@ def accumulate(
     right = tap % KERNEL_X + (SHIFT_X * STRIDE_X - PADDING_X)
     y = y0 + down // STRIDE_Y - SHIFT_Y
     x = x0 + right // STRIDE_X - SHIFT_X
+    source = spikes
+    place = right % STRIDE_X * C + c
+    if SECOND_C > 0:
+        # One load, of either input: the compiler would not pipeline two of which one runs.
+        if c >= C:
+            source = second
+        place = tl.where(c < C, c, c - C)
     # Pixels outside the image, and channels past the last, read as zero.
-    box = spikes.load([image, y, down % STRIDE_Y, x, right % STRIDE_X * C + c])
+    box = source.load([image, y, down % STRIDE_Y, x, place])
     seen = box.reshape(potential.shape[0], BLOCK_C)
     taken = weight.load([tap * N + n0, c])
     if VIA_FLOAT32:

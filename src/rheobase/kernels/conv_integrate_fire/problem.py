@@ -11,7 +11,14 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from rheobase.kernels.checks import check_device, check_dtype, check_reset, check_shape, check_threshold
+from rheobase.kernels.checks import (
+    check_counts,
+    check_device,
+    check_dtype,
+    check_reset,
+    check_shape,
+    check_threshold,
+)
 
 Pair = int | tuple[int, int]
 Reshape = Callable[[Tensor], Tensor]
@@ -30,6 +37,7 @@ class Convolution:
     padding: tuple[int, int]
     residual: Tensor | None
     residual_scale: Tensor | None
+    second: Tensor | None = None
 
     @property
     def integer(self) -> bool:
@@ -93,7 +101,11 @@ class Quantisation(Convolution):
 
 
 def infer_shape(
-    spikes: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]
+    spikes: Tensor,
+    weight: Tensor,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    second: Tensor | None = None,
 ) -> tuple[int, int, int, int, int]:
     """Infer the (T, B, N, Y, X) of the result, and raise ValueError if there is none."""
     if spikes.dim() != 5 or weight.dim() != 4:
@@ -101,9 +113,11 @@ def infer_shape(
             f"spikes has shape {tuple(spikes.shape)} and weight {tuple(weight.shape)}: "
             "expected (T, B, C, H, W) and (N, C, kernel rows, kernel columns)"
         )
+    if second is not None and second.dim() not in (4, 5):
+        raise ValueError(f"second has shape {tuple(second.shape)}: expected (T, B, C, H, W) or (B, C, H, W)")
     T, B, C, H, W = spikes.shape
     N, _, rows, columns = weight.shape
-    check_shape("weight", weight, (N, C, rows, columns))
+    check_shape("weight", weight, (N, C if second is None else C + second.shape[-3], rows, columns))
     Y = (H + 2 * padding[0] - rows) // stride[0] + 1
     X = (W + 2 * padding[1] - columns) // stride[1] + 1
     if Y < 1 or X < 1:
@@ -111,9 +125,15 @@ def infer_shape(
     return T, B, N, Y, X
 
 
-def allocate(spikes: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> Tensor:
+def allocate(
+    spikes: Tensor,
+    weight: Tensor,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    second: Tensor | None = None,
+) -> Tensor:
     """Allocate the result, channels-last."""
-    T, B, N, Y, X = infer_shape(spikes, weight, stride, padding)
+    T, B, N, Y, X = infer_shape(spikes, weight, stride, padding, second)
     return torch.empty(T, B, Y, X, N, dtype=torch.uint8, device=spikes.device).permute(0, 1, 4, 2, 3)
 
 
@@ -129,26 +149,22 @@ def as_pair(size: Pair) -> tuple[int, int]:
 
 def check_problem(problem: Convolution) -> None:
     """Raise TypeError or ValueError for the first argument that does not fit the others."""
-    spikes, weight = problem.spikes, problem.weight
-    shape = T, B, N, Y, X = infer_shape(spikes, weight, problem.stride, problem.padding)
+    spikes, weight, second = problem.spikes, problem.weight, problem.second
+    shape = T, B, N, Y, X = infer_shape(spikes, weight, problem.stride, problem.padding, second)
     halves = (torch.bfloat16, torch.float16)
     check_dtype("weight", weight, (*halves, torch.float32, torch.int8))
     numbers = (torch.int32,) if problem.integer else (*halves, torch.float32, torch.float64)
     single = (torch.float16,) if weight.dtype == torch.float32 else ()
     check_dtype("spikes", spikes, (torch.uint8,) if problem.integer else (torch.uint8, weight.dtype, *single))
+    if second is not None:
+        image = (second.shape[-3], *spikes.shape[-2:])
+        check_dtype("second", second, (spikes.dtype,))
+        check_shape("second", second, (T, B, *image), (B, *image))
     if isinstance(problem, Problem):
         check_reset(problem.reset)
         check_dtype("membrane", problem.membrane, (problem.number,))
         check_shape("membrane", problem.membrane, (B, N, Y, X))
-        if problem.totals is not None:
-            check_dtype("totals", problem.totals, (torch.int32,))
-            check_shape("totals", problem.totals, (T, B))
-        if (problem.reached is None) != (problem.fan_out is None):
-            raise ValueError("reached and fan_out belong together: give both, or none")
-        if problem.reached is not None and problem.fan_out is not None:
-            check_dtype("reached", problem.reached, (torch.int64,))
-            check_shape("reached", problem.reached, (T, B))
-            check_shape("fan_out", problem.fan_out, (N, Y, X))
+        check_counts(problem.totals, problem.reached, problem.fan_out, shape)
     if isinstance(problem, Quantisation):
         check_dtype("high", problem.high, numbers)
         check_shape("high", problem.high, (N,))

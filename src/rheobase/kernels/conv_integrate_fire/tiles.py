@@ -34,14 +34,19 @@ class Tile:
     one_loop: bool = True
 
 
+def choose_depth(weight: torch.dtype, C: int) -> int:
+    """The input channels of one matrix product: rows of 128 bytes suit the loads."""
+    return max(min(_round_up(C), 128 // weight.itemsize), 32 if weight == torch.int8 else 16)
+
+
 def list_tiles(weight: torch.dtype, C: int, N: int, residual: bool = False) -> list[Tile]:
     """List the tiles worth trying for a layer.
 
-    Rows of 128 bytes suit the loads. With a residual or an integer accumulator the compiler generates worse
+    With a residual or an integer accumulator the compiler generates worse
     code for one loop (it waits for each product or spills registers), so these get two. Two loops with a
     residual over 256 channels give wrong spikes on Hopper with Triton 3.6, so no such tile is offered.
     """
-    depth = max(min(_round_up(C), 128 // weight.itemsize), 32 if weight == torch.int8 else 16)
+    depth = choose_depth(weight, C)
     tiles = [
         Tile(256, 128, depth),
         Tile(128, 128, depth, registers=None if residual else 128),

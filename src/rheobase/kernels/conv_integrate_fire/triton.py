@@ -25,6 +25,7 @@ from rheobase.kernels.conv_integrate_fire.dense import flatten_small_image
 from rheobase.kernels.conv_integrate_fire.packing import align, count_wide, group_synapses, pack
 from rheobase.kernels.conv_integrate_fire.parts import accumulate, fire, load_synapses
 from rheobase.kernels.conv_integrate_fire.problem import Convolution, Problem, Quantisation
+from rheobase.kernels.conv_integrate_fire.second import separate, view_second
 from rheobase.kernels.conv_integrate_fire.tiles import Tile, cut_pixels, rank_tiles, standard_batch
 from rheobase.kernels.conv_integrate_fire.widening import widen
 from rheobase.kernels.launching import launch
@@ -40,6 +41,7 @@ _too_large: set[tuple[torch.device, Tile]] = set()
 )
 def _conv_integrate_fire(
     spikes,
+    second,
     weight,
     bias,
     residual,
@@ -60,6 +62,7 @@ def _conv_integrate_fire(
     X,
     C: tl.constexpr,
     WIDE_C: tl.constexpr,
+    SECOND_C: tl.constexpr,
     KERNEL_Y: tl.constexpr,
     KERNEL_X: tl.constexpr,
     STRIDE_Y: tl.constexpr,
@@ -93,7 +96,8 @@ def _conv_integrate_fire(
     b0 = tile // (tiles_x * tiles_y) * BLOCK_B
 
     TAPS: tl.constexpr = KERNEL_Y * KERNEL_X
-    ROUNDS: tl.constexpr = TAPS * ((WIDE_C + BLOCK_C - 1) // BLOCK_C) + (C - WIDE_C + BLOCK_C - 1) // BLOCK_C
+    NARROW_C: tl.constexpr = C + SECOND_C - WIDE_C
+    ROUNDS: tl.constexpr = TAPS * ((WIDE_C + BLOCK_C - 1) // BLOCK_C) + (NARROW_C + BLOCK_C - 1) // BLOCK_C
     if QUANTISE:
         potential = tl.zeros((BLOCK_B * BLOCK_Y * BLOCK_X, BLOCK_N), threshold.dtype.element_ty)
     else:
@@ -108,8 +112,8 @@ def _conv_integrate_fire(
         for i in range(steps * ROUNDS):
             t = i // ROUNDS
             potential = accumulate(
-                potential, spikes, weight, t * B + b0, y0, x0, n0, N, i % ROUNDS,
-                C, WIDE_C, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
+                potential, spikes, second, weight, t * B + b0, y0, x0, n0, N, i % ROUNDS,
+                C, WIDE_C, SECOND_C, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
                 TAPS, SPLIT, PRECISION, VIA_FLOAT32, BLOCK_C,
             )
             if i % ROUNDS == ROUNDS - 1:
@@ -123,8 +127,8 @@ def _conv_integrate_fire(
         for t in range(steps):
             for i in range(ROUNDS):
                 potential = accumulate(
-                    potential, spikes, weight, t * B + b0, y0, x0, n0, N, i,
-                    C, WIDE_C, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
+                    potential, spikes, second, weight, t * B + b0, y0, x0, n0, N, i,
+                    C, WIDE_C, SECOND_C, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X,
                     TAPS, SPLIT, PRECISION, VIA_FLOAT32, BLOCK_C,
                 )
             potential = fire(
@@ -147,9 +151,10 @@ def run(problem: Convolution, tile: Tile | None) -> None:
         problem: The arguments; the threshold must be one value per channel.
         tile: What a program owns; chosen for the layer if not given.
     """
-    p = widen(flatten_small_image(problem))
+    p = widen(flatten_small_image(separate(problem, tile.depth if tile else None)))
     _, B, N, Y, X = p.out.shape
     images = align((p.spikes.view(torch.int8) if p.integer else p.spikes).movedim(2, -1))
+    second = None if p.second is None else view_second(p.second.view(torch.int8) if p.integer else p.second)
     out = p.out.movedim(2, -1)
     written = align(out)
     membrane = p.membrane.movedim(1, -1) if isinstance(p, Problem) else out[0]
@@ -158,7 +163,7 @@ def run(problem: Convolution, tile: Tile | None) -> None:
     if p.residual is not None:
         extra = align((p.residual if p.residual.dim() == 5 else p.residual[None]).movedim(2, -1))
 
-    C = images.shape[-1]
+    C = images.shape[-1] + (0 if second is None else second.shape[-1])
     weight, gain = pack(p.weight)
     processors = _count_processors(images.device)
     pixels = standard_batch(B) * Y * X
@@ -166,7 +171,7 @@ def run(problem: Convolution, tile: Tile | None) -> None:
     if isinstance(p, Quantisation):
         # One loop over steps and products would need more registers than two programs can share.
         ranked = [replace(t, one_loop=False) for t in ranked]
-    arrays = _Arrays(images, weight, gain, state, extra, written)
+    arrays = _Arrays(images, second, weight, gain, state, extra, written)
     for cut in [tile] if tile else [t for t in ranked if (images.device, t) not in _too_large]:
         try:
             _launch(p, arrays, cut)
@@ -185,6 +190,7 @@ class _Arrays:
     """The tensors in the layout that the kernel needs."""
 
     images: Tensor
+    second: Tensor | None
     weight: Tensor
     gain: Tensor | None
     state: Tensor
@@ -197,9 +203,10 @@ def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
     N, _, kernel_y, kernel_x = p.weight.shape
     Y, X = p.out.shape[-2:]
     images, weight, gain, state, extra, written = a.images, a.weight, a.gain, a.state, a.extra, a.written
-    C = images.shape[-1]
+    C, more = images.shape[-1], 0 if a.second is None else a.second.shape[-1]
     block_b, block_y, block_x = cut_pixels(cut.pixels, Y, X)
-    box = [block_b, block_y, block_x, cut.channels]
+    box, view = [block_b, block_y, block_x, cut.channels], [block_b, block_y, 1, block_x, cut.depth]
+    spikes = _describe(_fold_stride(images, p.stride), view)
     programs = prod(-(-size // block) for size, block in zip((B, Y, X, N), box, strict=True))
 
     def vector(values: Tensor | None, default: float, beyond: float, most: float = inf) -> Tensor:
@@ -226,7 +233,8 @@ def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
         launch(
             _conv_integrate_fire,
             (programs,),
-            _describe(_fold_stride(images, p.stride), [block_b, block_y, 1, block_x, cut.depth]),
+            spikes,
+            spikes if a.second is None else TensorDescriptor.from_tensor(a.second, view),
             _describe(weight, [cut.channels, cut.depth]),
             vector(p.bias, 0, 0),
             _describe(extra, [1, *box]),
@@ -246,7 +254,8 @@ def _launch(p: Convolution, a: _Arrays, cut: Tile) -> None:
             Y,
             X,
             C=C,
-            WIDE_C=_round_wide(count_wide(p.weight), cut.depth, C),
+            WIDE_C=_round_wide(count_wide(p.weight), cut.depth, C + more),
+            SECOND_C=more,
             KERNEL_Y=kernel_y,
             KERNEL_X=kernel_x,
             STRIDE_Y=p.stride[0],

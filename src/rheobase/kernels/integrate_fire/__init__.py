@@ -9,9 +9,16 @@ import torch
 from torch import Tensor
 
 from rheobase.kernels.backends import choose_backend
-from rheobase.kernels.checks import check_device, check_dtype, check_reset, check_shape, check_threshold
+from rheobase.kernels.checks import (
+    check_counts,
+    check_device,
+    check_dtype,
+    check_reset,
+    check_shape,
+    check_threshold,
+)
 from rheobase.kernels.integrate_fire import llvm, reference
-from rheobase.kernels.integrate_fire.layout import flatten
+from rheobase.kernels.integrate_fire.layout import flatten, flatten_counts
 from rheobase.kernels.kept import keep
 from rheobase.kernels.routines import report_routine
 from rheobase.kernels.rows import empty_steps
@@ -31,6 +38,9 @@ def integrate_fire(
     strict: bool = False,
     reset: str = "subtract",
     out: Tensor | None = None,
+    totals: Tensor | None = None,
+    reached: Tensor | None = None,
+    fan_out: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
     """Run integrate-and-fire neurons for a number of steps.
@@ -51,6 +61,9 @@ def integrate_fire(
             zero.
         out: Spikes of an earlier call, to be overwritten: (T, B, ...) with the membrane's memory format,
             dtype float32, float64, float16, bfloat16 or uint8.
+        totals: (T, B) int32, increased by the number of spikes of each sample at each step.
+        reached: (T, B) int64, increased by the number of synapses that these spikes reach.
+        fan_out: In the shape of one sample: the number of synapses behind each neuron; integers.
         backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`; `choose_backend` says what `"auto"` means.
 
     Returns:
@@ -62,6 +75,9 @@ def integrate_fire(
     """
     name = choose_backend(membrane.device, backend)
     _check(current, membrane, threshold, steps, reset, out)
+    counted = (totals, reached, fan_out)
+    check_counts(*counted, (steps, *membrane.shape))
+    check_device(membrane.device, totals=totals, reached=reached, fan_out=fan_out)
     # A cast that overflows, or an infinite threshold, would become 0·∞ in the fast versions.
     kind = membrane.dtype
     clamp = partial(threshold.to(kind).clamp, max=torch.finfo(kind).max)
@@ -72,16 +88,21 @@ def integrate_fire(
     if name == "reference" or (name == "cpu" and not llvm.supports(current, membrane, spikes)):
         report_routine("reference scan")
         reference.run(current, membrane, threshold, spikes, strict=strict, reset=reset)
+        reference.count(spikes, *counted)
         return spikes
     flat = flatten(current, membrane, threshold, spikes)
     if name == "cpu":
         report_routine("llvm scan")
         llvm.run(*flat, strict=strict, reset=reset)
+        reference.count(spikes, *counted)
     else:
         from rheobase.kernels.integrate_fire import triton
 
         report_routine("triton scan")
-        triton.run(*flat, strict=strict, reset=reset)
+        rows = None if totals is None else flatten_counts(membrane, totals, reached, fan_out)
+        triton.run(*flat, strict=strict, reset=reset, counted=rows)
+        if totals is not None and rows is None:
+            reference.count(spikes, *counted)
     return spikes
 
 

@@ -7,9 +7,18 @@ one threshold per neuron without copying any of them.
 
 from math import prod
 
+import torch
 from torch import Tensor
 
+from rheobase.kernels.kept import keep
 from rheobase.kernels.rows import memory_order
+
+Counts = tuple[Tensor, Tensor | None, Tensor | None]
+"""Spikes (T, B) and the synapses they reach (T, B), both to be increased; the synapses behind the neurons of
+a sample, or one number for all of them, in integers that hold the sum over a block of neurons."""
+
+MOST = 1 << 10
+"""The most neurons of a block."""
 
 
 def flatten(
@@ -48,6 +57,26 @@ def flatten(
         current_TN = current_TN.contiguous()
     threshold_M, repeat = _fold_threshold(threshold.expand(membrane.shape).permute(*order))
     return current_TN.expand(steps, neurons), membrane_N, threshold_M, repeat, spikes_TN
+
+
+def flatten_counts(
+    membrane: Tensor, totals: Tensor, reached: Tensor | None, fan_out: Tensor | None
+) -> Counts | None:
+    """View what is counted as the scan reads it; None if samples are not one after another in memory."""
+    if len(membrane) > 1 and membrane.stride(0) != membrane[0].numel():
+        return None
+    if fan_out is None:
+        return totals, None, None
+    order = [dim - 1 for dim in memory_order(membrane) if dim > 0]
+    synapses = keep(fan_out, ("synapses", *order), lambda: _lay_out(fan_out.permute(order)))
+    return totals, reached, synapses
+
+
+def _lay_out(fan_out: Tensor) -> Tensor:
+    alike = all(step == 0 or size == 1 for size, step in zip(fan_out.shape, fan_out.stride(), strict=True))
+    values = fan_out.reshape(-1)[:1] if alike else fan_out.reshape(-1)
+    wide = int(values.max()) * MOST > torch.iinfo(torch.int32).max
+    return values.to(torch.int64 if wide else torch.int32).contiguous()
 
 
 def _fold_threshold(expanded: Tensor) -> tuple[Tensor, int]:

@@ -17,3 +17,13 @@ def run(
         potential = torch.where(fired, after, potential)
         spikes[t] = fired
     membrane.copy_(potential)
+
+
+def count(spikes: Tensor, totals: Tensor | None, reached: Tensor | None, fan_out: Tensor | None) -> None:
+    """Add up the spikes of each sample at each step, and the synapses that they reach."""
+    for t, sent in enumerate(spikes):
+        fired_BN = sent.reshape(len(sent), -1) != 0
+        if totals is not None:
+            totals[t] += fired_BN.sum(1)
+        if reached is not None and fan_out is not None:
+            reached[t] += (fired_BN * fan_out.flatten().long()).sum(1)
