@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from rheobase.kernels import choose_backend, widen, widest_float
+from rheobase.kernels import choose_backend, explain_no_triton, load_triton, widen, widest_float
 from rheobase.kernels.backends import explain_no_launch
 from rheobase.network import require_double
 
@@ -51,19 +51,27 @@ def test_a_card_on_which_triton_fails_gets_the_reference(monkeypatch):
         choose_backend("cuda", "triton")
 
 
-def test_libraries_are_loaded_beside_triton(monkeypatch):
-    """One that is missing is left to the calls that need it."""
-    called = []
+def test_triton_loads_in_a_thread_that_others_wait_for(monkeypatch):
+    """What goes wrong in it is left to those who ask."""
+    began, go_on, looked = threading.Event(), threading.Event(), []
 
-    def fail(*_, **__):
-        called.append(threading.current_thread())
-        raise RuntimeError("there is no cuDNN")
+    def look(device):
+        began.set()
+        go_on.wait()
+        looked.append(threading.current_thread())
+        if len(looked) == 1:
+            raise torch.OutOfMemoryError
+        return "no"
 
-    monkeypatch.setattr("rheobase.kernels.backends.F.conv2d", fail)
-    assert explain_no_launch.__wrapped__(torch.device(DEVICE)) is None
-    (thread,) = called
-    assert thread is not threading.current_thread()
-    assert not thread.is_alive()
+    monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", look)
+    load_triton(torch.device("cpu"))
+    assert not began.is_set()
+    load_triton(torch.device("cuda"))
+    began.wait()
+    threading.Timer(0.05, go_on.set).start()
+    assert explain_no_triton(torch.device("cuda")) == "no"
+    assert looked[0] is not threading.current_thread()
+    assert looked[1] is threading.current_thread()
 
 
 def test_cards_that_the_kernels_are_not_written_for(monkeypatch):

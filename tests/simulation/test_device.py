@@ -40,6 +40,17 @@ def test_a_cap_that_the_device_cannot_hold_is_lowered(monkeypatch: pytest.Monkey
     assert cap_memory(CPU, None) == (device_traits(CPU).memory, None)
 
 
+def test_a_large_device_has_a_larger_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, used = torch.device("cuda", 0), 0
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (2**37 - used, 2**37))
+    monkeypatch.setattr("torch.cuda.memory_reserved", lambda device: 0)
+    monkeypatch.setattr("torch.cuda.memory_allocated", lambda device: 0)
+    assert cap_memory(gpu, None) == (2**34, None)
+    assert cap_memory(gpu, 2**30) == (2**30, None)
+    used = 2**37 - 2**33  # no note: nobody asked for more
+    assert cap_memory(gpu, None) == (int(0.9 * 2**33), None)
+
+
 def test_the_table_says_which_devices_have_double_precision() -> None:
     assert {name: device_traits(torch.device(name)).double for name in ("cpu", "cuda", "mps", "xpu")} == {
         "cpu": True, "cuda": True, "mps": False, "xpu": True,

@@ -5,7 +5,7 @@ the same function. Those of simulation equal it spike for spike.
 """
 
 from rheobase.kernels.add_rows import add_rows
-from rheobase.kernels.backends import choose_backend, explain_no_triton, widen, widest_float
+from rheobase.kernels.backends import choose_backend, explain_no_triton, load_triton, widen, widest_float
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
@@ -54,6 +54,7 @@ __all__ = [
     "join_channels",
     "keep",
     "linear_integrate_fire",
+    "load_triton",
     "max_of_sums",
     "norm_clip",
     "only_compile",

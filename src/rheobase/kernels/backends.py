@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
-from threading import Thread
+from threading import Lock, Thread
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 NO_DOUBLE = {"mps"}
 """The types of devices that have no double precision."""
 _CAPABILITY = (8, 0)
+_looking = Lock()
 
 
 def widest_float(device: torch.device) -> torch.dtype:
@@ -31,7 +31,8 @@ def explain_no_triton(device: torch.device) -> str | None:
     if find_spec("triton") is None:
         return "the package triton is not installed"
     if device.type == "cuda":
-        return explain_no_launch(device)
+        with _looking:  # threads wait for the first one
+            return explain_no_launch(device)
     if device.type != "cpu":
         return f"the tensors are on {device}, and the kernels are written for NVIDIA GPUs"
     if os.environ.get("TRITON_INTERPRET") == "1":
@@ -47,8 +48,6 @@ def explain_no_launch(device: torch.device) -> str | None:
     if device.type == "cuda" and (found := torch.cuda.get_device_capability(device)) < _CAPABILITY:
         needed = ".".join(map(str, _CAPABILITY))
         return f"{device} has compute capability {'.'.join(map(str, found))}, and the kernels need {needed}"
-    loading = Thread(target=_load_libraries, args=(device,), daemon=True)
-    loading.start()
     try:
         from rheobase.kernels.integrate_fire import triton
 
@@ -61,16 +60,18 @@ def explain_no_launch(device: torch.device) -> str | None:
     except Exception as error:  # any failure of the compiler, the driver or the card
         lines = str(error).splitlines() or [""]
         return f"Triton fails on {device}: {type(error).__name__}: {lines[0]}"
-    finally:
-        loading.join()
     return None if right else f"Triton gives wrong results on {device}"
 
 
-def _load_libraries(device: torch.device) -> None:
-    """Load cuDNN and cuBLAS, which takes as long as loading Triton: a new process does both side by side."""
-    with suppress(RuntimeError), torch.no_grad():  # the calls that need them say what is wrong
-        image, weight = torch.ones(1, 8, 8, 8, device=device), torch.ones(8, 8, 3, 3, device=device)
-        F.linear(F.conv2d(image, weight, padding=1), weight[:, :, 0, 0])
+def load_triton(device: torch.device) -> None:
+    """Begin to load Triton for a GPU in a thread: PyTorch's own libraries take as long to load."""
+    if device.type == "cuda":
+        Thread(target=_look, args=(device,), daemon=True).start()
+
+
+def _look(device: torch.device) -> None:
+    with suppress(Exception):  # the next call of `explain_no_triton` says what is wrong
+        explain_no_triton(device)
 
 
 def choose_backend(

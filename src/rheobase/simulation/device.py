@@ -18,7 +18,7 @@ class DeviceTraits:
     """How work is cut and numbers are kept on one type of device.
 
     Attributes:
-        memory: The default cap, in bytes, on what a run holds at a time.
+        memory: The least default cap, in bytes, on what a run holds at a time.
         batch: Samples that are evaluated together by default.
         half: The half precision that `fast` keeps weights in.
         counts: What `exact` and `fast` keep spikes and pooled counts in.
@@ -121,15 +121,18 @@ def cap_memory(device: torch.device, memory: int | None, least: int = 0) -> tupl
 
     Args:
         device: The device.
-        memory: The cap that was asked for; by default that of the device.
+        memory: The cap that was asked for; by default that of the device, or an eighth of a GPU's memory.
         least: What the default is raised to if it is less.
     """
     cap = max(device_traits(device).memory, least) if memory is None else memory
     if device.type != "cuda":
         return cap, None
     reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    free = torch.cuda.mem_get_info(device)[0] + reserved
+    free, whole = torch.cuda.mem_get_info(device)
+    free += reserved
     usable = int(0.9 * free)
+    if memory is None:
+        cap = max(cap, min(whole // 8, usable))
     if cap <= usable:
         return cap, None
     found = f"the device has {free / 2**20:.0f} MiB free"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rheobase.io import announce, expect_integer
-from rheobase.kernels import count_threads, explain_no_triton, only_compile
+from rheobase.kernels import count_threads, explain_no_triton, load_triton, only_compile
 from rheobase.network import SNN, Constant, Group, IntegrateFire, SigmaDelta, expect_snn, full_precision
 from rheobase.simulation.counters import Counters
 from rheobase.simulation.cuda_graphs import RecordingError, Recordings
@@ -109,7 +109,7 @@ class Simulator:
         # In the sum code no potential grows with the steps.
         self.profile = find_profile(profile, x.device, 1 if snn.code == "sum" else steps)
         self.notes: list[str] = []
-        fuses = self._fuses(x.device)  # first, since it loads the libraries of a GPU side by side
+        load_triton(x.device)
         plan = plan_calls(snn, _shaped(snn, x), read)
         self.synapses = count_synapses(plan, pooled_units) if count_operations else None
         fan_out = {} if self.synapses is None else self.synapses.fan_out
@@ -117,7 +117,7 @@ class Simulator:
             self.fan_out = {name: _put(counts, x.device) for name, counts in fan_out.items()}
         visible = {*self.probed, *self.fan_out}
         self.plan = mark_tail(plan, visible)
-        if fuses:
+        if self._fuses(x.device):
             with torch.no_grad():
                 self.plan = fuse(self.plan, self.profile, visible)
                 if profile == "fast" and (facts := device_traits(x.device)).halves:

@@ -111,12 +111,12 @@ def measure(
     tl.store(place, tl.sum(total, 0), mask=inside)
     tl.store(place + C, tl.sum(squares, 0), mask=inside)
     if _finish(counters + tl.program_id(1), parts):
-        total = _load_parts(sums, c, inside, parts, 2 * C)
-        squares = _load_parts(sums + C, c, inside, parts, 2 * C)
-        away = tl.sum(total, 0) / R
-        variance = tl.sum(squares, 0) / R - away * away
+        totals = _load_parts(sums, c, inside, parts, 2 * C)
+        all_squares = _load_parts(sums + C, c, inside, parts, 2 * C)
+        off = tl.sum(totals, 0) / R
+        variance = tl.sum(all_squares, 0) / R - off * off
         variance = tl.where(variance < 0, 0.0, variance)
-        mean = first + away
+        mean = first + off
         inverse = 1.0 / tl.sqrt(variance + epsilon)
         factor = tl.load(weight + c, mask=inside, other=0.0) * inverse
         tl.store(saved + c, mean, mask=inside)
@@ -218,12 +218,10 @@ def sum_gradients(
         tl.store(place + 2 * C, tl.sum(clipped, 0), mask=inside)
     if _finish(counters + tl.program_id(1), parts):
         inverse = tl.load(saved + C + c, mask=inside, other=0.0)
-        plain = _load_parts(sums, c, inside, parts, 3 * C)
-        weighted = _load_parts(sums + C, c, inside, parts, 3 * C)
-        if KIND >= 2:
-            clipped = _load_parts(sums + 2 * C, c, inside, parts, 3 * C)
-        total = tl.sum(plain, 0)
-        slope = tl.sum(weighted, 0) * inverse
+        totals = _load_parts(sums, c, inside, parts, 3 * C)
+        slopes = _load_parts(sums + C, c, inside, parts, 3 * C)
+        total = tl.sum(totals, 0)
+        slope = tl.sum(slopes, 0) * inverse
         tl.store(for_bias + c, total, mask=inside)
         tl.store(for_weight + c, slope, mask=inside)
         linear = -factor * inverse * slope / R
@@ -231,7 +229,8 @@ def sum_gradients(
         tl.store(terms + C + c, -factor * total / R - linear * mean, mask=inside)
         if KIND >= 2:
             blocks = tl.num_programs(1)
-            tl.store(shares + tl.program_id(1), tl.sum(tl.sum(clipped, 0), 0))
+            behind = _load_parts(sums + 2 * C, c, inside, parts, 3 * C)
+            tl.store(shares + tl.program_id(1), tl.sum(tl.sum(behind, 0), 0))
             if _finish(counters + blocks, blocks):
                 found = 0.0
                 for first in range(0, blocks, _PARTS):
