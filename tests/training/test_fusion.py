@@ -101,9 +101,10 @@ def test_average_pools() -> None:
     assert_alike(odd, torch.randn(5, 1, 9, 9, device=DEVICE), halves=False, tolerance=1e-3)
 
 
-def test_half_precision_rounds_weights_and_collects_gradients() -> None:
+@pytest.mark.parametrize("name", ["small", "small-residual"])
+def test_half_precision_rounds_weights_and_collects_gradients(name: str) -> None:
     torch.manual_seed(0)
-    model = prepared(models.build("small", 5))
+    model = prepared(models.build(name, 5))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     assert_alike(model, torch.randn(16, 1, 8, 8, device=DEVICE), halves=True, tolerance=0.1)
     for name, p in model.named_parameters():

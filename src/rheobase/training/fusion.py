@@ -5,6 +5,8 @@ fewer and larger kernels, which a GPU starts faster than many small ones.
 """
 
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,7 +35,7 @@ def fuse(model: nn.Module, *, halves: bool) -> "FusedNetwork | None":
     norms = [node for node in graph.nodes if _is_norm(fused, node)]
     if not norms:
         return None
-    weights = HalfWeights() if halves else None
+    weights = HalfWeights(device) if halves else None
     for node in norms:
         _fuse_norm(fused, node, weights)
     for node in [*graph.nodes]:
@@ -141,12 +143,20 @@ class FusedNetwork(nn.Module):
 
 
 class HalfWeights:
-    """Weights rounded to bfloat16, and their gradients: each in one operation for all of them."""
+    """Weights rounded to bfloat16, and their gradients: each in one operation for all of them.
 
-    def __init__(self) -> None:
+    On a GPU the gradients of convolutions are computed on a stream of their own: the layers before do not
+    need them.
+    """
+
+    def __init__(self, device: torch.device) -> None:
         self.exact: list[Tensor] = []
         self.rounded: list[Tensor] = []
         self.gradients: dict[int, Tensor] = {}
+        self._used: list[Tensor] = []  # on the other stream, so that their memory is not given away
+        self._side: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def add(self, weight: Tensor) -> int:
         """Include a weight; its number."""
@@ -165,9 +175,32 @@ class HalfWeights:
         if self.exact:
             torch._foreach_copy_(self.rounded, [weight.detach() for weight in self.exact])
 
+    def convolve_back(self, number: int, gradient: Tensor, x: Tensor, layer: nn.Conv2d) -> None:
+        """Compute the gradient of a convolution's weight beside what comes next."""
+        with self._beside():
+            self.keep(number, _convolve_back(gradient, x, self.rounded[number], layer, 1))
+        self._used += [gradient, x]
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        if self._side is None:
+            yield
+            return
+        self._side.wait_stream(torch.cuda.current_stream(self._side.device))
+        with torch.cuda.stream(self._side):
+            yield
+
+    def keep(self, number: int, gradient: Tensor) -> None:
+        """Keep the gradient of a weight, or add it to an earlier one."""
+        before = self.gradients.get(number)
+        self.gradients[number] = gradient if before is None else before + gradient
+
     @torch.no_grad()
     def collect(self) -> None:
         """Widen the gradients and add them to the parameters."""
+        if self._side is not None:
+            torch.cuda.current_stream(self._side.device).wait_stream(self._side)
+        self._used.clear()
         numbers, found = [*self.gradients], [*self.gradients.values()]
         self.gradients.clear()
         wide = [torch.empty_like(self.exact[number]) for number in numbers]
@@ -186,9 +219,40 @@ class _Rounded(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
-        before = ctx.weights.gradients.get(ctx.number)
-        ctx.weights.gradients[ctx.number] = gradient if before is None else before + gradient
+        ctx.weights.keep(ctx.number, gradient)
         return None, None, None
+
+
+class _Convolved(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, weights: HalfWeights, number: int, layer: nn.Conv2d
+    ) -> Tensor:
+        rounded = weights.rounded[number]
+        x = x.to(rounded.dtype)
+        ctx.save_for_backward(x)
+        ctx.weights, ctx.number, ctx.layer = weights, number, layer
+        return F.conv2d(x, rounded, None, layer.stride, layer.padding, layer.dilation, layer.groups)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None, None, None]:
+        (x,), weights, number, layer = ctx.saved_tensors, ctx.weights, ctx.number, ctx.layer
+        if ctx.needs_input_grad[1]:
+            weights.convolve_back(number, gradient, x, layer)
+        before = None
+        if ctx.needs_input_grad[0]:
+            before = _convolve_back(gradient, x, weights.rounded[number], layer, 0)
+        return before, None, None, None, None
+
+
+def _convolve_back(gradient: Tensor, x: Tensor, weight: Tensor, layer: nn.Conv2d, which: int) -> Tensor:
+    """The gradient with respect to input 0, x, or 1, the weight."""
+    sizes = (list(size) for size in (layer.stride, layer.padding, layer.dilation))
+    wanted = [which == i for i in range(3)]
+    found: Tensor = torch.ops.aten.convolution_backward(
+        gradient, x, weight, None, *sizes, False, [0, 0], layer.groups, wanted
+    )[which]
+    return found
 
 
 class Synapse(nn.Module):
@@ -201,12 +265,14 @@ class Synapse(nn.Module):
         self.weights, self.number = weights, None if weights is None else weights.add(layer.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.layer.weight
+        layer, weight = self.layer, self.layer.weight
         if self.weights is not None and self.number is not None:
+            if isinstance(layer, nn.Conv2d) and self.bias is None and not isinstance(layer.padding, str):
+                y: Tensor = _Convolved.apply(x, weight, self.weights, self.number, layer)  # type: ignore[no-untyped-call]
+                return y
             weight = self.weights.take(self.number)
-        if isinstance(self.layer, nn.Linear):
+        if isinstance(layer, nn.Linear):
             return F.linear(x, weight, self.bias)
-        layer = self.layer
         return F.conv2d(x, weight, self.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
 
 
