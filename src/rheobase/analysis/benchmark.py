@@ -25,8 +25,8 @@ class Timing:
         fastest: Seconds of the fastest.
         slowest: Seconds of the slowest.
         repeats: Number of timed calls.
-        peak_bytes: Peak device memory after the first call, with weights and inputs if `prepare` put them
-            there; 0 on a CPU, where it is not known.
+        peak_bytes: Peak device memory over all calls, with weights and inputs if `prepare` put them there; 0
+            on a CPU, where it is not known.
     """
 
     first: float
@@ -42,8 +42,8 @@ def measure(
 ) -> Timing:
     """Time calls of a function by wall clock, synchronised with the device.
 
-    Memory allocated before does not count. The memory of a CUDA graph counts in the call that records it, as
-    it is not visible during a replay.
+    Memory allocated before does not count. The first call counts too: the memory of a CUDA graph is visible
+    only while it is recorded.
 
     Args:
         prepare: Makes the function to time.
@@ -55,6 +55,7 @@ def measure(
     gc.collect()
     if on_gpu:
         torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
     held = torch.cuda.memory_allocated(device) if on_gpu else 0
     began = time.perf_counter()
     run = prepare()
@@ -68,8 +69,6 @@ def measure(
 
     once()
     first = time.perf_counter() - began
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats(device)
     for _ in range(warm_up - 1):
         once()
     times = [once() for _ in range(repeats)]
