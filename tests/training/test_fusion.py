@@ -116,6 +116,22 @@ def test_half_precision_rounds_weights_and_collects_gradients(name: str) -> None
         assert p.grad.dtype == torch.float32
 
 
+def test_every_step_rounds_the_weights_as_they_are() -> None:
+    torch.manual_seed(0)
+    model, x = prepared(models.build("small", 5)), torch.randn(16, 1, 8, 8, device=DEVICE)
+    fused = fuse(model, halves=True)
+    assert fused is not None
+    with torch.autocast(DEVICE, torch.bfloat16):
+        before = fused(x)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.5)
+        after, anew = fused(x), fuse(model, halves=True)
+        assert anew is not None
+        assert torch.equal(after, anew(x))
+    assert (after - before).abs().max() > 0.1
+
+
 def test_what_has_nothing_to_fuse_is_left_alone() -> None:
     model = prepared(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
     assert fuse(model, halves=False) is None
