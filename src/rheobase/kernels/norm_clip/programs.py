@@ -57,6 +57,27 @@ def _unclip(gradient, z, theta, levels, KIND: tl.constexpr):
 
 
 @triton.jit
+def _place(r, c, R, C):
+    """Where the values of a tile are, and which of them exist."""
+    return r.to(tl.int64)[:, None] * C + c[None, :], (r < R)[:, None] & (c < C)[None, :]
+
+
+@triton.jit
+def _of_channels(saved, row, c, C):
+    return tl.load(saved + row * C + c, mask=c < C, other=0.0)[None, :]
+
+
+@triton.jit
+def _normalise(x, added, factor, term, place, both, ADDED: tl.constexpr):
+    """The values of a tile, and what lies between the norm and the clip."""
+    value = tl.load(x + place, mask=both, other=0.0).to(tl.float32)
+    z = value * factor + term
+    if ADDED:
+        z += tl.load(added + place, mask=both, other=0.0).to(tl.float32)
+    return value, z
+
+
+@triton.jit
 def _finish(counter, parts):
     """Say that a program has stored its sums; whether it is the last."""
     tl.debug_barrier()
@@ -101,15 +122,14 @@ def measure(
     total = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     squares = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     for start in range(tl.program_id(0) * BLOCK_R, R, parts * BLOCK_R):
-        r = (start + tl.arange(0, BLOCK_R)).to(tl.int64)
-        both = (r < R)[:, None] & inside[None, :]
-        value = tl.load(x + r[:, None] * C + c[None, :], mask=both, other=0.0).to(tl.float32)
+        place, both = _place(start + tl.arange(0, BLOCK_R), c, R, C)
+        value = tl.load(x + place, mask=both, other=0.0).to(tl.float32)
         away = tl.where(both, value - first[None, :], 0.0)
         total += away
         squares += away * away
-    place = sums + tl.program_id(0) * 2 * C + c
-    tl.store(place, tl.sum(total, 0), mask=inside)
-    tl.store(place + C, tl.sum(squares, 0), mask=inside)
+    mine = sums + tl.program_id(0) * 2 * C + c
+    tl.store(mine, tl.sum(total, 0), mask=inside)
+    tl.store(mine + C, tl.sum(squares, 0), mask=inside)
     if _finish(counters + tl.program_id(1), parts):
         totals = _load_parts(sums, c, inside, parts, 2 * C)
         all_squares = _load_parts(sums + C, c, inside, parts, 2 * C)
@@ -151,15 +171,9 @@ def apply(
     BLOCK_C: tl.constexpr,
 ):
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    r = (tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
-    inside = c < C
-    both = (r < R)[:, None] & inside[None, :]
-    place = r[:, None] * C + c[None, :]
-    factor = tl.load(saved + 2 * C + c, mask=inside, other=0.0)
-    term = tl.load(saved + 3 * C + c, mask=inside, other=0.0)
-    z = tl.load(x + place, mask=both, other=0.0).to(tl.float32) * factor[None, :] + term[None, :]
-    if ADDED:
-        z += tl.load(added + place, mask=both, other=0.0).to(tl.float32)
+    place, both = _place(tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R), c, R, C)
+    factor, term = _of_channels(saved, 2, c, C), _of_channels(saved, 3, c, C)
+    _, z = _normalise(x, added, factor, term, place, both, ADDED)
     clipped = _clip(z, _bound(threshold, KIND, LEAST), levels, KIND)
     tl.store(out + place, clipped.to(out.dtype.element_ty), mask=both)
 
@@ -190,43 +204,38 @@ def sum_gradients(
 ):
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     inside = c < C
-    mean = tl.load(saved + c, mask=inside, other=0.0)
-    factor = tl.load(saved + 2 * C + c, mask=inside, other=0.0)
-    term = tl.load(saved + 3 * C + c, mask=inside, other=0.0)
+    mean = _of_channels(saved, 0, c, C)
+    factor, term = _of_channels(saved, 2, c, C), _of_channels(saved, 3, c, C)
     theta = _bound(threshold, KIND, LEAST)
     plain = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     weighted = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     clipped = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     for start in range(tl.program_id(0) * BLOCK_R, R, parts * BLOCK_R):
-        r = (start + tl.arange(0, BLOCK_R)).to(tl.int64)
-        both = (r < R)[:, None] & inside[None, :]
-        place = r[:, None] * C + c[None, :]
-        value = tl.load(x + place, mask=both, other=0.0).to(tl.float32)
+        place, both = _place(start + tl.arange(0, BLOCK_R), c, R, C)
+        value, z = _normalise(x, added, factor, term, place, both, ADDED)
         above = tl.load(gradient + place, mask=both, other=0.0).to(tl.float32)
-        z = value * factor[None, :] + term[None, :]
-        if ADDED:
-            z += tl.load(added + place, mask=both, other=0.0).to(tl.float32)
         before, of_theta = _unclip(above, z, theta, levels, KIND)
         plain += before
-        weighted += before * (value - mean[None, :])
+        weighted += before * (value - mean)
         if KIND >= 2:
             clipped += of_theta
-    place = sums + tl.program_id(0) * 3 * C + c
-    tl.store(place, tl.sum(plain, 0), mask=inside)
-    tl.store(place + C, tl.sum(weighted, 0), mask=inside)
+    mine = sums + tl.program_id(0) * 3 * C + c
+    tl.store(mine, tl.sum(plain, 0), mask=inside)
+    tl.store(mine + C, tl.sum(weighted, 0), mask=inside)
     if KIND >= 2:
-        tl.store(place + 2 * C, tl.sum(clipped, 0), mask=inside)
+        tl.store(mine + 2 * C, tl.sum(clipped, 0), mask=inside)
     if _finish(counters + tl.program_id(1), parts):
-        inverse = tl.load(saved + C + c, mask=inside, other=0.0)
+        inverse = _of_channels(saved, 1, c, C)
         totals = _load_parts(sums, c, inside, parts, 3 * C)
         slopes = _load_parts(sums + C, c, inside, parts, 3 * C)
-        total = tl.sum(totals, 0)
-        slope = tl.sum(slopes, 0) * inverse
-        tl.store(for_bias + c, total, mask=inside)
-        tl.store(for_weight + c, slope, mask=inside)
+        total = tl.sum(totals, 0)[None, :]
+        slope = tl.sum(slopes, 0)[None, :] * inverse
         linear = -factor * inverse * slope / R
-        tl.store(terms + c, linear, mask=inside)
-        tl.store(terms + C + c, -factor * total / R - linear * mean, mask=inside)
+        here = c[None, :]
+        tl.store(for_bias + here, total, mask=here < C)
+        tl.store(for_weight + here, slope, mask=here < C)
+        tl.store(terms + here, linear, mask=here < C)
+        tl.store(terms + C + here, -factor * total / R - linear * mean, mask=here < C)
         if KIND >= 2:
             blocks = tl.num_programs(1)
             behind = _load_parts(sums + 2 * C, c, inside, parts, 3 * C)
@@ -260,21 +269,12 @@ def apply_gradients(
     BLOCK_C: tl.constexpr,
 ):
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    r = (tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
-    inside = c < C
-    both = (r < R)[:, None] & inside[None, :]
-    place = r[:, None] * C + c[None, :]
-    factor = tl.load(saved + 2 * C + c, mask=inside, other=0.0)
-    term = tl.load(saved + 3 * C + c, mask=inside, other=0.0)
-    linear = tl.load(terms + c, mask=inside, other=0.0)
-    constant = tl.load(terms + C + c, mask=inside, other=0.0)
-    value = tl.load(x + place, mask=both, other=0.0).to(tl.float32)
+    place, both = _place(tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R), c, R, C)
+    factor, term = _of_channels(saved, 2, c, C), _of_channels(saved, 3, c, C)
+    value, z = _normalise(x, added, factor, term, place, both, ADDED)
     above = tl.load(gradient + place, mask=both, other=0.0).to(tl.float32)
-    z = value * factor[None, :] + term[None, :]
-    if ADDED:
-        z += tl.load(added + place, mask=both, other=0.0).to(tl.float32)
     before, _ = _unclip(above, z, _bound(threshold, KIND, LEAST), levels, KIND)
     if ADDED:
         tl.store(for_added + place, before.to(for_added.dtype.element_ty), mask=both)
-    before = before * factor[None, :] + value * linear[None, :] + constant[None, :]
+    before = before * factor + value * _of_channels(terms, 0, c, C) + _of_channels(terms, 1, c, C)
     tl.store(for_x + place, before.to(for_x.dtype.element_ty), mask=both)
