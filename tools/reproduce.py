@@ -36,7 +36,7 @@ def readings() -> str:
     for dataset in dict.fromkeys(cell.dataset for cell in PAPER.cells):
         cells = [cell for cell in PAPER.cells if cell.dataset == dataset]
         if found := tables.readings_table(dataset, cells, results()):
-            parts.append(f"On {dataset}:\n\n{to_markdown(found)}")
+            parts.append(f"{to_markdown(found)}\n\n{' '.join(found.notes)}")
     return "\n\n".join(parts) or "No reading has been tried at full length yet."
 
 

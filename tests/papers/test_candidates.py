@@ -69,9 +69,11 @@ def test_the_reading_with_the_best_mean_of_the_worst_differences_is_chosen():
         ],
         CELLS,
     )
-    assert list(found) == [Candidate(start=2.0), Candidate()]
-    assert found[Candidate()] == dict(zip(STEPS, (-20.0, -5.0, 0.0, 0.0, 0.0), strict=True))
-    assert found[Candidate(start=2.0)] == dict.fromkeys(STEPS, -2.0)
+    assert list(found.gaps) == [Candidate(start=2.0), Candidate()]
+    assert found.gaps[Candidate()] == dict(zip(STEPS, (-20.0, -5.0, 0.0, 0.0, 0.0), strict=True))
+    assert found.gaps[Candidate(start=2.0)] == dict.fromkeys(STEPS, -2.0)
+    assert found.cells == tuple(CELLS)
+    assert compare([tried("resnet20", {}, 50.0)], CELLS).cells == (CELLS[1],)
 
 
 def test_what_is_short_or_changes_what_the_paper_states_or_was_tried_on_fewer_networks_does_not_count():

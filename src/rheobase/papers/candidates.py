@@ -138,8 +138,21 @@ def distinct(candidates: Sequence[Candidate], recipe: Recipe, method: Method) ->
     return list(found.values())
 
 
-def compare(measured: Iterable[Record], cells: Iterable[Cell]) -> dict[Candidate, dict[int, float]]:
-    """The readings tried on networks, best first, and for each the worst difference to the paper by steps.
+@dataclass(frozen=True)
+class Readings:
+    """Readings that were tried on the same networks.
+
+    Attributes:
+        cells: The networks.
+        gaps: The readings, best first, and for each the worst difference to the paper by steps.
+    """
+
+    cells: tuple[Cell, ...]
+    gaps: dict[Candidate, dict[int, float]]
+
+
+def compare(measured: Iterable[Record], cells: Sequence[Cell]) -> Readings:
+    """The readings tried on networks.
 
     Only trainings at full length count, and only readings that were tried on as many of the networks as any:
     a worst of fewer is no comparison. Seeds count by their mean. The best has the largest mean over the
@@ -163,7 +176,8 @@ def compare(measured: Iterable[Record], cells: Iterable[Cell]) -> dict[Candidate
 
     gaps = {c: {t: worst(tried, t) for t in steps} for c, tried in found.items() if tried.keys() >= networks}
     best = sorted(gaps, key=lambda c: (-fmean(gaps[c].values()), len(c.changes), str(c)))
-    return {candidate: gaps[candidate] for candidate in best}
+    tried = tuple(cell for cell in cells if (cell.model, cell.dataset) in networks)
+    return Readings(tried, {candidate: gaps[candidate] for candidate in best})
 
 
 def choose(measured: Iterable[Record], cells: Sequence[Cell]) -> Candidate:
@@ -172,7 +186,7 @@ def choose(measured: Iterable[Record], cells: Sequence[Cell]) -> Candidate:
     Raises:
         ValueError: None has been tried at full length.
     """
-    found = compare(measured, cells)
+    found = compare(measured, cells).gaps
     if not found:
         raise ValueError(
             f"no settings have been tried at full length on {', '.join(cell.name for cell in cells)}: run "

@@ -151,13 +151,14 @@ def study_table(cell: Cell, records: Sequence[Record]) -> Table | None:
 def readings_table(title: str, cells: Sequence[Cell], records: Sequence[Record]) -> Table | None:
     """The readings of a paper's open settings by their worst difference to it; the first is chosen."""
     found = candidates.compare(records, cells)
-    steps = next(iter(found.values()), {})
+    steps = next(iter(found.gaps.values()), {})
     lines = [
         Line(str(candidate), tuple(number(gap) for gap in (*gaps.values(), fmean(gaps.values()))))
-        for candidate, gaps in found.items()
+        for candidate, gaps in found.gaps.items()
     ]
     header = ("Settings, best first", *(f"T={t}" for t in steps), "Mean")
-    return Table(title, header, tuple(lines)) if lines else None
+    note = f"Tried on {', '.join(cell.title for cell in found.cells)}."
+    return Table(title, header, tuple(lines), (note,)) if lines else None
 
 
 def profiles_table(views: Sequence[View]) -> Table | None:
