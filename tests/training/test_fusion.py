@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 import rheobase
 from rheobase.network import Clip
@@ -138,3 +138,6 @@ def test_what_has_nothing_to_fuse_is_left_alone() -> None:
     frozen = prepared(models.build("small", 5)).eval()
     assert fuse(frozen, halves=False) is None
     assert fuse(models.build("small", 5).to(DEVICE), halves=False) is None  # no graph
+    smooth = fx.symbolic_trace(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.SiLU()))
+    assert fuse(smooth.to(DEVICE), halves=False) is None
+    assert fuse(prepared(models.build("small", 5), "rnl"), halves=False) is None

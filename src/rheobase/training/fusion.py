@@ -14,13 +14,16 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from rheobase.kernels import Statistics, explain_no_triton, norm_clip, sum_pool
-from rheobase.network import Clip, QuantisedClip
+from rheobase.network import Activation, Clip, QuantisedClip
 
 _SUMS = (operator.add, operator.iadd, torch.add)
+_CLIPS = (Clip, QuantisedClip, nn.ReLU)
 
 
 def fuse(model: nn.Module, *, halves: bool) -> "FusedNetwork | None":
-    """The network with its batch norms fused with what follows them, or None if it has none to fuse.
+    """The network with its batch norms fused with what follows them.
+
+    None if it has no batch norms, or activations that no kernel of the package computes.
 
     Args:
         model: The network, in training mode, on its device.
@@ -28,6 +31,8 @@ def fuse(model: nn.Module, *, halves: bool) -> "FusedNetwork | None":
     """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     if not isinstance(model, fx.GraphModule) or explain_no_triton(device) is not None:
+        return None
+    if any(map(_is_other_activation, model.modules())):
         return None
     graph = fx.Graph()
     graph.output(graph.graph_copy(model.graph, {}))
@@ -67,7 +72,7 @@ def _fuse_norm(fused: fx.GraphModule, node: fx.Node, weights: "HalfWeights | Non
         parts.append(user)
         user = _only_user(user)
     clip = None
-    if user is not None and _module(fused, user) in (Clip, QuantisedClip, nn.ReLU):
+    if user is not None and _module(fused, user) in _CLIPS:
         clip = fused.get_submodule(str(user.target))
         parts.append(user)
     elif added is not None:  # a sum without a clip stays as it is
@@ -95,6 +100,11 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 def _module(fused: fx.GraphModule, node: fx.Node) -> type[nn.Module] | None:
     return type(fused.get_submodule(str(node.target))) if node.op == "call_module" else None
+
+
+def _is_other_activation(module: nn.Module) -> bool:
+    torchs = type(module).__module__ == nn.ReLU.__module__
+    return (torchs or isinstance(module, Activation)) and type(module) not in _CLIPS
 
 
 def _is_norm(fused: fx.GraphModule, node: fx.Node) -> bool:
