@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rheobase.kernels import tally
+from rheobase.simulation.device import DeviceTraits
 
 Totals = tuple[Tensor, Tensor | None]
 """The events (T, B) of a node in a chunk, and the synapses that they reached if these are counted."""
@@ -90,16 +91,19 @@ class ChunkCounts:
         self._reached_TB: Tensor | None = None
         self._counted: set[str] = set()
 
-    def rows(self, name: str, *, reaches: bool, scans: bool = False) -> Counted | None:
+    def rows(self, name: str, traits: DeviceTraits, scanned: int | None = None) -> Counted | None:
         """Where the kernel of a site counts its spikes; None if `see` does.
 
         Args:
             name: The site.
-            reaches: Whether kernels count the synapses that spikes reach, and not only spikes.
-            scans: Whether the kernel is a scan, which counts where kernels do both and no sample leaves.
+            traits: What the kernels of the device can count.
+            scanned: The number of neurons, if the kernel is a scan. It counts where kernels count synapses
+                too and no sample leaves; over few neurons it would wait for its counting at every step.
         """
         counters, device, fan_out = self.counters, self.counters.table.device, self.counters.fan_out.get(name)
-        able = reaches and not self.leaving if scans else reaches or fan_out is None
+        able = traits.kernels_reach or fan_out is None
+        if scanned is not None:
+            able = traits.kernels_reach and not self.leaving and scanned > traits.few_neurons
         if name not in counters.spikes or not able:
             return None
         if self._totals_STB is None:

@@ -248,7 +248,7 @@ class ChunkedRun:
     def _(self, layer: IntegrateFireLayer, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         spikes_TB, added, membrane, out = self._prepare(layer, step, moving, T)
         first = layer.computes_currents_first(membrane, alone=self.job.alone)
-        counted = self.counts.rows(step.name, reaches=self.traits.kernels_reach, scans=first)
+        counted = self.counts.rows(step.name, self.traits, membrane.numel() if first else None)
         layer.advance(spikes_TB, added, membrane, unfold(out, T), counted, currents_first=first)
         return out
 
@@ -303,7 +303,7 @@ class ChunkedRun:
             return neuron.advance(current, membrane, T, out_TB, memory, before).flatten(0, 1)
         if not (step.binary and isinstance(neuron, IntegrateFire)):
             return neuron.advance(current, membrane, T, out_TB).flatten(0, 1)
-        counted = self.counts.rows(step.name, reaches=self.traits.kernels_reach, scans=True)
+        counted = self.counts.rows(step.name, self.traits, membrane.numel())
         return neuron.fire(current, membrane, T, out_TB, counted).flatten(0, 1)
 
     def _inputs(self, step: Step, moving: Signals, T: int) -> list[Tensor]:
