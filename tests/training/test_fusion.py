@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.utils import spectral_norm
 
 import rheobase
 from rheobase.network import Clip
@@ -12,6 +13,7 @@ from rheobase.training import models
 from rheobase.training.fusion import AveragePool, NormClip, Synapse, fuse
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+KINDS = (nn.Conv2d, nn.BatchNorm2d, Clip)
 
 
 class Branches(nn.Module):
@@ -102,6 +104,22 @@ def test_average_pools() -> None:
     assert_alike(model, torch.randn(5, 1, 8, 8, device=DEVICE), halves=False, tolerance=1e-3)
     odd = prepared(nn.Sequential(*layers, nn.Flatten(), nn.Linear(16, 3)))
     assert_alike(odd, torch.randn(5, 1, 9, 9, device=DEVICE), halves=False, tolerance=1e-3)
+
+
+def test_modules_with_hooks_are_called() -> None:
+    torch.manual_seed(0)
+    model = prepared(models.build("small", 5))
+    conv, norm, clip = (next(m for m in model.modules() if type(m) is kind) for kind in KINDS)
+    spectral_norm(conv)  # its weight is made by a hook
+    called = []
+    for module in (norm, clip):
+        module.register_forward_hook(lambda module, *_: called.append(module))
+    fused = fuse(model, halves=True)
+    assert fused is not None
+    with torch.autocast(DEVICE, torch.bfloat16):
+        train_once(model, fused, torch.randn(6, 1, 8, 8, device=DEVICE))
+    assert called == [norm, clip]
+    assert conv.weight_orig.grad is not None
 
 
 @pytest.mark.parametrize("name", ["small", "small-residual"])

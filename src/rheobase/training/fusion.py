@@ -99,7 +99,12 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def _module(fused: fx.GraphModule, node: fx.Node) -> type[nn.Module] | None:
-    return type(fused.get_submodule(str(node.target))) if node.op == "call_module" else None
+    """The type of a module that is called; None if it has hooks, which a kernel would not call."""
+    if node.op != "call_module":
+        return None
+    module = fused.get_submodule(str(node.target))
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks
+    return None if any(hooks) or module._backward_pre_hooks else type(module)
 
 
 def _is_other_activation(module: nn.Module) -> bool:
