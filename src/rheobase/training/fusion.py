@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from rheobase.kernels import Statistics, explain_no_triton, norm_clip, sum_pool
 from rheobase.network import Activation, Clip, QuantisedClip
 
-_SUMS = (operator.add, operator.iadd, torch.add)
+_SUMS = (operator.add, torch.add)  # not in place: others may read what is written into
 _CLIPS = (Clip, QuantisedClip, nn.ReLU)
 
 

@@ -32,7 +32,7 @@ def norm_clip(
     z = weight · (x − mean) / √(variance + ε) + bias + added, and the result is min(max(z, 0), θ).
 
     Args:
-        x: (B, C, ...) in any floating point. All arithmetic is float32, the result has the dtype of x.
+        x: (B, C, ...) float32, bfloat16 or float16. All arithmetic is float32, the result has the dtype of x.
         weight: (C,) float32.
         bias: (C,) float32.
         statistics: What is kept over batches.
