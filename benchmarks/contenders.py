@@ -176,13 +176,15 @@ def loop(snn: SNN, device: torch.device) -> Contender:
     return lambda x, steps: lambda: prepare(x, steps)
 
 
-def ours(snn: SNN, device: torch.device, profile: str, memory: int | None) -> Contender:
+def ours(
+    snn: SNN, device: torch.device, profile: str, memory: int | None, batch: int | None = None
+) -> Contender:
     def prepare(x: Tensor, steps: int) -> Callable[[], object]:
         set_routines(tf32=False, tuned=False)
-        shown = x.to(device)
+        batches = torch.split(x.to(device), batch or len(x))
         simulator = Simulator(
             copy.deepcopy(snn).to(device),
-            shown,
+            batches[0],
             steps,
             at=[steps],
             profile=profile,
@@ -191,7 +193,8 @@ def ours(snn: SNN, device: torch.device, profile: str, memory: int | None) -> Co
         )
 
         def run() -> Run:
-            result = simulator.run(shown)
+            for shown in batches:
+                result = simulator.run(shown)
             if result.notes:
                 raise RuntimeError(f"not as asked for: {'; '.join(result.notes)}")
             return result

@@ -6,10 +6,10 @@
 For every network and profile: `rheobase.simulate` on one batch, `rheobase.evaluate` over many images from the
 CPU's memory, and `rheobase.simulate` on a single image, all with their defaults, so that spikes are counted
 and every step is read out; `evaluate` counts operations too. Beside them the limit: a prepared `Simulator`
-that counts nothing and reads out the last step. SpikingJelly runs in the configuration that is its best on
-this batch. First calls are timed as well. Weights are random; on a CPU the speed depends on how many neurons
-fire at a step, so that with the folder of CIFAR-10 the trained network of the package runs on test images.
-The record has the share of neurons that fire.
+that counts nothing and reads out the last step, on one batch and on as many images as `evaluate`.
+SpikingJelly runs in the configuration that is its best on this batch. First calls are timed as well. Weights
+are random; on a CPU the speed depends on how many neurons fire at a step, so that with the folder of CIFAR-10
+the trained network of the package runs on test images. The record has the share of neurons that fire.
 """
 
 import argparse
@@ -104,6 +104,7 @@ def measure_network(name: str, device: torch.device, options: argparse.Namespace
         yield time("evaluate", profile, options.images, T, call_evaluate(profile))
         yield time("simulate", profile, 1, 8, call_simulate(one, 8, profile))
         yield time("prepared", profile, B, T, ours(snn, device, profile, None)(batch, T))
+        yield time("prepared", profile, options.images, T, ours(snn, device, profile, None, B)(shown, T))
         yield time("prepared", profile, 1, 8, ours(snn, device, profile, None)(one, 8))
     if options.peer:
         for x, steps in ((batch, options.steps), (one, 8)):

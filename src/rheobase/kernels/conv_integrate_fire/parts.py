@@ -100,6 +100,16 @@ def _quantise(z, theta, high):
 
 
 @triton.jit
+def _fold(x):
+    """Add columns to columns until 32 are left: a thread adds its own, two pairs in one instruction."""
+    for _ in tl.static_range(3):  # of at most 256
+        if x.shape[1] > 32:
+            left, right = x.reshape(x.shape[0], 2, x.shape[1] // 2).permute(0, 2, 1).split()
+            x = left + right
+    return x
+
+
+@triton.jit
 def fire(
     potential,
     bias,
@@ -151,8 +161,11 @@ def fire(
         else:
             potential = tl.where(fires, potential - theta if SUBTRACT else 0, potential)
     if COUNT > 0:
-        # Before the spikes are stored, while they are in registers. Float32 holds the sums.
-        if ALIKE == BLOCK_N:
+        # Before the spikes are stored, while they are in registers. Float32 holds the sums, and so does
+        # float16 up to 2,048.
+        if ALIKE == BLOCK_N and out.dtype == tl.float16:
+            groups = tl.sum(_fold(sent.to(tl.float16)).to(tl.float32), 1)[:, None].to(tl.int32)
+        elif ALIKE == BLOCK_N:
             groups = tl.sum(sent, 1)[:, None].to(tl.int32)
         else:
             groups = tl.sum(sent.reshape(PIXELS, BLOCK_N // ALIKE, ALIKE), 2).to(tl.int32)
