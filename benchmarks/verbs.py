@@ -30,6 +30,9 @@ from rheobase.io.files import replace_file
 from rheobase.simulation import Simulator
 from rheobase.training import datasets, models
 
+_SINGLE = 10
+"""How many times more often a single image is run: its time is short, and varies."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -41,6 +44,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--images", type=int, default=10_000, help="images for evaluate")
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--single", action="store_true", help="only single images")
     parser.add_argument("--root", type=Path, help="the folder of CIFAR-10, for trained weights")
     parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -81,7 +85,8 @@ def measure_network(name: str, device: torch.device, options: argparse.Namespace
         way: str, profile: str, count: int, steps: int, prepare: Callable[[], Callable[[], Any]]
     ) -> dict[str, Any]:
         set_routines(tf32=False, tuned=False)
-        timing = measure(prepare, device, options.repeats, warm_up=3)
+        repeats = options.repeats if count > 1 else _SINGLE * options.repeats
+        timing = measure(prepare, device, repeats, warm_up=3)
         row = {"way": way, "profile": profile, "images": count, "steps": steps} | asdict(timing)
         return row | {"images_per_second": count / timing.median}
 
@@ -99,15 +104,16 @@ def measure_network(name: str, device: torch.device, options: argparse.Namespace
     for profile in options.profiles:
         T, B = options.steps, options.batch
         vars(snn).pop("_prepared", None)  # first calls start from nothing
-        row = time("simulate", profile, B, T, call_simulate(batch, T, profile))
-        yield row | {"firing": find_share(snn, batch.to(device), T, profile)}
-        yield time("evaluate", profile, options.images, T, call_evaluate(profile))
+        if not options.single:
+            row = time("simulate", profile, B, T, call_simulate(batch, T, profile))
+            yield row | {"firing": find_share(snn, batch.to(device), T, profile)}
+            yield time("evaluate", profile, options.images, T, call_evaluate(profile))
+            yield time("prepared", profile, B, T, ours(snn, device, profile, None)(batch, T))
+            yield time("prepared", profile, options.images, T, ours(snn, device, profile, None, B)(shown, T))
         yield time("simulate", profile, 1, 8, call_simulate(one, 8, profile))
-        yield time("prepared", profile, B, T, ours(snn, device, profile, None)(batch, T))
-        yield time("prepared", profile, options.images, T, ours(snn, device, profile, None, B)(shown, T))
         yield time("prepared", profile, 1, 8, ours(snn, device, profile, None)(one, 8))
     if options.peer:
-        for x, steps in ((batch, options.steps), (one, 8)):
+        for x, steps in ((one, 8),) if options.single else ((batch, options.steps), (one, 8)):
             if row := time_peer(model, device, x, steps, options.repeats):
                 yield row
 
