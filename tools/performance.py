@@ -18,8 +18,7 @@ PROFILES = ("exact", "fast", "int8")
 STEPS = (4, 8, 32, 128, 512)
 BATCHES = (1, 64, 512)
 VERBS = (
-    ("verbs-h200", "vgg16"), ("verbs-h200", "resnet20"), ("verbs-resnet18-h200", "resnet18"),
-    ("verbs-cpu", "resnet20"),
+    *(("verbs-h200", model) for model in ("vgg16", "resnet20", "resnet18")), ("verbs-cpu", "resnet20"),
 )  # fmt: skip
 _STEPS = 32
 
@@ -42,13 +41,13 @@ def verbs_speed() -> str:
         record = read(name)
         batch, steps = record["options"]["batch"], record["options"]["steps"]
         cpu = "H200" not in record["device"]
-        what = ("simulate", batch) if cpu else ("evaluate", record["options"]["images"])
-        peer = _verb(name, model, PEER, "", batch)
+        way, images = ("simulate", batch) if cpu else ("evaluate", record["options"]["images"])
+        peer = _verb(name, model, PEER, "")[batch]
         device = f"CPU, {record['threads']} threads" if cpu else record["device"]
-        cells = [_speed(_verb(name, model, what[0], profile, what[1]), peer) for profile in PROFILES]
-        limits = [_verb(name, model, "prepared", profile, batch) for profile in PROFILES[1:]]
-        title = f"{MODELS[model]}, {device}, batch {batch}, {what[0]}"
-        lines.append((title, _speed(peer, None), *cells, " / ".join(_speed(each, None) for each in limits)))
+        cells = [_speed(_verb(name, model, way, profile)[images], peer) for profile in PROFILES]
+        limits = [_speed(_verb(name, model, "prepared", profile)[batch], None) for profile in PROFILES[1:]]
+        title = f"{MODELS[model]}, {device}, batch {batch}, {way}"
+        lines.append((title, _speed(peer, None), *cells, " / ".join(limits)))
         assert steps == _STEPS
     head = (f"Images per second, T = {_STEPS}", f"{PEER}, best", *PROFILES, "limit: fast / int8")
     return table(head, lines)
@@ -59,51 +58,37 @@ def verbs() -> str:
     lines = []
     for name, model in VERBS:
         options, device = read(name)["options"], read(name)["device"]
+        batch, many = options["batch"], options["images"]
         for profile in PROFILES:
-            prepared = _verb(name, model, "prepared", profile, options["batch"])
-            if prepared is None:
-                continue
-            found = [
-                _verb(name, model, way, profile, options[size])
-                for way, size in (("simulate", "batch"), ("evaluate", "images"))
-            ]
-            shares = [f"{each:,.0f} ({each / prepared:.0%})" if each else DASH for each in found]
-            one = [_verb(name, model, way, profile, 1) for way in ("simulate", "prepared", PEER)]
-            one[2] = _verb(name, model, PEER, "", 1)
-            times = [DASH if each is None else significant(1e3 / each) for each in one]
-            lines.append((f"{MODELS[model]}, {device}, {profile}", *shares, f"{prepared:,.0f}", *times))
+            simulate, evaluate, prepared = (
+                _verb(name, model, way, profile) for way in ("simulate", "evaluate", "prepared")
+            )
+            limits = prepared[batch], prepared.get(many, prepared[batch])
+            found = zip((simulate[batch], evaluate[many]), limits, strict=True)
+            shares = [f"{speed:,.0f} ({speed / limit:.0%})" for speed, limit in found]
+            one = (simulate[1], prepared[1], _verb(name, model, PEER, "")[1])
+            limit = " / ".join(dict.fromkeys(f"{limit:,.0f}" for limit in limits))
+            times = [significant(1e3 / speed) for speed in one]
+            lines.append((f"{MODELS[model]}, {device}, {profile}", *shares, limit, *times))
     head = (
-        "", "simulate, images/s", "evaluate, images/s", "prepared, images/s",
+        "", "simulate, images/s", "evaluate, images/s", "prepared, images/s: one batch / many",
         "one image, T = 8: simulate, ms", "prepared, ms", f"{PEER}, ms",
     )  # fmt: skip
     record = read("verbs-cpu")
     firing = fmean(row["firing"] for row in record["rows"] if "firing" in row)
     return (
         f"{table(head, lines)}\n\nOn the CPU the weights were {record['weights']}, and {firing:.1%} of the "
-        f"neurons fired at a step. {_without_peer('verbs-h200', 'resnet18')}"
+        "neurons fired at a step."
     )
 
 
-def _without_peer(name: str, model: str) -> str:
-    """What `evaluate` reached in a newer run that ended before its other measurements."""
-    images = read(name)["options"]["images"]
-    speeds = [f"{_verb(name, model, 'evaluate', profile, images):,.0f}" for profile in PROFILES]
-    return (
-        f"The rows of {MODELS[model]} on the GPU are older than the others. In the newer run `evaluate` "
-        f"reached {', '.join(speeds[:-1])} and {speeds[-1]} images per second with it, in the same order, "
-        f"but the run ended before {PEER} was measured."
-    )
-
-
-def _verb(name: str, model: str, way: str, profile: str, images: int) -> float | None:
-    """Images per second in a record of verbs."""
-    found = [
-        float(row["images_per_second"])
+def _verb(name: str, model: str, way: str, profile: str) -> dict[int, float]:
+    """Images per second in a record of verbs, by the number of images."""
+    return {
+        row["images"]: row["images_per_second"]
         for row in read(name)["rows"]
-        if (row["model"], row["profile"], row["images"]) == (model, profile, images)
-        and row["way"].startswith(way)
-    ]
-    return found[0] if found else None
+        if (row["model"], row["profile"]) == (model, profile) and row["way"].startswith(way)
+    }
 
 
 def imagenet_size() -> str:
