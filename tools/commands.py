@@ -40,7 +40,9 @@ def _command(function: Callable[..., None]) -> str:
             # The first name of an option in an annotation is taken for its default.
             named = (info.default, *(info.param_decls or ()), f"--{shown}")
             shown = next(each for each in named if str(each).startswith("--"))
-        silent = default in (inspect.Parameter.empty, None, False)
+        if default is True:
+            shown = f"{shown}/--no-{shown.removeprefix('--')}"
+        silent = default in (inspect.Parameter.empty, None, False, True, "")
         words = (info.help, _choices(kind), "" if silent else f"Default: `{default}`.")
         lines.append((f"`{shown}`", " ".join(filter(None, words)).replace("|", r"\|")))
     parts = [

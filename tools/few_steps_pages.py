@@ -114,12 +114,13 @@ def measured() -> str:
     if not records:
         return NOTHING
     first = records[0]
-    devices, profiles, samples = (
-        ", ".join(sorted({str(getattr(r, key)) for r in records})) for key in ("device", "profile", "samples")
+    devices, profiles = (
+        ", ".join(sorted({str(getattr(r, key)) for r in records})) for key in ("device", "profile")
     )
+    samples = ", ".join(sorted({f"{r.samples:,}" for r in records}))
     about = (
-        f"{samples} test images, {devices}, profile {profiles}; {first.calibration} training images for "
-        f"calibration and {first.held_out} others to choose settings by."
+        f"{samples} test images, {devices}, profile {profiles}; {first.calibration:,} training images for "
+        f"calibration and {first.held_out:,} others to choose settings by."
     )
     figures = "\n\n".join(f"![{panel.alt}]({name})" for name, panel in draw(records).items())
     return f"{figures}\n\n{show(records)}\n\n{escape_markdown(about)}"

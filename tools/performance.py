@@ -49,7 +49,7 @@ def verbs_speed() -> str:
         title = f"{MODELS[model]}, {device}, batch {batch}, {way}"
         lines.append((title, _speed(peer, None), *cells, " / ".join(limits)))
         assert steps == _STEPS
-    head = (f"Images per second, T = {_STEPS}", f"{PEER}, best", *PROFILES, "limit: fast / int8")
+    head = (f"Images per second, T = {_STEPS}", f"{PEER}, best", *PROFILES, "prepared: fast / int8")
     return table(head, lines)
 
 

@@ -86,7 +86,10 @@ def list_methods() -> str:
     lines = []
     for name in methods.names():
         method = methods.find(name).example()
-        needs = {"its own training": method.needs_training, "calibration data": method.cost != "reads"}
+        corrects = isinstance(method, methods.Correction)
+        measures = (method.adds if isinstance(method, methods.Correction) else method.cost) != "reads"
+        needs = {"another method to correct": corrects, "its own training": method.needs_training}
+        needs |= {"calibration data": measures}
         needed = " and ".join(need for need, so in needs.items() if so) or "nothing but the network"
         about = escape_markdown((type(method).__doc__ or "").split("\n")[0])
         about = _CODE.sub(lambda code: "`" + code[1].replace("\\", "") + "`", about)

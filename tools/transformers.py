@@ -69,7 +69,7 @@ def outliers() -> str:
     ]
     return (
         f"{table(['Large features, times', *names], rows)}\n\nError of a linear layer with 256 random "
-        f"inputs, of which 4 are larger, rounded to ±{found['levels']} levels.\n\n"
+        f"inputs, 4 of them larger, rounded to ±{found['levels']} levels.\n\n"
         f"{table(['Large features, times', *forms], accuracies)}\n\nAccuracy in percent of the transformer "
         "above, trained on the digits. Behind every norm 4 of 32 features are larger, and the weights that "
         "read them smaller by as much."
@@ -99,7 +99,7 @@ def speed() -> str:
     found: dict[str, Any] = json.loads(SPEED.read_text("utf-8"))
     rates = {row["name"]: row["images_per_second"] for row in found["rows"]}
     peer = next(rate for name, rate in rates.items() if name.startswith("SpikingJelly"))
-    rows = [[name, f"{rate:.4g}", f"{rate / peer:.1f}"] for name, rate in rates.items()]
+    rows = [[name, f"{rate:.4g}", f"{rate / peer:.2f}"] for name, rate in rates.items()]
     return (
         f"{table(['ViT-B/16', 'images per second', 'times SpikingJelly'], rows)}\n\nRandom weights, T = "
         f"{found['steps']}, batch {found['batch']}, {found['levels']} levels, {found['sizes']} sizes, "

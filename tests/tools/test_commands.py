@@ -16,7 +16,7 @@ def test_a_command_is_listed_with_everything_it_accepts(name: str) -> None:
     found = re.search(rf"^### {name}$(.*?)(?=^##|\Z)", commands.commands(), re.MULTILINE | re.DOTALL)
     assert found is not None
     listed = re.findall(r"^\| `([^`]+)` \|", found[1], re.MULTILINE)
-    accepted = [parameter.opts[0] for parameter in KNOWN[name].params]
+    accepted = ["/".join(p.opts[:1] + p.secondary_opts[:1]) for p in KNOWN[name].params]
     assert [each.lower().replace("-", "_") for each in listed] == [o.replace("-", "_") for o in accepted]
     assert f"- `rheobase {name}" in found[1]
 

@@ -72,7 +72,7 @@ def test_the_table_has_every_row_and_its_true_latency() -> None:
     assert ["qcfs", "1", "20.00", "44.00 ± 2.00", "400", "276", "19"] in lines_of(text)
     assert sum(cells[0] == "signed" for cells in lines_of(text)) == 1  # that of the other network
     assert text.count("of one run alone where there is no SD") == 1
-    assert "10000 test images, GPU, profile exact; 500 training images" in text
+    assert "10,000 test images, GPU, profile exact; 500 training images" in text
 
 
 @pytest.mark.usefixtures("records")

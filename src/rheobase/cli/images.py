@@ -23,8 +23,8 @@ _OPTIONS: dict[str, Any] = {
     "data": Annotated[
         str | None,
         typer.Option(
-            help="`digits`, `cifar10`, `cifar100`, or a folder of images. By default those that the file "
-            "remembers, else the digits."
+            help="`digits`, `cifar10`, `cifar100`, or a folder of images. By default those that a given "
+            "file remembers, else the digits."
         ),
     ],
     "root": Root,

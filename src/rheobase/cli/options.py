@@ -76,7 +76,9 @@ Model = Annotated[
 Network = Annotated[Path, typer.Argument(help="A spiking network: the file that `rheobase convert` writes.")]
 Data = Annotated[str, typer.Option(help="`digits`, `cifar10`, `cifar100`, or a folder of images.")]
 Root = Annotated[Path | None, typer.Option(help="The folder that holds CIFAR; by default $RHEOBASE_DATA.")]
-Weights = Annotated[Path | None, typer.Option(help="The weights: the file that `rheobase train` writes.")]
+Weights = Annotated[
+    Path | None, typer.Option(help="A file of `rheobase train`, or a state dict of `torch.save`.")
+]
 MethodName = Annotated[
     str | None,
     typer.Option(

@@ -3,8 +3,8 @@
 - `exact`: the network's own precision, without TF32. On a GPU float32 weights are two half-precision parts.
 - `fast`: weights in half precision, membranes in single.
 - `int8`: weights are 8-bit integers with one scale per output channel; thresholds, biases and membranes are
-  integers of the same scale. Integer sums have no rounding: the spikes are the same on every device, for
-  every batch and every chunk.
+  integers of the same scale. Integer sums have no rounding: equal spikes into a layer give equal spikes out
+  of it on every device, for every batch and every chunk.
 
 What precedes the first neurons or follows the last is in the network's precision in every profile. So are
 connections that no fused kernel computes: with groups, dilation, padding other than a number of zeros,

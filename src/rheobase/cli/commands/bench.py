@@ -21,7 +21,8 @@ def bench(
 ) -> None:
     """Time the simulation of a model in each profile, next to plain implementations.
 
-    Speed does not depend on what a network has learnt, so it need not be trained.
+    A built-in network has random weights. On a CPU the time depends on how many neurons fire, so that a
+    pretrained network gives more realistic numbers.
 
     Example: `rheobase bench small --shape 1,8,8 --steps 8`,
     `rheobase bench vgg16 --batch-size 512 --device cuda`

@@ -89,7 +89,7 @@ def _refuse(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) -> 
     refusal = refuse_unknown(name)
     every = {method: methods.find(method).example().handles for method in methods.names()}
     found = [method for method, handles in every.items() if any(name in HANDLED[h] for h in handles)]
-    remedy = f"convert by {' or '.join(found)}, which has a neuron for it; or {refusal.remedy}"
+    remedy = f"convert by {' or '.join(found)}; or {refusal.remedy}"
     raise Refusal(refusal.reason, remedy) if found else refusal
 
 
