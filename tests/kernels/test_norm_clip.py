@@ -133,5 +133,9 @@ def test_what_does_not_fit_is_refused() -> None:
         norm_clip(x, norm.weight, norm.bias, kept, levels=4)
     with pytest.raises(ValueError, match="needs a clip"):
         norm_clip(x, norm.weight, norm.bias, kept, threshold=torch.tensor(1.0, device=DEVICE), rectify=False)
+    with pytest.raises(ValueError, match="threshold"):
+        norm_clip(x, norm.weight, norm.bias, kept, threshold=torch.ones(4, device=DEVICE))
+    with pytest.raises(TypeError, match="threshold"):
+        norm_clip(x, norm.weight, norm.bias, kept, threshold=torch.tensor(1.0, device=DEVICE).double())
     with pytest.raises(ValueError, match="added"):
         norm_clip(x, norm.weight, norm.bias, kept, added=x[:, :1])

@@ -36,6 +36,44 @@ class Branches(nn.Module):
         return self.head(wide.mean((2, 3)))  # type: ignore[no-any-return]
 
 
+class InPlace(nn.Module):
+    """Sums that write into one of their inputs, as in torchvision's residual networks, and calls by keyword."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(c, 4, 3, padding=1) for c in (1, 4, 4, 4))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in range(4))
+        self.clips = nn.ModuleList(nn.ReLU() for _ in range(4))
+        self.pool, self.head = nn.AvgPool2d([2, 2]), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.clips[0](self.norms[0](self.convs[0](x)))
+        out = self.norms[1](self.convs[1](x))
+        out += x  # into the result of a norm
+        x = self.clips[1](out)
+        shared = self.norms[2](input=self.convs[2](input=x))
+        shared += self.norms[3](self.convs[3](x))
+        x = self.clips[2](shared)
+        pooled = self.pool(x)
+        pooled += 1
+        return self.head(self.clips[3](pooled).mean((2, 3)))  # type: ignore[no-any-return]
+
+
+class WrittenInto(nn.Module):
+    """An input of a sum that is written into after the sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(1, 4, 3, padding=1) for _ in range(2))
+        self.norm, self.clip, self.head = nn.BatchNorm2d(4), nn.ReLU(), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        other = self.convs[1](x)
+        first = self.clip(self.norm(self.convs[0](x)) + other)
+        other += 1
+        return self.head((first * 2 + other).mean((2, 3)))  # type: ignore[no-any-return]
+
+
 def train_once(model: nn.Module, run: nn.Module, x: Tensor) -> dict[str, Tensor]:
     """Everything that a step leaves in a network, and its output."""
     y = run(x)
@@ -86,6 +124,42 @@ def test_biases_branches_and_broadcast_sums() -> None:
     clips = [type(module.clip) for module in fused.modules() if isinstance(module, NormClip)]
     assert clips == [Clip, type(None), type(None), Clip]
     assert_alike(model, torch.randn(6, 3, 8, 8, device=DEVICE), halves=False, tolerance=1e-2)
+
+
+def test_sums_in_place_and_calls_by_keyword() -> None:
+    torch.manual_seed(0)
+    model = prepared(InPlace())
+    fused = fuse(model, halves=False)
+    assert fused is not None
+    norms = [module for module in fused.modules() if isinstance(module, NormClip)]
+    assert [type(norm.clip) for norm in norms] == [Clip, Clip, type(None)]
+    assert_alike(model, torch.randn(6, 1, 8, 8, device=DEVICE), halves=False, tolerance=1e-2)
+
+
+def test_a_sum_whose_input_is_written_into_later() -> None:
+    torch.manual_seed(0)
+    model = fx.symbolic_trace(WrittenInto()).train().to(DEVICE)
+    assert_alike(model, torch.randn(6, 1, 8, 8, device=DEVICE), halves=False, tolerance=1e-2)
+
+
+def test_gradients_of_a_step_that_failed_are_forgotten() -> None:
+    torch.manual_seed(0)
+    model, x = prepared(models.build("small", 5)), torch.randn(16, 1, 8, 8, device=DEVICE)
+    fused = fuse(model, halves=True)
+    assert fused is not None
+    with torch.autocast(DEVICE, torch.bfloat16):
+        fused(x).square().sum().backward()  # and never collected
+        for parameter in model.parameters():
+            parameter.grad = None
+        again = train_once(model, fused, x)
+        anew = copy.deepcopy(model)
+        for parameter in anew.parameters():
+            parameter.grad = None
+        other = fuse(anew, halves=True)
+        assert other is not None
+        once = train_once(anew, other, x)
+    for name in (name for name in once if name.startswith("gradient")):
+        torch.testing.assert_close(again[name], once[name], rtol=1e-2, atol=1e-3)
 
 
 def test_average_pools() -> None:

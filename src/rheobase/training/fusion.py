@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from rheobase.kernels import Statistics, explain_no_triton, norm_clip, sum_pool
 from rheobase.network import Activation, Clip, QuantisedClip
 
-_SUMS = (operator.add, torch.add)  # not in place: others may read what is written into
+_SUMS = (operator.add, operator.iadd, torch.add)
 _CLIPS = (Clip, QuantisedClip, nn.ReLU)
 
 
@@ -67,7 +67,7 @@ def _fuse_norm(fused: fx.GraphModule, node: fx.Node, weights: "HalfWeights | Non
         source = _replace(fused, source, Synapse(layer, weights, bias=False), source.args)
     parts, added = [node], None
     user = _only_user(node)
-    if user is not None and user.target in _SUMS and len(user.all_input_nodes) == 2 and not user.kwargs:
+    if user is not None and _can_join(fused, user, node):
         added = next(other for other in user.all_input_nodes if other is not node)
         parts.append(user)
         user = _only_user(user)
@@ -81,6 +81,25 @@ def _fuse_norm(fused: fx.GraphModule, node: fx.Node, weights: "HalfWeights | Non
     _replace(fused, parts.pop(), NormClip(norm, clip, offset), inputs)  # type: ignore[arg-type]
     for part in reversed(parts):
         fused.graph.erase_node(part)
+
+
+def _can_join(fused: fx.GraphModule, user: fx.Node, norm: fx.Node) -> bool:
+    """Whether a reader of a norm adds something else to it that nothing writes into."""
+    if user.target not in _SUMS or len(user.all_input_nodes) != 2 or user.kwargs:
+        return False
+    if user.target is operator.iadd and user.args[0] is not norm:
+        return False
+    added = next(other for other in user.all_input_nodes if other is not norm)
+    return not any(_writes(fused, other) for other in added.users if other is not user)
+
+
+def _writes(fused: fx.GraphModule, node: fx.Node) -> bool:
+    """Whether a call may write into its first input."""
+    if node.op == "call_module":
+        return bool(getattr(fused.get_submodule(str(node.target)), "inplace", False))
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = name.startswith("i") and hasattr(operator, name[1:])  # such as iadd
+    return in_place or name.endswith("_") or bool(node.kwargs.get("inplace"))
 
 
 def _replace(fused: fx.GraphModule, node: fx.Node, module: nn.Module, inputs: Any) -> fx.Node:
@@ -99,8 +118,8 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def _module(fused: fx.GraphModule, node: fx.Node) -> type[nn.Module] | None:
-    """The type of a module that is called; None if it has hooks, which a kernel would not call."""
-    if node.op != "call_module":
+    """The type of a module that is called; None if it has hooks, which a kernel would not call, or keywords."""
+    if node.op != "call_module" or node.kwargs:
         return None
     module = fused.get_submodule(str(node.target))
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks
@@ -132,9 +151,8 @@ def _find_side(fused: fx.GraphModule, node: fx.Node) -> int:
     """The rows and columns of windows that touch but do not overlap; 0 if they are otherwise."""
     pool = fused.get_submodule(str(node.target))
     assert isinstance(pool, nn.AvgPool2d)
-    sides = {pool.kernel_size, pool.stride}
     plain = pool.padding == 0 and not pool.ceil_mode and pool.divisor_override is None
-    side = sides.pop() if len(sides) == 1 and plain else 0
+    side = pool.kernel_size if plain and pool.kernel_size == pool.stride else 0
     return side if isinstance(side, int) else 0
 
 
@@ -193,7 +211,7 @@ class HalfWeights:
     def convolve_back(self, number: int, gradient: Tensor, x: Tensor, layer: nn.Conv2d) -> None:
         """Compute the gradient of a convolution's weight beside what comes next."""
         with self._beside():
-            self.keep(number, _convolve_back(gradient, x, self.rounded[number], layer, 1))
+            self.gradients[number] = _convolve_back(gradient, x, self.rounded[number], layer, 1)
         self._used += [gradient, x]
 
     @contextmanager
@@ -204,11 +222,6 @@ class HalfWeights:
         self._side.wait_stream(torch.cuda.current_stream(self._side.device))
         with torch.cuda.stream(self._side):
             yield
-
-    def keep(self, number: int, gradient: Tensor) -> None:
-        """Keep the gradient of a weight, or add it to an earlier one."""
-        before = self.gradients.get(number)
-        self.gradients[number] = gradient if before is None else before + gradient
 
     @torch.no_grad()
     def collect(self) -> None:
@@ -234,7 +247,7 @@ class _Rounded(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
-        ctx.weights.keep(ctx.number, gradient)
+        ctx.weights.gradients[ctx.number] = gradient
         return None, None, None
 
 
@@ -309,7 +322,7 @@ class _Pooled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, side: int) -> Tensor:
         ctx.side = side
-        return sum_pool(x, side, backend="triton").div_(side**2)
+        return sum_pool(x, side, backend="triton").div(side**2)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -322,14 +335,17 @@ class _Pooled(torch.autograd.Function):
 class NormClip(nn.Module):
     """A batch norm, what is added to its result, and the clip behind it."""
 
-    counters: Tensor
-
     def __init__(self, norm: nn.BatchNorm2d, clip: nn.Module | None, offset: nn.Parameter | None) -> None:
         super().__init__()
         self.norm, self.clip, self.offset = norm, clip, offset
         self.levels = int(clip.levels) if isinstance(clip, QuantisedClip) else 0
         counters = torch.zeros(norm.num_features + 1, dtype=torch.int32, device=norm.weight.device)
-        self.register_buffer("counters", counters, persistent=False)
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        assert norm.num_batches_tracked is not None
+        assert norm.momentum is not None
+        kept = norm.running_mean, norm.running_var, norm.num_batches_tracked
+        self.statistics = Statistics(*kept, norm.momentum, norm.eps, counters)
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         if added is None or added.shape == x.shape:
@@ -339,23 +355,11 @@ class NormClip(nn.Module):
         return result
 
     def _normalise(self, x: Tensor, added: Tensor | None, clip: nn.Module | None) -> Tensor:
-        norm = self.norm
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        assert norm.num_batches_tracked is not None
-        assert norm.momentum is not None
         return norm_clip(
             x,
-            norm.weight,
-            norm.bias,
-            Statistics(
-                norm.running_mean,
-                norm.running_var,
-                norm.num_batches_tracked,
-                norm.momentum,
-                norm.eps,
-                self.counters,
-            ),
+            self.norm.weight,
+            self.norm.bias,
+            self.statistics,
             added=added,
             offset=self.offset,
             threshold=clip.threshold if isinstance(clip, Clip) else None,

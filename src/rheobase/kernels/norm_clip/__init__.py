@@ -67,6 +67,9 @@ def norm_clip(
         raise ValueError(f"a batch norm needs more than one value per channel to train, got {tuple(x.shape)}")
     check_dtype("statistics.counters", statistics.counters, (torch.int32,))
     check_shape("statistics.counters", statistics.counters, (x.shape[1] + 1,))
+    if threshold is not None:
+        check_dtype("threshold", threshold, (torch.float32,))
+        check_shape("threshold", threshold, ())
     check_device(x.device, **vectors, added=added, threshold=threshold, batches=statistics.batches)
     given = (x, weight, bias, statistics, added, offset, threshold, levels, rectify)
     if name == "reference":

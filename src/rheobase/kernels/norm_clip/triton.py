@@ -60,7 +60,7 @@ class _NormClip(torch.autograd.Function):
         more = None if added is None else _as_rows(added)
         R, C = rows.shape
         saved = weight.new_empty(4, C)  # mean, 1/deviation, factor and term
-        out = torch.empty_like(rows)
+        out = torch.empty_like(_as_images(rows, shape))  # no view of another tensor: callers may write into it
         parts, block, grid = _share(R, C, *_MEASURED)
         with torch.cuda.device_of(x):
             launch(
@@ -92,7 +92,7 @@ class _NormClip(torch.autograd.Function):
                 rows if more is None else more,
                 saved,
                 weight if threshold is None else threshold,
-                out,
+                _as_rows(out),
                 R,
                 C,
                 levels,
@@ -104,7 +104,7 @@ class _NormClip(torch.autograd.Function):
         ctx.save_for_backward(rows, more, saved, threshold, weight)
         ctx.kind, ctx.levels, ctx.has_offset = kind, levels, offset is not None
         ctx.counters = statistics.counters
-        return _as_images(out, shape)
+        return out
 
     @staticmethod
     @once_differentiable
