@@ -37,7 +37,7 @@ class Branches(nn.Module):
 
 
 class InPlace(nn.Module):
-    """Sums that write into one of their inputs, as in torchvision's residual networks, and calls by keyword."""
+    """Sums that write into an input, as in torchvision's residual networks, and calls by keyword."""
 
     def __init__(self) -> None:
         super().__init__()

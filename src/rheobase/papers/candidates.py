@@ -15,6 +15,7 @@ from typing import Any
 from rheobase.methods import Method
 from rheobase.papers.paper import Cell
 from rheobase.papers.records import Record
+from rheobase.simulation import PROFILES
 from rheobase.training import Recipe
 
 TABLE = "study"
@@ -100,11 +101,19 @@ class Candidate:
         """Whether it changes only what the paper leaves open."""
         return not self.changes.keys() & _STATED
 
+    def fitting(self, method: Method) -> "Candidate":
+        """Without what the method has no setting for."""
+        return self if "start" in {f.name for f in fields(method)} else replace(self, start=None)
+
     def adapt(self, recipe: Recipe, method: Method) -> tuple[Recipe, Method]:
         """Training and method with these settings."""
-        of_method = {"start": self.start} if self.start is not None else {}
-        of_recipe = {name: value for name, value in self.changes.items() if name not in of_method}
-        return replace(recipe, **of_recipe), replace(method, **of_method)
+        of_recipe = {name: value for name, value in self.changes.items() if name != "start"}
+        return replace(recipe, **of_recipe), self.adapt_method(method)
+
+    def adapt_method(self, method: Method) -> Method:
+        """The method with these settings."""
+        of_method: dict[str, Any] = {} if self.start is None else {"start": self.start}
+        return replace(method, **of_method)
 
 
 _KINDS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
@@ -154,19 +163,25 @@ class Readings:
 def compare(measured: Iterable[Record], cells: Sequence[Cell]) -> Readings:
     """The readings tried on networks.
 
-    Only trainings at full length count, and only readings that were tried on as many of the networks as any:
-    a worst of fewer is no comparison. Seeds count by their mean. The best has the largest mean over the
+    Only trainings at full length count, only the most exact profile that any was measured in, and only
+    readings that were tried on as many of the networks as any: a worst of fewer is no comparison. Seeds count
+    by their mean. The best has the largest mean over the
     steps, and of equal ones the fewest changes.
     """
     printed = {(cell.model, cell.dataset): cell.own.accuracy for cell in cells}
+    # One cut is that of the held-out images; any other makes it a trial, as do fewer steps.
+    full = [
+        r
+        for r in measured
+        if r.table == TABLE and (r.model, r.dataset) in printed
+        if len(r.shortened) == 1 and r.steps >= max(STEPS) and Candidate(**r.extra["candidate"]).is_reading
+    ]
+    profile = min((r.profile for r in full), key=PROFILES.index, default=PROFILES[0])
     found: dict[Candidate, dict[tuple[str, str], list[Record]]] = {}
-    for r in measured:
-        network = (r.model, r.dataset)
-        # One cut is that of the held-out images; any other makes it a trial, as do fewer steps.
-        if r.table == TABLE and network in printed and len(r.shortened) == 1 and r.steps >= max(STEPS):
-            candidate = Candidate(**r.extra["candidate"])
-            if candidate.is_reading:
-                found.setdefault(candidate, {}).setdefault(network, []).append(r)
+    for r in full:
+        if r.profile == profile:
+            by_network = found.setdefault(Candidate(**r.extra["candidate"]), {})
+            by_network.setdefault((r.model, r.dataset), []).append(r)
     sets = Counter(frozenset(networks) for networks in found.values())
     networks = max(sets, key=lambda tried: (len(tried), sets[tried], sorted(tried)), default=frozenset())
     steps = [t for t in STEPS if all(printed[network].get(t) is not None for network in networks)]

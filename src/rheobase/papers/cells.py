@@ -78,7 +78,8 @@ class Training:
 
 def train_cell(paper: Paper, cell: Cell, wanted: Training) -> Study:
     """Train a cell's network, or take it from its finished checkpoint, wherever that was trained."""
-    measured = records.load_all(Path(wanted.folder) / paper.name)
+    folder = records.folder_of(paper.name, wanted.folder)
+    measured = present_ranks().of_first(records.load_all(folder))
     device = torch.device(wanted.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     shipped = models.catalogue().get(cell.name, {}) if wanted.pretrained else {}
     candidate, chosen = wanted.candidate or Candidate(), bool(wanted.chosen or "reading" in shipped)
@@ -88,13 +89,14 @@ def train_cell(paper: Paper, cell: Cell, wanted: Training) -> Study:
         candidate = choose(
             measured, [c for c in paper.cells if wanted.chosen == "all" or c.dataset == cell.dataset]
         )
-    full, own = candidate.adapt(find_recipe(cell.recipe), methods.get(paper.method))
-    method = wanted.method(own)
+    method = wanted.method(methods.get(paper.method))
+    candidate = candidate.fitting(method)
+    full, method = candidate.adapt(find_recipe(cell.recipe), method)
     label = _label(paper, method, candidate, chosen)
     cell, cuts = _resize(cell, wanted.size)
     sizes: dict[str, Any] = {"limit": wanted.limit, "held_out": wanted.held_out, "seed": wanted.seed}
     data = load_data(cell, wanted.root, device, **sizes)
-    require_writable(Path(wanted.folder) / paper.name / "record.json", _RECORD_BYTES)
+    require_writable(folder / "record.json", _RECORD_BYTES)
     recipe, cuts = _adapt(full, wanted, len(data.train), device), (*data.cuts, *cuts)
     if recipe.epochs != full.epochs:
         cuts = (f"trained for {recipe.epochs} epochs instead of {full.epochs}", *cuts)
@@ -160,13 +162,13 @@ def _label(paper: Paper, method: Method, candidate: Candidate, chosen: bool) -> 
     changes = str(candidate) if candidate.changes else ""
     if changes and chosen:
         changes = f"{READING}{changes}"
-    if method.name == paper.method:
-        return changes
-    if not method.own_activation:
+    own = method.name == paper.method
+    if not own and not method.own_activation:
         return ", ".join(word for word in ("trained with plain ReLU", changes) if word)
-    usual = dataclasses.asdict(methods.find(method.name).example())
-    settings = ", ".join(f"{n} {v}" for n, v in dataclasses.asdict(method).items() if v != usual[n])
-    return ", ".join(word for word in (f"trained for {method.name}", settings, changes) if word)
+    usual = methods.settings_of(candidate.adapt_method(methods.find(method.name).example()))
+    settings = ", ".join(f"{n} {v}" for n, v in methods.settings_of(method).items() if v != usual[n])
+    words = ("" if own else f"trained for {method.name}", settings, changes)
+    return ", ".join(word for word in words if word)
 
 
 def _name_run(cell: Cell, recipe: Recipe, tags: Sequence[str]) -> str:
@@ -224,7 +226,7 @@ def _load_pretrained(
     """The network that comes with the package, how it was trained, and the checksum of its file."""
     if wanted.epochs is not None or wanted.held_out:
         raise ValueError("a network that comes with the package was trained in full, on all images")
-    other = wanted.trained_for or wanted.candidate or wanted.chosen or wanted.size
+    other = wanted.trained_for or wanted.candidate or wanted.chosen or wanted.size or wanted.deterministic
     if other or (shipped.get("recipe"), shipped.get("seed")) != (cell.recipe, wanted.seed):
         raise ValueError(
             f"no trained network comes with the package for {cell.name}, seed {wanted.seed}"

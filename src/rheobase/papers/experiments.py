@@ -98,7 +98,7 @@ def measure_methods(study: Study) -> Iterator[Record]:
     for name in methods.names() if study.names is None else study.names:
         try:
             yield from _measure_method(study, "methods", methods.find(name).example())
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError) as error:
             warnings.warn(f"{name} is left out on this network: {error}", stacklevel=2)
 
 
@@ -202,6 +202,8 @@ def _measure(
     snn = finish(snn) if finish else snn
     if snn.window is not None:
         steps, at = snn.window, [snn.window]  # it answers once, then
+        if found := study.find(method, initial, coding, steps):
+            return found
     return study.keep(snn, table, study.evaluate(snn, steps), extra or {}, at=at)
 
 

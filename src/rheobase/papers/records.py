@@ -143,12 +143,17 @@ class Record:
         return f"{'-'.join(_slug(word) for word in words)[:120]}-{digest}.json"
 
 
+def folder_of(paper: str, folder: Path | str) -> Path:
+    """Where the records of a paper are."""
+    return Path(folder) / _slug(paper)
+
+
 def write(record: Record, folder: Path | str) -> Path:
     """Write a record to `<folder>/<paper>/` and return the file's path.
 
     It replaces an earlier record of the same identity, unless that has more steps: then a warning says so.
     """
-    path = Path(folder) / _slug(record.paper) / record.file_name
+    path = folder_of(record.paper, folder) / record.file_name
     if (longer := _steps_in(path)) > record.steps:
         warnings.warn(
             f"{path} was not changed: it has {longer} steps, the new record {record.steps}; write shorter "

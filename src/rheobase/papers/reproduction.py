@@ -164,6 +164,7 @@ def select(
                 warnings.warn(f"{candidate} is left out: {error}", stacklevel=2)
                 continue
             study.profile = profile
+            study.command += "" if profile == "exact" else f" --profile {profile}"
             measured.append(measure_candidate(study, candidate))
     if collapse and not measured:
         raise collapse

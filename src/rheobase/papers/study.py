@@ -105,7 +105,7 @@ class Study:
         # Modifications of a working tree cannot be told apart.
         if self.commit == "unknown" or self.commit.endswith("-modified"):
             return None
-        settings = restore(records.Plain, self._settings(asdict(method)), "settings")
+        settings = restore(records.Plain, self._settings(methods.settings_of(method)), "settings")
         network = (self.cell.model, self.cell.dataset, self.shortened, self.commit, self.profile)
         way = (method.name, str(initial), str(coding))
         for r in self.measured:

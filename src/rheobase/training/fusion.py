@@ -118,7 +118,7 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def _module(fused: fx.GraphModule, node: fx.Node) -> type[nn.Module] | None:
-    """The type of a module that is called; None if it has hooks, which a kernel would not call, or keywords."""
+    """The type of a module that is called; None with keywords, or hooks, which a kernel would not call."""
     if node.op != "call_module" or node.kwargs:
         return None
     module = fused.get_submodule(str(node.target))

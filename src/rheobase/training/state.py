@@ -85,8 +85,8 @@ class TrainingState:
         """Restore the state of the checkpoint; return whether there is one.
 
         Raises:
-            ValueError: It is damaged, or belongs to another recipe, architecture or dataset. The state and
-                the network were not changed.
+            ValueError: It is damaged, or belongs to another recipe, architecture or dataset, or to thresholds
+                that started elsewhere. The state and the network were not changed.
         """
         if self._path is None or not self._path.is_file():
             return False
@@ -102,11 +102,12 @@ class TrainingState:
         # Older checkpoints describe their data by fewer fields.
         known = {name: value for name, value in self._data.items() if name in kept["dataset"]}
         self._require_same("dataset", kept["dataset"], known)
+        self._require_same("start of its thresholds", kept["starts"], self.starts)
         present = self._learner.tensors()
         require_matching(present, tensors, self._path)
         for name, tensor in present.items():
             tensor.copy_(tensors[name])
-        self.epoch, self.step, self.starts = kept["epoch"], kept["step"], kept["starts"]
+        self.epoch, self.step = kept["epoch"], kept["step"]
         unit = 1 if "unit" in kept else 100  # version 0.1 stored accuracies from 0 to 1
         self.history = [Epoch(**epoch | {"accuracy": unit * epoch["accuracy"]}) for epoch in kept["history"]]
         return True

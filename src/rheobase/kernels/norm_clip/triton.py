@@ -60,7 +60,7 @@ class _NormClip(torch.autograd.Function):
         more = None if added is None else _as_rows(added)
         R, C = rows.shape
         saved = weight.new_empty(4, C)  # mean, 1/deviation, factor and term
-        out = torch.empty_like(_as_images(rows, shape))  # no view of another tensor: callers may write into it
+        out = torch.empty_like(_as_images(rows, shape))  # no view: callers may write into it
         parts, block, grid = _share(R, C, *_MEASURED)
         with torch.cuda.device_of(x):
             launch(

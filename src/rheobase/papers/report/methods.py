@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from rheobase import methods
@@ -123,7 +123,7 @@ def _unusual(g: Group) -> str:
     """The settings that are not the method's defaults today."""
     if g.first.method not in methods.names():
         return ""
-    usual = restore(Plain, asdict(methods.find(g.first.method).example()), "settings")
+    usual = restore(Plain, methods.settings_of(methods.find(g.first.method).example()), "settings")
     return _to_text({name: value for name, value in _settings(g).items() if usual.get(name, value) != value})
 
 
