@@ -9,7 +9,7 @@ was stopped continues where it was: rows that its record has are not measured ag
 import argparse
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -377,7 +377,7 @@ def main() -> None:
     )
     if out.exists():
         before = read_document(FewSteps, out)
-        same = ("network", "seed", "weights", "samples", "calibration", "held_out", "device", "profile")
+        same = [f.name for f in fields(FewSteps) if f.name not in ("ann", "rows", "versions")]
         if other := [key for key in same if getattr(before, key) != getattr(record, key)]:
             found = f"{out} is the record of another measurement ({', '.join(other)})"
             raise SystemExit(f"{found}: move it, or pass another --out")

@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rheobase.io import load_weights, write_document
 from rheobase.training import datasets, find_recipe, models, train
 from tools import sigma_delta
@@ -145,6 +147,7 @@ def main() -> None:
     if given.eager:
         recipe = replace(recipe, compile=False, precision="float32")
     recipe = replace(recipe, batch_size=min(recipe.batch_size, len(fitting)))
+    torch.manual_seed(recipe.seed)
     model = models.build(given.network, len(dataset.classes)).to(given.device)
     if given.weights is None:
         trained = train(model, fitting, recipe, checkpoint=given.checkpoint).model

@@ -92,6 +92,24 @@ def test_what_is_short_or_changes_what_the_paper_states_or_was_tried_on_fewer_ne
         choose(better[:4], CELLS)
 
 
+def test_readings_are_compared_in_the_most_exact_profile():
+    found = compare(
+        [
+            tried("vgg16", {}, 50.0),
+            tried("vgg16", {}, 10.0, profile="int8"),
+            tried("vgg16", {"start": 2.0}, 90.0, profile="int8"),
+        ],
+        CELLS[:1],
+    )
+    assert found.gaps == {Candidate(): dict.fromkeys(STEPS, -10.0)}
+
+
+def test_a_start_is_left_out_for_a_method_that_has_none():
+    candidate = Candidate(start=2.0, batch_size=64)
+    assert candidate.fitting(methods.get("opi")) == candidate
+    assert candidate.fitting(methods.get("rnl")) == Candidate(batch_size=64)
+
+
 def test_among_equals_the_fewest_changes_are_chosen():
     changes = ({"start": 2.0, "cutout": "before"}, {"start": 2.0})
     assert choose([tried("vgg16", each, 50.0) for each in changes], CELLS) == Candidate(start=2.0)

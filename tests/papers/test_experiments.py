@@ -8,6 +8,7 @@ import torch
 from rheobase import HALF, ZERO, convert
 from rheobase.analysis.energy import count_operations
 from rheobase.papers import experiments, records
+from rheobase.papers import study as studies
 from rheobase.papers.experiments import PARTS
 from rheobase.simulation import Probe, Simulator, device
 from toy_paper import count_calls, make_study
@@ -110,6 +111,16 @@ def test_energy_counts_the_trained_network_and_both_kinds_of_synaptic_operation(
     assert 0 < extra["sop"]["pooled"] < extra["sop"]["spikes"]
     assert extra["ann_joules"] == pytest.approx(operations.flop * 12.5e-12)
     assert extra["snn_joules"]["pooled"] == pytest.approx(extra["sop"]["pooled"] * 77e-15)
+
+
+def test_a_failure_that_is_no_refusal_ends_the_measurement(study, monkeypatch):
+    def exhaust(*_, **__):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(studies, "evaluate", exhaust)
+    study.names = ["max-norm"]
+    with pytest.raises(torch.OutOfMemoryError):
+        list(experiments.measure_methods(study))
 
 
 def test_a_method_that_refuses_the_network_is_left_out_aloud(study, monkeypatch):

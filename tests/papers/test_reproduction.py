@@ -160,6 +160,13 @@ def test_settings_of_a_method_are_in_the_label(runs, tmp_path):
     assert [(r.settings["method"]["steps"], *r.accuracy) for r in found] == [(2, 2), (2, 2), (4, 4), (4, 4)]
 
 
+def test_a_start_of_its_own_is_another_network_and_in_the_label(runs, tmp_path):
+    usual = make_study(runs, tmp_path)
+    other = make_study(runs, tmp_path, trained_for=methods.get("opi", start=2.0))
+    assert (usual.label, other.label) == ("", "start 2.0")
+    assert other.checksum != usual.checksum
+
+
 def test_the_rows_of_a_cell_are_planned_with_all_their_columns():
     paper = papers.get("opi2022")
     for cell in paper.cells:

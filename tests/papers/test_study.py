@@ -20,6 +20,19 @@ def test_nothing_is_measured_twice_by_one_commit(runs, tmp_path, monkeypatch):
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("name", ["max-norm", "few-spikes", "parallel", "srp"])
+def test_no_method_is_measured_twice(runs, tmp_path, monkeypatch, name):
+    study = make_study(runs, tmp_path)
+    study.names = [name]
+    first = list(experiments.measure_methods(study))
+    assert first
+    calls = count_calls(monkeypatch)
+    again = make_study(runs, tmp_path)
+    again.names = [name]
+    assert list(experiments.measure_methods(again)) == first
+    assert not calls
+
+
 @pytest.mark.parametrize("change", ["longer", "modified", "another network"])
 def test_a_record_that_may_not_be_the_same_is_measured_again(runs, tmp_path, monkeypatch, change):
     commit = "abc-modified" if change == "modified" else "abc"

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from rheobase.io import read_tensors, save_weights, write_tensors
+from rheobase.network import Clip
 from rheobase.training import Recipe, step
 from textures import QUICK, alarmed, equal, network, quietly, textures, without_seconds
 
@@ -144,6 +145,17 @@ def kill_until_done(path: Path) -> int:
         if status != -signal.SIGKILL:
             raise SystemExit(status)
     raise SystemExit("never done")
+
+
+def test_thresholds_that_started_elsewhere_are_another_training(tmp_path: Path) -> None:
+    quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
+    other = network()
+    clips = [module for module in other.modules() if isinstance(module, Clip)]
+    assert clips
+    with torch.no_grad():
+        clips[0].threshold.fill_(1.5)
+    with pytest.raises(ValueError, match=r"start of its thresholds.* 1\.5 here"):
+        quietly(other, textures(), QUICK, checkpoint=tmp_path / "last")
 
 
 def test_starting_again(tmp_path: Path) -> None:

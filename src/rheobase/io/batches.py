@@ -1,7 +1,7 @@
 """Checked batches of (images, labels) from any form of data."""
 
 from collections.abc import Iterable, Iterator, Sized
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -56,11 +56,15 @@ def batches(
 
 def count_batches(data: Data, batch_size: int | None = None, default: int = _BATCH_SIZE) -> int | None:
     """The number of batches that `batches` yields, or None if it is not known in advance."""
-    if isinstance(data, tuple):
+    if _is_pair(data):
         data = data[0]
     if not isinstance(data, Sized):
         return None
     return -(-len(data) // (batch_size or default)) if isinstance(data, (Tensor, Batched)) else len(data)
+
+
+def _is_pair(data: Any) -> TypeGuard[tuple[Tensor, Tensor]]:
+    return isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
 
 
 def _coerce(data: Any, batch_size: int | None, what: str, classes: bool, default: int) -> Iterable[Any]:
@@ -70,7 +74,7 @@ def _coerce(data: Any, batch_size: int | None, what: str, classes: bool, default
     if isinstance(data, Tensor):
         _check_images(data, what)
         return torch.split(data, _even_size(len(data), most))
-    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
+    if _is_pair(data):
         images, labels = data
         _check_images(images, what)
         _check_labels(labels, images, what, classes)

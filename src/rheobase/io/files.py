@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,7 +31,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
         OSError: The file cannot be written; an existing one was not changed.
     """
     path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _name_part(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield part
@@ -44,6 +45,11 @@ def replacing(path: Path | str) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def _name_part(path: Path) -> Path:
+    """A temporary name beside a file, which no other process has: several hosts may share a folder."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
 
 
 def require_writable(path: Path | str, size: int) -> None:
@@ -61,7 +67,7 @@ def require_writable(path: Path | str, size: int) -> None:
         raise IsADirectoryError(f"{path} is a folder; give a file in it, such as {path / 'last.safetensors'}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        trial = path.with_name(f".{path.name}.{os.getpid()}.part")
+        trial = _name_part(path)
         trial.touch()
         trial.unlink()
     except OSError as error:

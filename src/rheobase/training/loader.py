@@ -1,7 +1,8 @@
 """The batches of an epoch; every random draw is a function of the seed and the position in the training.
 
 Nothing depends on earlier draws, so training can be resumed anywhere, and processes that train together draw
-the same order and the same augmentation without communication.
+the same order and, of a `Split`, the same augmentation without communication. The images of a `Folder` are
+augmented by the process that reads them.
 """
 
 from collections.abc import Callable, Iterator

@@ -143,7 +143,7 @@ class TrainingState:
         if differences:
             raise ValueError(
                 f"{self._path} belongs to a training with another {what}: {'; '.join(differences)}. "
-                f"Use the same {what}, choose another file, or start again with resume=False"
+                f"Use the same {what}, choose another file, or remove it to start again"
             )
 
 

@@ -76,13 +76,13 @@ def _find_network(dataset: "Dataset") -> "nn.Module":
     import torch
 
     import rheobase
-    from rheobase.training import find_recipe, models, train
+    from rheobase.training import RECIPES, find_recipe, models, train
 
     name = f"resnet20-{dataset.name}"
     if name in models.catalogue():
         typer.echo(f"1 loading the pretrained {name}")
         return models.pretrained(name)
-    recipe = find_recipe(dataset.name)
+    recipe = find_recipe(dataset.name if dataset.name in RECIPES else "digits")
     torch.manual_seed(recipe.seed)
     network = rheobase.prepare(models.build("small", len(dataset.classes)), METHOD)
     typer.echo(f"1 training a small network on {len(dataset.train):,} images of {dataset.name}")

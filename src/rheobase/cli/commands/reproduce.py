@@ -39,7 +39,8 @@ def reproduce(
         str | None, typer.Option(help="Train for this method instead of the paper's.")
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="The methods of the part `methods`, separated by commas; or all.")
+        str | None,
+        typer.Option(help="The methods of the part `methods`, separated by commas; by default all."),
     ] = None,
     tuning: Annotated[
         list[str] | None, typer.Option(help="A setting of the part `tuned`, as name=value; repeatable.")

@@ -59,7 +59,7 @@ def train(
         chosen = replace(chosen, precision="float32", compile=False)
     torch.manual_seed(chosen.seed)
     prepared = rheobase.prepare(models.build_for(model, dataset), method).to(device)
-    out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}.safetensors"
+    out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}-{method}.safetensors"
     trained = rheobase.train(prepared, dataset.train, chosen, checkpoint=out.with_suffix(".checkpoint"))
     reached = accuracy(trained.model, dataset.test.to(device))
     save_weights(
