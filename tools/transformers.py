@@ -141,9 +141,7 @@ def main() -> None:
     test = dataset.test if given.limit is None else dataset.test.take(given.limit)
     recipe = find_recipe(f"{given.network}-{given.data}")
     if given.epochs is not None:
-        recipe = replace(
-            recipe, epochs=given.epochs, warmup_epochs=min(recipe.warmup_epochs, given.epochs - 1)
-        )
+        recipe = recipe.lasting(given.epochs)
     if given.eager:
         recipe = replace(recipe, compile=False, precision="float32")
     recipe = replace(recipe, batch_size=min(recipe.batch_size, len(fitting)))

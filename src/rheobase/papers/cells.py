@@ -248,14 +248,10 @@ def to_flags(options: Mapping[str, Any]) -> list[str]:
 
 def _adapt(recipe: Recipe, wanted: Training, images: int, device: torch.device) -> Recipe:
     """The paper's recipe as it can run here."""
-    epochs = recipe.epochs if wanted.epochs is None else wanted.epochs
+    lasting = recipe.lasting(recipe.epochs if wanted.epochs is None else wanted.epochs)
     return dataclasses.replace(
-        recipe,
+        lasting.suited_to(device),
         seed=wanted.seed,
-        epochs=epochs,
-        warmup_epochs=min(recipe.warmup_epochs, max(epochs - 1, 0)),
         batch_size=min(recipe.batch_size, images),
-        compile=recipe.compile and device.type == "cuda",  # elsewhere it costs more than it saves
-        precision=recipe.precision if device.type == "cuda" else "float32",
         deterministic=wanted.deterministic,
     )

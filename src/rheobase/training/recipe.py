@@ -1,8 +1,10 @@
 """The settings of a training as data, and named ones: the paper's and one for the digits."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
+
+import torch
 
 from rheobase.io import find_name
 
@@ -85,6 +87,15 @@ class Recipe:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs ({self.warmup_epochs}) must be less than epochs ({self.epochs})")
+
+    def lasting(self, epochs: int) -> "Recipe":
+        """The recipe with another number of epochs, and a warm-up that fits into them."""
+        return replace(self, epochs=epochs, warmup_epochs=min(self.warmup_epochs, max(epochs - 1, 0)))
+
+    def suited_to(self, device: torch.device | str) -> "Recipe":
+        """The recipe as a device trains fastest: only a CUDA GPU compiles and computes in half precision."""
+        on_gpu = torch.device(device).type == "cuda"
+        return self if on_gpu else replace(self, compile=False, precision="float32")
 
     def rate(self, step: int, steps_per_epoch: int) -> float:
         """The learning rate of one step of the whole training, counted from zero."""

@@ -47,16 +47,8 @@ def train(
             f"there is no recipe for {model} on {dataset.name}: pass one by --recipe; there are "
             f"{', '.join(RECIPES)}"
         )
-    chosen = find_recipe(recipe)
-    epochs = epochs or chosen.epochs
-    chosen = replace(
-        chosen,
-        epochs=epochs,
-        warmup_epochs=min(chosen.warmup_epochs, epochs - 1),
-        seed=chosen.seed if seed is None else seed,
-    )
-    if device == "cpu":
-        chosen = replace(chosen, precision="float32", compile=False)
+    chosen = find_recipe(recipe).suited_to(device)
+    chosen = replace(chosen.lasting(epochs or chosen.epochs), seed=chosen.seed if seed is None else seed)
     torch.manual_seed(chosen.seed)
     prepared = rheobase.prepare(models.build_for(model, dataset), method).to(device)
     out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}-{method}.safetensors"
