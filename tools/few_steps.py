@@ -26,7 +26,8 @@ from rheobase.network import SNN
 from rheobase.simulation import Triangle
 from rheobase.training import Precision, Split, datasets
 from tools.few_steps_pages import show
-from tools.few_steps_records import RECORDS, FewSteps, Row
+from tools.few_steps_records import FewSteps, Row
+from tools.measured import RECORDS
 from tools.sigma_delta import label
 
 STEPS = (1, 2, 4, 8, 16, 32)

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rheobase.io import read_document
-
-RECORDS = Path(__file__).with_name("records")
+from tools.measured import RECORDS
 
 
 @dataclass(frozen=True)

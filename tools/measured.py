@@ -1,4 +1,4 @@
-"""What was measured: the records under benchmarks/records and results, each read once."""
+"""What was measured: the records under benchmarks/records, tools/records and results, each read once."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from rheobase.papers.records import Record, load_all
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "benchmarks" / "records"
+FOLDER, RECORDS = ROOT / "benchmarks" / "records", ROOT / "tools" / "records"
 MODELS = {"vgg16": "VGG-16", "resnet20": "ResNet-20", "resnet18": "ResNet-18"}
 PEER = "SpikingJelly"
 COMPILED = "the network itself, compiled, T times"
@@ -34,8 +34,10 @@ def results() -> tuple[Record, ...]:
 
 @cache
 def read(name: str) -> dict[str, Any]:
-    """A benchmark record, by the name of its file without `.json`."""
-    content: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+    """A record of `benchmarks` or `tools`, by the name of its file without `.json`."""
+    path = FOLDER / f"{name}.json"
+    path = path if path.exists() else RECORDS / path.name
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return content
 
 

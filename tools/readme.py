@@ -17,9 +17,8 @@ from rheobase.reports import (
     to_markdown,
 )
 from tools.markdown import table
-from tools.measured import ROOT, results
+from tools.measured import RECORDS, results
 
-RECORDS = ROOT / "tools" / "records"
 PAPER = papers.get("opi2022")
 _CODE = re.compile(r"\\`(.*?)\\`")  # as it comes out of escaping
 

@@ -5,7 +5,6 @@ writes one record; `measure` does the same for any network and data.
 """
 
 import argparse
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +23,8 @@ from rheobase.network import full_precision
 from rheobase.simulation import Simulator
 from rheobase.training import datasets
 from tools.markdown import table
+from tools.measured import MODELS, RECORDS, read
 
-RECORDS = Path(__file__).with_name("records")
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "records"
 SHOWN = (2, 4, 6, 8, 10, 12)
 Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
@@ -200,7 +198,7 @@ def show(records: list[SumRecord]) -> str:
 
 def trained() -> str:
     """The table of networks trained with quantised clips."""
-    found = _benchmark("trained")
+    found = read("sigma-delta-trained-h200")
     shown = (2, 3, 4, 6, 10, 14)
     head = ["Network", "sizes", "profile", "ANN", *(f"T={t}" for t in shown)]
     head += ["silent: median", "99.9 %", "all", "events per neuron"]
@@ -218,7 +216,7 @@ def trained() -> str:
 
 def imagenet() -> str:
     """The table of EfficientNet-Lite0 on 1,000 ImageNet images."""
-    found = _benchmark("efficientnet-lite0")
+    found = read("sigma-delta-efficientnet-lite0-h200")
     shown = (4, 6, 8, 9, 10, 12)
     head = [
         "L",
@@ -250,7 +248,7 @@ def imagenet() -> str:
 
 def speed() -> str:
     """The table of speeds beside the compiled ANN."""
-    found = _benchmark("speed")
+    found = read("sigma-delta-speed-h200")
     rows = []
     for network in dict.fromkeys(r["network"] for r in found["rows"]):
         by = {r["profile"]: r for r in found["rows"] if r["network"] == network}
@@ -268,14 +266,8 @@ def speed() -> str:
 
 def label(name: str) -> str:
     """The name of a network or dataset as it is printed."""
-    names = {"vgg16": "VGG-16", "resnet18": "ResNet-18", "resnet20": "ResNet-20"}
-    names |= {"vit": "ViT", "convnext": "ConvNeXt"}
+    names = MODELS | {"vit": "ViT", "convnext": "ConvNeXt"}
     return names.get(name, name.replace("cifar", "CIFAR-"))
-
-
-def _benchmark(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((BENCHMARKS / f"sigma-delta-{name}-h200.json").read_text("utf-8"))
-    return found
 
 
 def _machine(found: dict[str, Any]) -> str:

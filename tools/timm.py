@@ -1,29 +1,20 @@
 """The tables of docs/timm.md, from the record of benchmarks/timm_models.py."""
 
-import json
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from tools.markdown import table
-
-RECORD = Path(__file__).with_name("records") / "timm.json"
-
-
-@cache
-def _record() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(RECORD.read_text("utf-8"))
-    return content
+from tools.measured import read
 
 
 def architectures() -> str:
     """What becomes of each architecture."""
-    rows = _record()["rows"]
+    record = read("timm")
+    rows = record["rows"]
     taken = sum(row["converts"] for row in rows)
     text = (
         f"Of {len(rows)} architectures whose activations are all ReLU or ReLU6, {taken} convert with one "
-        f"site for each activation call. Versions: timm {_record()['timm']}, torch {_record()['torch']}."
+        f"site for each activation call. Versions: timm {record['timm']}, torch {record['torch']}."
     )
     head = ["Architecture", "input", "activation calls", "sites", "error of the limit"]
     return f"{text}\n\n{table(head, [_cells(row) for row in rows])}"
@@ -37,7 +28,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 def refusals() -> str:
     """The first reason of each architecture that is refused or not counted."""
     reasons: dict[str, list[str]] = {}
-    for row in _record()["rows"]:
+    for row in read("timm")["rows"]:
         if "why" in row:
             lines = [line.strip() for line in row["why"].splitlines()]
             first = lines[1] if lines[0].endswith(":") else lines[0]

@@ -1,26 +1,18 @@
 """The tables of docs/torchvision.md, from the record of benchmarks/torchvision_models.py."""
 
-import json
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from tools.markdown import table
+from tools.measured import read
 
-RECORD = Path(__file__).with_name("records") / "torchvision.json"
 SPIKE_STEPS = (10, 20)
-
-
-@cache
-def _record() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(RECORD.read_text("utf-8"))
-    return content
 
 
 def models() -> str:
     """What becomes of each model."""
-    rows, steps = _record()["rows"], [str(t) for t in _record()["steps"]]
+    record = read("torchvision")
+    rows, steps = record["rows"], [str(t) for t in record["steps"]]
     head = ["Model", "input", "activation calls", "sites", "spiking", "neurons", "limit"]
     head += [f"T = {t}" for t in steps] + ["convert, s", "run, s"]
     head += [f"few-spikes, K = {k}" for k in SPIKE_STEPS]
@@ -32,7 +24,7 @@ def models() -> str:
     text = (
         f"`max-norm` converts {taken} of {len(rows)} models as they are, `few-spikes` {smooth}, "
         f"`sigma-delta` {exact}. Versions: "
-        f"torchvision {_record()['torchvision']}, torch {_record()['torch']}; {_record()['threads']} threads."
+        f"torchvision {record['torchvision']}, torch {record['torch']}; {record['threads']} threads."
     )
     return f"{text}\n\n{table(head, [_cells(row, steps) for row in rows])}"
 
@@ -59,7 +51,7 @@ def _cells(row: dict[str, Any], steps: list[str]) -> list[str]:
 
 def functions() -> str:
     """The error of a single few-spikes neuron, by its function."""
-    rows = _record()["rows"]
+    rows = read("torchvision")["rows"]
     lines = []
     for function in ("silu", "sigmoid"):
         errors = []
@@ -73,7 +65,7 @@ def functions() -> str:
 def refusals() -> str:
     """The calls that cannot be converted: for each model a line per kind, with its first place."""
     lines = []
-    for row in _record()["rows"]:
+    for row in read("torchvision")["rows"]:
         if "untraceable" in row:
             lines += [f"**{row['model']}** could not be traced:", "", "```", row["untraceable"], "```", ""]
         kinds: dict[tuple[str, str, str], list[str]] = {}

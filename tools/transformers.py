@@ -7,11 +7,9 @@ of docs/transformers.md are made of these records and of that of benchmarks/atte
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,11 +17,9 @@ from rheobase.io import load_weights, write_document
 from rheobase.training import datasets, find_recipe, models, train
 from tools import sigma_delta
 from tools.markdown import table
+from tools.measured import RECORDS, read
 from tools.sigma_delta import label
 
-RECORDS = Path(__file__).with_name("records")
-ARCHITECTURES = Path(__file__).parents[1] / "benchmarks" / "records" / "attention-models.json"
-SPEED = ARCHITECTURES.with_name("attention-speed-h200.json")
 SETTINGS = ((16, 4), (32, 5), (64, 6))
 STEPS = 24
 
@@ -35,9 +31,7 @@ def measured() -> str:
 
 def architectures() -> str:
     """The table of published architectures with random weights."""
-    if not ARCHITECTURES.exists():
-        return "Nothing has been measured yet."
-    found: dict[str, Any] = json.loads(ARCHITECTURES.read_text("utf-8"))
+    found = read("attention-models")
     head = ["Network", "input", "sites", "neurons", "silent after", "exact", "int8", "L = 2^20, to the ANN"]
     head += ["event-driven", "multiplications", "events per neuron", "analog values", "evaluated"]
     rows = []
@@ -56,9 +50,7 @@ def architectures() -> str:
 
 def outliers() -> str:
     """The table of rounding errors where some features are large."""
-    if not ARCHITECTURES.exists():
-        return "Nothing has been measured yet."
-    found: dict[str, Any] = json.loads(ARCHITECTURES.read_text("utf-8"))
+    found = read("attention-models")
     names = list(found["outliers"][0]["errors"])
     rows = [
         [f"{row['factor']}", *(f"{100 * row['errors'][name]:.2g} %" for name in names)]
@@ -80,9 +72,7 @@ def outliers() -> str:
 
 def shares() -> str:
     """The table of errors by the quantum of the weights of attention."""
-    if not ARCHITECTURES.exists():
-        return "Nothing has been measured yet."
-    found: dict[str, Any] = json.loads(ARCHITECTURES.read_text("utf-8"))
+    found = read("attention-models")
     rows = [
         [f"{row['gain']}", *(f"{100 * row['errors'][name]:.2g} %" for name in ("observed", "fixed"))]
         for row in found["shares"]
@@ -96,9 +86,7 @@ def shares() -> str:
 
 def speed() -> str:
     """The table of images per second of a vision transformer."""
-    if not SPEED.exists():
-        return "Nothing has been measured yet."
-    found: dict[str, Any] = json.loads(SPEED.read_text("utf-8"))
+    found = read("attention-speed-h200")
     rates = {row["name"]: row["images_per_second"] for row in found["rows"]}
     peer = next(rate for name, rate in rates.items() if name.startswith("SpikingJelly"))
     rows = [[name, f"{rate:.4g}", f"{rate / peer:.2f}"] for name, rate in rates.items()]

@@ -1,6 +1,5 @@
 """The script that trains, converts and measures transformers, and the tables made of its records."""
 
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -40,19 +39,14 @@ def test_one_call_trains_converts_and_measures(tmp_path: Path, monkeypatch: pyte
     assert "ViT on CIFAR-10, 2 epochs" in transformers.measured()
 
 
-def test_the_table_of_architectures_says_where_bits_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transformers, "ARCHITECTURES", tmp_path / "none.json")
-    assert "Nothing" in transformers.architectures()
+def test_the_table_of_architectures_says_where_bits_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {
         "network": "Net", "input": "3 × 8 × 8", "sites": 2, "neurons": 1234, "silent": 7, "exact": True,
         "int8": False, "fine": 3e-6, "share": 99.5, "multiplications": 5000, "events": 1.25, "analog": 77,
         "evaluated": 3.5,
     }  # fmt: skip
     kept = {"rows": [row], "levels": 32, "sizes": 5, "device": "CPU", "torch": "2"}
-    (tmp_path / "some.json").write_text(json.dumps(kept))
-    monkeypatch.setattr(transformers, "ARCHITECTURES", tmp_path / "some.json")
+    monkeypatch.setattr(transformers, "read", lambda name: kept)
     shown = transformers.architectures()
     for fact in ("1,234", "equal", "differs", "3e-06", "99.5 %", "1.25", "3.50 times"):
         assert fact in shown
