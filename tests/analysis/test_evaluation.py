@@ -112,3 +112,14 @@ def test_labels_are_needed() -> None:
         evaluate(snn, inputs(), 4, progress=False)
     with pytest.raises(ValueError, match="empty"):
         evaluate(snn, [], 4, progress=False)
+
+
+def test_what_was_not_done_as_requested_is_in_the_notes() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 3, 8, 8), torch.arange(8) % 5
+    layers = [nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=2), nn.ReLU()]
+    snn = convert(nn.Sequential(*layers, nn.Flatten(), nn.Linear(144, 5)).eval(), "max-norm", x)
+    result = evaluate(snn, (x, y), 2, profile="int8", progress=False)
+    assert result.notes == ["no int8 kernel for 2: computed in torch.float32"]
+    assert result.notes[0] in str(result)
+    assert evaluate(snn, (x, y), 2, progress=False).notes == []

@@ -262,3 +262,37 @@ def test_several_outputs_are_joined_and_split_again(
         snn.split(torch.zeros(2, 3))
     with pytest.raises(ValueError, match="one output"):
         convert(kind().eval().layers, "sigma-delta", x).split(x)
+
+
+class Noisy(nn.Module):
+    """Not the same twice, in one of three ways."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.calls = way, 0
+        self.first, self.last, self.drop = nn.Linear(4, 8), nn.Linear(8, 3), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x) + (torch.randn(8) if self.way == "noise" else 0))
+        if self.way == "dropout":
+            x = self.drop.train()(x)
+        self.calls += 1
+        return self.last(x * (self.calls if self.way == "state" else 1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("way", ["noise", "dropout", "state"])
+def test_a_model_that_does_not_repeat_itself_is_refused(way: str) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(CaptureError, match=r"same input: they differ by"):
+        convert(Noisy(way).eval(), "max-norm", torch.randn(16, 4))
+
+
+def test_images_in_the_place_of_the_method_and_other_objects_are_refused() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval(), torch.randn(16, 4)
+    with pytest.raises(TypeError, match="calibration=images"):
+        convert(model, x)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="spiking network"):
+        save(model, "never.safetensors")  # type: ignore[arg-type]
+    with pytest.raises(TypeError) as caught:
+        convert(model.state_dict(), calibration=x)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 200

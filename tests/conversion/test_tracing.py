@@ -1,6 +1,8 @@
 """Tracing keeps what the model computes, however forward is written."""
 
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -13,6 +15,7 @@ from torch.nn import functional as F
 from families import Applied
 from rheobase import convert, inspect, load, prepare, simulate
 from rheobase.conversion import CaptureError, capture
+from rheobase.conversion.tracing import trace
 from rheobase.network import save
 
 
@@ -158,3 +161,16 @@ class Refused(Branching):
     def forward(self, x: Tensor) -> Tensor:
         x = torch.flip(x, [1]) if x.shape[1] > 3 else x
         return self.head(torch.relu(x))
+
+
+def test_threads_trace_one_after_the_other() -> None:
+    model = nn.Sequential(*[part for _ in range(20) for part in (nn.Linear(4, 4), nn.ReLU())])
+    before, interval = (nn.Module.__call__, torch.arange), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            traced = list(pool.map(lambda _: len(trace(model).graph.nodes), range(24)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert traced == [42] * 24
+    assert (nn.Module.__call__, torch.arange) == before

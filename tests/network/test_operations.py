@@ -9,6 +9,7 @@ from rheobase.network.operations import (
     MaxPool,
     Product,
     count_multiplications,
+    spread,
     sum_windows,
 )
 
@@ -42,3 +43,13 @@ def test_a_product_of_signals_tends_to_the_product_of_their_means() -> None:
     a, b = torch.rand(2, 50, 1, 3)
     total = Product().advance((a, b), {}, 0).sum(0)
     torch.testing.assert_close(total / 50, a.mean(0) * b.mean(0))
+
+
+@pytest.mark.parametrize(
+    ("mode", "factor"), [("nearest", 2), ("bilinear", 0.5), ("bilinear", 1.5), ("bicubic", 2)]
+)
+def test_every_value_counts_once_in_what_it_has_a_part_in(mode: str, factor: float) -> None:
+    resize, x = nn.Upsample(scale_factor=factor, mode=mode), torch.rand(1, 1, 5, 6, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(resize, x).view(-1, x.numel())
+    expected = (jacobian.abs() > 1e-9).double() @ x.flatten()
+    torch.testing.assert_close(spread(resize, x).flatten(), expected)

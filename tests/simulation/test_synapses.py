@@ -242,3 +242,15 @@ def test_an_event_of_attention_reaches_a_row_or_a_column() -> None:
     assert {name: fan_out[prefix + name].unique().tolist() for name in expected} == {
         name: [count] for name, count in expected.items()
     }
+
+
+def test_interpolation_and_averaging_of_the_same_windows_cost_the_same() -> None:
+    x, y = torch.rand(8, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 5
+    found = []
+    for half in (nn.AvgPool2d(2), nn.Upsample(scale_factor=0.5, mode="bilinear")):
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), half, nn.Conv2d(4, 3, 1), nn.Flatten()]
+        snn = convert(nn.Sequential(*layers, nn.Linear(48, 5)).eval(), "max-norm", x, initial=HALF)
+        found.append(evaluate(snn, (x, y), 4, progress=False).sop)
+    assert found[0] == found[1]
+    assert found[0][-1] > 0

@@ -88,7 +88,7 @@ def _check_silence(snn: SNN, x: Tensor, steps: int, profile: str) -> Check:
     # Other routines may add in another order, and decide ties otherwise; `counts` tells them from errors.
     exact = profile == "int8" or (profile == "exact" and x.device.type == "cpu")
     same = torch.equal(a, b) if exact else bool((a - b).abs().max() <= _TIES * b.abs().max())
-    differing = int((a != b).flatten(1).any(1).sum())
+    differing = int((a != b).view(len(x), -1).any(1).sum())
     what = f"silent after {latest} steps; {differing} of {len(x)} outputs differ from the quantised ANN's"
     return Check("silence", f"output, {profile}", same and latest < steps, what)
 

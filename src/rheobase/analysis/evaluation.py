@@ -92,6 +92,7 @@ class Evaluation(Result):
             were silent, if they were.
         quantised: In the sum code the quantised ANN, for comparison.
         analog: In the sum code what is event-driven and what is computed on analog values, if anything is.
+        notes: What could not be done as requested, or not as fast, and why.
     """
 
     steps: int
@@ -114,6 +115,7 @@ class Evaluation(Result):
     timing: Latency | None = None
     quantised: QuantisedAnn | None = None
     analog: AnalogWork | None = None
+    notes: list[str] = field(default_factory=list)
 
     def at(self, steps: int) -> StepResult:
         """The results after the given step.
@@ -211,7 +213,7 @@ class Evaluation(Result):
             f"{self.samples} samples, profile {self.profile}; spikes, SOP, energy and mean steps per sample"
         )
         header = ("T", self._title, "spikes", "SOP", "energy", "mean steps")
-        return Shown(header, rows, head, "\n".join(self.costs), left=0)
+        return Shown(header, rows, head, "\n".join([*self.costs, *self.notes]), left=0)
 
 
 def evaluate(
@@ -261,8 +263,7 @@ def evaluate(
     """
     began = perf_counter()
     expect_snn(snn)
-    convention = find_convention(convention)
-    metric = find_metric(metric)
+    convention, metric = find_convention(convention), find_metric(metric)
     steps = expect_integer("steps", steps)
     ranks = present_ranks()
     # Counted on the device, which is not waited for: exits, spikes of the sites, synaptic operations.
@@ -304,7 +305,7 @@ def evaluate(
                 pace.step()
             samples += len(images)
             bar.advance()
-        synapses, plan = simulator.synapses, simulator.plan
+        synapses, plan, notes = simulator.synapses, simulator.plan, [*simulator.notes]
     assert synapses is not None
     counts = ranks.sum(counts).cpu().double()
     exits, sop, spikes = counts[0], counts[1], counts[2:]
@@ -345,6 +346,7 @@ def evaluate(
         timing=timing,
         quantised=quantised,
         analog=analog,
+        notes=notes,
     )
 
 

@@ -31,7 +31,7 @@ def show_evaluations(results: Mapping[str, Evaluation], ann: float | None = None
         rows.append((name, *map(_percent, reached), *_costs(end.spikes, end.sop, end.joules)))
     _show_table(("accuracy, %", *(f"T={t}" for t in steps), *_COSTS), rows, f"{longest} steps", ann)
     for name, r in results.items():
-        for line in r.costs:
+        for line in (*r.costs, *r.notes):
             typer.echo(f"{name}: {line}." if len(results) > 1 else f"{line[0].upper()}{line[1:]}.")
 
 

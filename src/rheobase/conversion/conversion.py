@@ -79,7 +79,9 @@ def convert(
     """
     if method is None and initial is None:
         initial = HALF
-    chosen = methods.compose(methods.get(method or DEFAULT_METHOD, **settings), then)
+    if isinstance(method, Tensor):
+        raise TypeError("the second argument of convert is the method: pass images as calibration=images")
+    chosen = methods.compose(methods.get(DEFAULT_METHOD if method is None else method, **settings), then)
     initial = chosen.initial if initial is None else parse_start(initial)
     coding = chosen.coding if coding is None else parse_coding(coding)
     given = model

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from types import FrameType
 from typing import Any
 
@@ -29,6 +30,7 @@ IN_PLACE = (
 _TORCH = ("torch", "_operator", "builtins", "math")
 _MAKERS = ("arange", "zeros", "ones", "full", "eye", "linspace")
 """Functions of torch that take sizes and no tensor, so that `torch.fx` does not see them."""
+_tracing = Lock()  # while a model is traced, functions of torch are replaced in the whole process
 _NOT_THE_USERS = (*(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)), "<")
 
 
@@ -44,7 +46,7 @@ def trace(model: nn.Module) -> fx.GraphModule:
             use. The message names the line or the part.
     """
     try:
-        with _seeing_makers():
+        with _tracing, _seeing_makers():
             graph = _Tracer().trace(model)
     except Exception as error:  # tracing runs the user's code: anything can be raised there
         raise CaptureError(
@@ -62,7 +64,7 @@ def export(model: nn.Module, example: Tensor) -> fx.GraphModule | None:
     It serves models that `torch.fx` cannot trace. Sizes are those of the example.
     """
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with _tracing, warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             exported = torch.export.export(model, (example,), strict=False).module(check_guards=False)
     except Exception:  # it runs the user's code: anything can be raised there

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils import data as torch_data
 
+from rheobase.io.checks import expect_integer
+
 Batch: TypeAlias = Tensor | tuple[Tensor, Tensor | None] | list[Tensor]
 
 
@@ -49,8 +51,7 @@ def batches(
             with samples along the first dimension.
         default: The largest number of images per batch if none is given.
     """
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    batch_size = None if batch_size is None else expect_integer("batch_size", batch_size)
     return _check(_coerce(data, batch_size, what, classes, default), what, classes)
 
 

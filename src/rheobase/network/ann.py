@@ -32,9 +32,11 @@ def classes_of(logits: Tensor, *, by_step: bool = False) -> Tensor:
     Raises:
         ValueError: The outputs are not class scores, so that accuracy and agreement mean nothing.
     """
-    if logits.dim() != 2 + by_step or logits.shape[-1] < 2:
+    single = isinstance(logits, Tensor)
+    if not single or logits.dim() != 2 + by_step or logits.shape[-1] < 2:
+        found = f"have shape {tuple(logits.shape)}" if single else f"are a {type(logits).__name__}"
         raise ValueError(
-            f"the network's outputs have shape {tuple(logits.shape)}: accuracy and agreement need one score "
+            f"the network's outputs {found}: accuracy and agreement need one score "
             'for each of at least two classes. For other outputs, use rheobase.evaluate(…, metric="mse")'
         )
     return logits.argmax(-1)

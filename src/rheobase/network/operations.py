@@ -297,6 +297,19 @@ def sum_windows(pool: nn.Module, x: Tensor) -> Tensor:
     return averaged
 
 
+def spread(resize: nn.Module, x: Tensor) -> Tensor:
+    """The sum over the values that an interpolated value is made of: each counts once, by any weight."""
+    sizes = x.shape[2:]
+    for dim, size in enumerate(sizes, 2):
+        # The response to a one at each place along the dimension; along the others it is constant.
+        others = [size if d == dim else min(n, 32) for d, n in enumerate(sizes, 2)]
+        ones = torch.eye(size, dtype=x.dtype, device=x.device)
+        place = ones.view(1, size, *(size if d == dim else 1 for d in range(2, x.dim())))
+        weights = resize(place.expand(1, size, *others)).movedim(dim, -1).flatten(2, -2)[0, :, 0]
+        x = (x.movedim(dim, -1) @ (weights.abs() > 1e-9).to(x.dtype)).movedim(-1, dim)
+    return x
+
+
 def _one(extent: int | tuple[int, ...]) -> int:
     return extent if isinstance(extent, int) else extent[0]
 

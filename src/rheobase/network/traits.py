@@ -29,6 +29,7 @@ from rheobase.network.operations import (
     Reshape,
     Scale,
     Slice,
+    spread,
     sum_windows,
 )
 from rheobase.network.rehearsals import Rehearsed, Waiting
@@ -234,6 +235,7 @@ TRAITS: dict[type, Traits] = {
             "recompute_scale_factor": either(nothing, flag),
         },
         keeps_channels=_always,
+        fan_out=spread,
         monotone=lambda resize: resize.mode != "bicubic",
         no_nir="NIR cannot resize",
     ),

@@ -14,7 +14,7 @@ from torch import nn
 
 from families import build, inputs, networks
 from nir_examples import WRITABLE, assert_same, example, rounded
-from rheobase import HALF, Constant, convert
+from rheobase import HALF, Constant, convert, simulate
 from rheobase.exchange.nir import NirError, files, from_nir, to_nir
 from rheobase.exchange.nir.golden import read_golden, run
 from rheobase.network import Corrected, Poisson, Potential, TemporalSwitch
@@ -153,3 +153,14 @@ def test_the_sum_code_is_refused_with_its_reason(tmp_path: Path) -> None:
     assert len(refused.value.places) == len(snn.sites)
     assert all("robust-norm" in place.remedy for place in refused.value.places.values())
     assert not list(tmp_path.iterdir())
+
+
+def test_the_delay_is_kept(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(16, 4)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+    snn = convert(model, "ltb", x)
+    to_nir(snn, tmp_path / "net.nir")
+    back = from_nir(tmp_path / "net.nir")
+    assert back.delay == snn.delay > 0
+    torch.testing.assert_close(simulate(back, x, 9).logits, simulate(snn, x, 9).logits)

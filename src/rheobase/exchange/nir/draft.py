@@ -47,7 +47,7 @@ class Draft:
         if snn.input_shape is None:
             raise ValueError("the input shape of the network is unknown: set snn.input_shape, as (3, 32, 32)")
         module = copy.deepcopy(snn.module).cpu().float()
-        self.snn = SNN(module, list(snn.sites), snn.coding, snn.input_shape, snn.provenance)
+        self.snn = SNN(module, list(snn.sites), snn.coding, snn.input_shape, snn.provenance, snn.delay)
         for neuron in self.snn.neurons.values():
             neuron.threshold.clamp_(max=torch.finfo(torch.float32).max)  # of dead neurons in double precision
         self.graph.eliminate_dead_code()

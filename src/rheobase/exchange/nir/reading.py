@@ -121,6 +121,7 @@ class _Reader:
             "sites": self._ordered(),
             "coding": self._json("coding", {"kind": "ConstantCurrent"}),
             "provenance": provenance,
+            "delay": self._json("delay", 0),
         }
 
     def _only(self, kind: str) -> Any:

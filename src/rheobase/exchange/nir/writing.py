@@ -90,6 +90,8 @@ def _metadata(draft: Draft, names: dict[fx.Node, str], grid: Grid | None) -> dic
         "sites": json.dumps(snn.sites),
         "names": json.dumps({names[node]: str(node.target) for node in draft.calls}),
     }
+    if snn.delay:
+        metadata["delay"] = json.dumps(snn.delay)
     if grid is not None:
         exponents = {names[n]: grid.exponents.get(str(n.target)) for n in draft.calls}
         metadata |= {

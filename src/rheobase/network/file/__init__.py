@@ -17,7 +17,7 @@ from torch import Tensor
 from rheobase.io import read_tensors, write_tensors
 from rheobase.network.file.description import build_network, describe_network
 from rheobase.network.settings import FormatError
-from rheobase.network.snn import SNN
+from rheobase.network.snn import SNN, expect_snn
 
 __all__ = ["FORMAT", "VERSION", "FormatError", "load", "save"]
 
@@ -43,6 +43,7 @@ def save(snn: SNN, path: Path | str) -> None:
     """
     from rheobase import __version__
 
+    expect_snn(snn)
     network, tensors = describe_network(snn)
     cpu = {name: values.to("cpu").contiguous() for name, values in tensors.items()}
     try:
