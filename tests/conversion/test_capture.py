@@ -296,3 +296,20 @@ def test_images_in_the_place_of_the_method_and_other_objects_are_refused() -> No
     with pytest.raises(TypeError) as caught:
         convert(model.state_dict(), calibration=x)  # type: ignore[arg-type]
     assert len(str(caught.value)) < 200
+
+
+class PerBatch(nn.Module):
+    """Divides by the number of samples, which a trace cannot see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.first(x)) / x.shape[0])  # type: ignore[no-any-return]
+
+
+def test_a_model_that_computes_with_the_number_of_samples_is_refused() -> None:
+    torch.manual_seed(0)
+    with pytest.raises(CaptureError):
+        convert(PerBatch().eval(), "max-norm", list(torch.randn(16, 4).split(2)))

@@ -309,6 +309,22 @@ def _check_repeats(first: Any, second: Any) -> None:
         )
 
 
+def _check_alone(
+    model: nn.Module, captured: nn.Module, left_out: nn.Module | None, sample: Tensor, most: float
+) -> None:
+    """Refuse a model that computes with the number of samples, where it takes a single one at all."""
+    apart = 0.0
+    with contextlib.suppress(Exception), torch.no_grad(), full_precision(sample.device):
+        expected, got = _joined(model(sample.clone())), captured(sample)
+        got = got if left_out is None else left_out(got)
+        apart = (expected - got).abs().max().item() if expected.shape == got.shape else 0.0
+    if apart > most:
+        raise CaptureError(
+            f"the model computes with the number of samples: for a single one, the captured network differs "
+            f"by {apart:.3g}\n  -> do not use the size of the batch, as in x / x.shape[0]"
+        )
+
+
 def _check_equal(model: nn.Module, captured: nn.Module, left_out: nn.Module | None, example: Tensor) -> None:
     # With the 11 bits of TF32 the same network in another form would look like a different network.
     with torch.no_grad(), full_precision(example.device):
@@ -318,7 +334,9 @@ def _check_equal(model: nn.Module, captured: nn.Module, left_out: nn.Module | No
     _check_repeats(expected, again)
     if isinstance(expected, Tensor) and expected.shape == got.shape:
         error = (expected - got).abs().max().item()
-        if error <= 1e-3 * expected.abs().max().item() + 100 * _rounding(model, example, expected):
+        most = 1e-3 * expected.abs().max().item() + 100 * _rounding(model, example, expected)
+        if error <= most:
+            _check_alone(model, captured, left_out, example[:1], most)
             return
         found = f"its output differs by {error:.3g}"
     else:
