@@ -254,3 +254,34 @@ def test_interpolation_and_averaging_of_the_same_windows_cost_the_same() -> None
         found.append(evaluate(snn, (x, y), 4, progress=False).sop)
     assert found[0] == found[1]
     assert found[0][-1] > 0
+
+
+class Mixed(nn.Module):
+    """A connection of the input and of spikes: together, or one for each."""
+
+    def __init__(self, together: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.together = together
+        self.first, self.both = nn.Linear(10, 20), nn.Linear(30, 5)
+        self.apart = nn.ModuleList([nn.Linear(10, 5), nn.Linear(20, 5, bias=False)])
+        for part, weight in zip(self.apart, self.both.weight.split((10, 20), 1), strict=True):
+            part.weight = nn.Parameter(weight.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        spikes = self.first(x).relu()
+        if self.together:
+            return self.both(torch.cat([x, spikes], 1))  # type: ignore[no-any-return]
+        return self.apart[0](x) + self.apart[1](spikes)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("coding", ["constant", Poisson(scale=1.0)])
+def test_a_connection_of_spikes_and_other_values_costs_both(coding: str | Poisson) -> None:
+    x, y = torch.rand(8, 10, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 5
+    found = []
+    for together in (True, False):
+        snn = convert(Mixed(together).eval(), "max-norm", x, initial=HALF, coding=coding)
+        result = evaluate(snn, (x, y), 4, progress=False)
+        found.append((result.mac, result.sop))
+    assert found[0] == found[1]
+    assert found[0][0] == ([250.0] * 4 if coding == "constant" else [0.0] * 4)

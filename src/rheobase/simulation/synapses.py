@@ -3,11 +3,14 @@
 A spike costs one addition at every synapse it reaches. The fan-out of each neuron is counted exactly, by
 connections whose weights are all one, so that borders, strides and groups are right. A value that is not a
 spike (an analog input, a product, the result of two linear layers in a row) costs a multiplication at every
-synapse, at every step.
+synapse, at every step, or once if it is constant. Where a connection reads both, as behind a concatenation,
+spikes cost additions and the other values multiplications.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,6 +25,9 @@ from rheobase.network import (
     traits_of,
 )
 from rheobase.simulation.plan import Plan, Step
+
+Kind = Literal["spikes", "constant", "analog"] | Tensor
+"""What the values of a signal are, or where each of a mixture is constant or analog: (2, ...)."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +56,19 @@ def count_synapses(plan: Plan, pooled_units: bool = False) -> Synapses:
     """
     network = _Connections(plan, pooled_units)
     spiking = {plan.source} if plan.source_spikes else set()
+    kinds: dict[fx.Node, Kind] = {}
+    kinds[plan.source] = "spikes" if plan.source_spikes else "constant" if plan.source_still else "analog"
     once = per_step = 0
     for step in plan.steps:
         reads_spikes = all(i in spiking for i in step.inputs)
         keeps_spikes = reads_spikes and traits_of(step.operation).homogeneous(step.operation)
         if isinstance(step.operation, Neuron) or keeps_spikes:
             spiking.add(step.node)
-        if isinstance(step.operation, (*SYNAPTIC, MatMul)) and not reads_spikes:
+        kinds[step.node] = "spikes" if step.node in spiking else network.find_kind(step, kinds)
+        if isinstance(step.operation, SYNAPTIC) and not reads_spikes:
+            macs, (constant, analog) = network.count_macs(step), _find_shares(kinds[step.inputs[0]])
+            once, per_step = once + round(macs * constant), per_step + round(macs * analog)
+        elif isinstance(step.operation, MatMul) and not reads_spikes:
             macs = network.count_macs(step)
             once, per_step = (once + macs, per_step) if step.still else (once, per_step + macs)
     fan_out = {
@@ -83,6 +95,16 @@ class _Connections:
         if isinstance(step.operation, MatMul):
             return count_products(*shapes)
         return count_multiplications(step.operation, math.prod(shapes[0]), math.prod(step.shape))
+
+    def find_kind(self, step: Step, kinds: Mapping[fx.Node, Kind]) -> Kind:
+        """What a call that sends no spikes of its own makes of what it reads."""
+        traits, read = traits_of(step.operation), [kinds[node] for node in step.inputs]
+        if isinstance(read[0], str) and all(isinstance(kind, str) and kind == read[0] for kind in read):
+            return "constant" if step.still else "analog"
+        if traits.spikes != "pass":
+            return "analog"
+        masks = [_mask(kinds[node], self.shapes[node]) for node in step.inputs]
+        return traits.fan_out(step.operation, *masks) > 0
 
     def sends(self, operation: nn.Module) -> bool:
         """Whether an operation sends spikes of its own."""
@@ -121,6 +143,22 @@ class _Connections:
                 others = (x if i is node else x.new_zeros(1, *self.shapes[i]) for i in user.all_input_nodes)
                 total = total + self.reach(user, traits_of(operation).fan_out(operation, *others))
         return total
+
+
+def _mask(kind: Kind, shape: tuple[int, ...]) -> Tensor:
+    """Where the values of a signal are constant, and where they are analog: (2, ...), ones and zeros."""
+    if not isinstance(kind, str):
+        return kind.double()
+    rows = torch.tensor([kind == "constant", kind == "analog"], dtype=torch.float64, device="cpu")
+    return rows.view(2, *[1] * len(shape)).expand(2, *shape)
+
+
+def _find_shares(kind: Kind) -> tuple[float, float]:
+    """The shares of a signal's values that are constant, and that are analog."""
+    if isinstance(kind, str):
+        return float(kind == "constant"), float(kind == "analog")
+    constant, analog = kind
+    return float((constant & ~analog).double().mean()), float(analog.double().mean())
 
 
 def _all_ones(operation: nn.Module) -> nn.Module:
