@@ -6,6 +6,7 @@ Networks are simulated and trained as on a GPU, but on a CPU. Instead of a launc
 import sys
 import warnings
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ KINDS = {
 }  # fmt: skip
 SETTINGS = ("num_warps", "num_stages", "maxnreg")
 compiled: dict[str, set[str]] = {}
+compiling = Lock()  # samples are shared by threads, and Python 3.11 fails to parse in two at once
 
 
 def describe(argument: object) -> str:
@@ -49,10 +51,11 @@ def compile_for_gpu(kernel: Any, *arguments: object, grid: object, **options: An
     kinds = {name: "constexpr" if name in constants else describe(given[name]) for name in kernel.arg_names}
     aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(kinds.values()) if kind[0] == "*"}
     key = f"{kinds} {constants} {settings}"
-    if key not in compiled.setdefault(kernel.__name__, set()):
-        source = ASTSource(kernel, kinds, constants, aligned)
-        triton.compile(source, target=GPUTarget("cuda", 90, 32), options=settings)
-        compiled[kernel.__name__].add(key)
+    with compiling:
+        if key not in compiled.setdefault(kernel.__name__, set()):
+            source = ASTSource(kernel, kinds, constants, aligned)
+            triton.compile(source, target=GPUTarget("cuda", 90, 32), options=settings)
+            compiled[kernel.__name__].add(key)
 
 
 def pretend() -> None:
