@@ -191,3 +191,17 @@ def test_a_network_that_does_not_settle_is_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("rheobase.analysis.certificate.longest_run", lambda snn: 3)
     failed = {check.where for check in check_sums(copy.deepcopy(snn), x) if not check.passed}
     assert {f"output, {profile}" for profile in PROFILES} <= failed
+
+
+@pytest.mark.parametrize("shape", ["number", "image"])
+def test_outputs_that_are_no_classes(shape: str) -> None:
+    torch.manual_seed(0)
+    if shape == "number":
+        model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1), nn.Flatten(0))
+        x = torch.randn(16, 6)
+    else:
+        model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 3, padding=1))
+        x = torch.randn(16, 3, 6, 6).contiguous(memory_format=torch.channels_last)
+    snn = convert(model.eval(), "sigma-delta", x)
+    assert all(check.passed for check in check_sums(snn, x[:4]))
+    convert(model.eval(), "fission", x)

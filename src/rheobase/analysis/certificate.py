@@ -40,7 +40,7 @@ def check_sums(snn: SNN, x: Tensor) -> Iterator[Check]:
     for site, state in found.items():
         text = f"{state.wrong} of {counts[site].numel()} counts are not the quantised activation"
         yield Check("counts", site, state.wrong == 0, f"{text}; ties decided otherwise: {state.ties}")
-    answers, tied = run.logits[-1].argmax(-1), _any_tie(found)
+    answers, tied = _find_answers(run.logits[-1]), _any_tie(found)
     for how, options in (("", {}), (", late and in random order", {"delay": True, "hold": 0.5})):
         yield _check_events(snn, x, steps, answers, tied, how, options)
 
@@ -88,7 +88,7 @@ def _check_silence(snn: SNN, x: Tensor, steps: int, profile: str) -> Check:
     # Other routines may add in another order, and decide ties otherwise; `counts` tells them from errors.
     exact = profile == "int8" or (profile == "exact" and x.device.type == "cpu")
     same = torch.equal(a, b) if exact else bool((a - b).abs().max() <= _TIES * b.abs().max())
-    differing = int((a != b).view(len(x), -1).any(1).sum())
+    differing = int((a != b).reshape(len(x), -1).any(1).sum())
     what = f"silent after {latest} steps; {differing} of {len(x)} outputs differ from the quantised ANN's"
     return Check("silence", f"output, {profile}", same and latest < steps, what)
 
@@ -131,6 +131,11 @@ def _examine(snn: SNN, x: Tensor, counts: dict[str, Tensor], eps: float | None =
     return found
 
 
+def _find_answers(outputs: Tensor) -> Tensor:
+    """The largest of a sample's outputs; a single number has no other."""
+    return outputs.argmax(-1) if outputs.dim() > 1 else torch.zeros_like(outputs, dtype=torch.int64)
+
+
 def _any_tie(found: dict[str, _State]) -> Tensor:
     return torch.stack([state.tied_B for state in found.values()]).any(0)
 
@@ -143,7 +148,7 @@ def _check_events(
     eps = torch.finfo(torch.float64).eps
     state = _examine(snn, x, settled.counts, eps)
     wrong = sum(each.wrong for each in state.values())
-    other = (settled.outputs.argmax(-1) != answers).reshape(len(x), -1).any(1)
+    other = (_find_answers(settled.outputs) != answers).reshape(len(x), -1).any(1)
     unexplained = int((other & ~(tied | _any_tie(state))).sum())
     text = (
         f"{int(other.sum())} of {len(x)} answers differ, {unexplained} of them without a tie; {wrong} counts "

@@ -135,7 +135,7 @@ def _gradients(conversion: Conversion) -> dict[str, Tensor]:
         with torch.enable_grad():
             outputs = module(x.double().clone().requires_grad_())
             found = torch.autograd.grad(
-                outputs.view(len(x), -1).amax(1).sum(), [seen[name] for name in sites]
+                outputs.reshape(len(x), -1).amax(1).sum(), [seen[name] for name in sites]
             )
         for name, gradient in zip(sites, found, strict=True):
             totals[name].add(gradient.abs(), [0])

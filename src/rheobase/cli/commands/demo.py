@@ -73,9 +73,12 @@ def demo(
 
 def _find_network(dataset: "Dataset") -> "nn.Module":
     """The pretrained network for a dataset; if there is none, a small one is trained."""
+    from dataclasses import replace
+
     import torch
 
     import rheobase
+    from rheobase.cli.models import build_for
     from rheobase.training import RECIPES, find_recipe, models, train
 
     name = f"resnet20-{dataset.name}"
@@ -83,7 +86,8 @@ def _find_network(dataset: "Dataset") -> "nn.Module":
         typer.echo(f"1 loading the pretrained {name}")
         return models.pretrained(name)
     recipe = find_recipe(dataset.name if dataset.name in RECIPES else "digits")
+    recipe = replace(recipe, batch_size=min(recipe.batch_size, len(dataset.train)))
     torch.manual_seed(recipe.seed)
-    network = rheobase.prepare(models.build("small", len(dataset.classes)), METHOD)
+    network = rheobase.prepare(build_for("small", dataset), METHOD)
     typer.echo(f"1 training a small network on {len(dataset.train):,} images of {dataset.name}")
     return train(network, dataset.train, recipe).model
