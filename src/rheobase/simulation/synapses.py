@@ -99,7 +99,7 @@ class _Connections:
     def find_kind(self, step: Step, kinds: Mapping[fx.Node, Kind]) -> Kind:
         """What a call that sends no spikes of its own makes of what it reads."""
         traits, read = traits_of(step.operation), [kinds[node] for node in step.inputs]
-        if isinstance(read[0], str) and all(isinstance(kind, str) and kind == read[0] for kind in read):
+        if len({kind for kind in read if isinstance(kind, str)}) <= 1 and not any(map(torch.is_tensor, read)):
             return "constant" if step.still else "analog"
         if traits.spikes != "pass":
             return "analog"
