@@ -136,5 +136,11 @@ def test_every_open_setting_reaches_the_training():
         recipe, batch_size=64, warmup_epochs=5, decayed="layers", cutout="before", label_smoothing=0.1,
         precision="float32",
     )  # fmt: skip
+    assert candidate.of_network == {}
+    fresh = Candidate.parse("initial_weights=torch")
+    assert fresh.adapt(recipe, method) == (recipe, method)
+    assert fresh.of_network == {"initial_weights": "torch"}
+    with pytest.raises(ValueError, match=r"initial weights.*xavier.*kaiming"):
+        Candidate.parse("initial_weights=xavier")
     with pytest.raises(ValueError, match=r"decayed.*layers.*'biases'"):
         Candidate.parse("decayed=biases").adapt(recipe, method)

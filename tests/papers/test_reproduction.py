@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from rheobase import methods, papers, prepare
 from rheobase.io.tensors import load_weights, read_tensors, write_tensors
@@ -235,6 +236,29 @@ def test_candidates_in_several_processes_share_folders_without_sharing_a_file(tm
         with pytest.raises(InterruptedError):
             select(PAPER, "small-digits", candidates=[candidate], **quick)
     assert len(set(paths)) == len(paths) == len(tried) > 9
+
+
+def test_initial_weights_reach_the_network(tmp_path, monkeypatch):
+    networks = []
+
+    def train(network: nn.Module, *_: object, **__: object) -> None:
+        networks.append(network)
+        raise InterruptedError
+
+    monkeypatch.setattr("rheobase.papers.cells.train", train)
+    for options in ({}, {"initial_weights": "torch"}):
+        with pytest.raises(InterruptedError):
+            select(
+                PAPER,
+                "small-digits",
+                candidates=[Candidate(**options)],
+                held_out=9,
+                folder=tmp_path,
+                runs=tmp_path,
+            )
+        torch.manual_seed(0)
+        expected = models.build("small", **options)
+        assert torch.equal(next(networks.pop().parameters()), next(expected.parameters()))
 
 
 def test_a_checkpoint_is_written_every_ten_epochs(tmp_path, monkeypatch):

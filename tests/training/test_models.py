@@ -1,5 +1,6 @@
 """Tests of the networks: their size, their shapes, how they start, and how they are found by name."""
 
+import math
 import sys
 
 import pytest
@@ -188,3 +189,24 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         models.build("vit", size=10)
     with pytest.raises(ValueError, match=r"30.*4"):
         models.build("vit", width=30)
+
+
+@pytest.mark.parametrize("name", ["vgg16", "resnet20", "small"])
+def test_initial_weights_are_kaiming_or_torchs_own(name):
+    def draw(**options):
+        torch.manual_seed(0)
+        return models.build(name, **options)
+
+    def deviations(model):
+        convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+        return [
+            (m.weight.std().item(), math.prod(m.kernel_size) * m.out_channels, m.weight[0].numel())
+            for m in convolutions
+        ]
+
+    for std, outputs, _ in deviations(draw()):
+        assert std == pytest.approx(math.sqrt(2 / outputs), rel=0.2)
+    for std, _, inputs in deviations(draw(initial_weights="torch")):
+        assert std == pytest.approx(1 / math.sqrt(3 * inputs), rel=0.2)
+    with pytest.raises(ValueError, match=r"initial weights 'zeros'.*kaiming"):
+        draw(initial_weights="zeros")

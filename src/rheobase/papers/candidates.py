@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from statistics import fmean
 from typing import Any
 
+from rheobase.io import find_name
 from rheobase.methods import Method
 from rheobase.papers.paper import Cell
 from rheobase.papers.records import Record
 from rheobase.simulation import PROFILES
-from rheobase.training import Recipe
+from rheobase.training import Recipe, models
 
 TABLE = "study"
 """The table of a candidate's record."""
@@ -43,6 +44,7 @@ class Candidate:
         cutout: Whether squares are cut out before or after normalising.
         label_smoothing: Share of the target spread over all classes.
         precision: Of activations and gradients.
+        initial_weights: Where the weights start: kaiming or torch; see `models.INITIAL_WEIGHTS`.
     """
 
     clip_decay: float | None = None
@@ -55,10 +57,13 @@ class Candidate:
     cutout: str | None = None
     label_smoothing: float | None = None
     precision: str | None = None
+    initial_weights: str | None = None
 
     def __post_init__(self) -> None:
         if self.start is not None and not 0 < self.start < math.inf:
             raise ValueError(f"start must be above 0 and finite, got {self.start}")
+        if self.initial_weights is not None:
+            find_name("initial weights", self.initial_weights, models.INITIAL_WEIGHTS)
 
     def __str__(self) -> str:
         words = (f"{n} {v if isinstance(v, str) else f'{v:g}'}" for n, v in self.changes.items())
@@ -107,13 +112,18 @@ class Candidate:
 
     def adapt(self, recipe: Recipe, method: Method) -> tuple[Recipe, Method]:
         """Training and method with these settings."""
-        of_recipe = {name: value for name, value in self.changes.items() if name != "start"}
+        of_recipe = {n: v for n, v in self.changes.items() if n not in ("start", "initial_weights")}
         return replace(recipe, **of_recipe), self.adapt_method(method)
 
     def adapt_method(self, method: Method) -> Method:
         """The method with these settings."""
         of_method: dict[str, Any] = {} if self.start is None else {"start": self.start}
         return replace(method, **of_method)
+
+    @property
+    def of_network(self) -> dict[str, Any]:
+        """The settings that the network is built with."""
+        return {} if self.initial_weights is None else {"initial_weights": self.initial_weights}
 
 
 _KINDS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
@@ -128,6 +138,7 @@ CANDIDATES = (
     Candidate(cutout="before"),
     Candidate(label_smoothing=0.1),
     Candidate(precision="float32"),
+    Candidate(initial_weights="torch"),
     Candidate(start=2.0, batch_size=64),
 )
 """The default candidates: readings with one change, and a pair."""
@@ -139,12 +150,12 @@ def distinct(candidates: Sequence[Candidate], recipe: Recipe, method: Method) ->
     Raises:
         ValueError: A candidate has invalid settings.
     """
-    own = asdict(recipe) | asdict(method)
-    found: dict[tuple[Recipe, Method], Candidate] = {}
+    own = asdict(recipe) | asdict(method) | {"initial_weights": "kaiming"}
+    found: dict[Candidate, None] = {}
     for candidate in candidates:
-        changes = {name: value for name, value in candidate.changes.items() if value != own[name]}
-        found.setdefault(candidate.adapt(recipe, method), Candidate(**changes))
-    return list(found.values())
+        candidate.adapt(recipe, method)  # refuses invalid settings
+        found[Candidate(**{n: v for n, v in candidate.changes.items() if v != own[n]})] = None
+    return list(found)
 
 
 @dataclass(frozen=True)

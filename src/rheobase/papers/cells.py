@@ -112,7 +112,10 @@ def train_cell(paper: Paper, cell: Cell, wanted: Training) -> Study:
             "deterministic" if wanted.deterministic else "",
         ]
         checkpoint = Path(wanted.runs) / paper.name / f"{_name_run(cell, recipe, tags)}.safetensors"
-        ann, recipe, about = _train(cell, method, data, recipe, checkpoint, device, wanted.progress)
+        built = candidate.of_network | ({} if cell.size is None else {"size": cell.size})
+        ann, recipe, about = _train(
+            cell.model, built, method, data, recipe, checkpoint, device, wanted.progress
+        )
         told = {
             "model": cell.model, "classes": data.classes, "dataset": cell.dataset, "method": method.name,
             "recipe": cell.recipe, "reading": candidate.text, "seed": recipe.seed, "epochs": recipe.epochs,
@@ -177,7 +180,8 @@ def _name_run(cell: Cell, recipe: Recipe, tags: Sequence[str]) -> str:
 
 
 def _train(
-    cell: Cell,
+    model: str,
+    built: Mapping[str, Any],
     method: Method,
     data: CellData,
     recipe: Recipe,
@@ -186,17 +190,16 @@ def _train(
     progress: bool,
 ) -> tuple[nn.Module, Recipe, dict[str, Any]]:
     """The trained network, the recipe it was trained by, and what is kept of its training."""
-    size = {} if cell.size is None else {"size": cell.size}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        model = models.build(cell.model, data.classes, **size).to(device)
+        network = models.build(model, data.classes, **built).to(device)
     if done := finished_recipe(checkpoint):
         # A finished training is measured on any machine, also on one that would train it differently.
         recipe = dataclasses.replace(recipe, compile=done.compile, precision=done.precision)
     # An epoch of pictures that are read from files is long.
     epochs = 1 if isinstance(data.train, Folder) else _EPOCHS_BETWEEN_CHECKPOINTS
     trained = train(
-        prepare(model, method),
+        prepare(network, method),
         data.train,
         recipe,
         checkpoint=checkpoint,

@@ -37,7 +37,12 @@ class ResNet(nn.Module):
     """A stem, stages of blocks that halve the image from the second on, an average pool, a linear layer."""
 
     def __init__(
-        self, depths: Sequence[int], widths: Sequence[int], classes: int, stem: nn.Sequential
+        self,
+        depths: Sequence[int],
+        widths: Sequence[int],
+        classes: int,
+        stem: nn.Sequential,
+        initial_weights: str = "kaiming",
     ) -> None:
         super().__init__()
         self.stem = stem
@@ -52,24 +57,25 @@ class ResNet(nn.Module):
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.flatten = nn.Flatten()
         self.head = nn.Linear(inputs, classes)
-        initialise(self)
+        initialise(self, initial_weights)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.flatten(self.pool(self.stages(self.stem(x)))))
         return logits
 
 
-def resnet20(classes: int = 10, *, size: int = 32) -> ResNet:
+def resnet20(classes: int = 10, *, size: int = 32, initial_weights: str = "kaiming") -> ResNet:
     """Build the narrow ResNet-20 (widths 16-32-64): at 32×32, 19 activations over 188,416 units.
 
     Args:
         classes: Number of outputs.
         size: Width of the images; see `resnet18`.
+        initial_weights: "kaiming" or "torch"; see `INITIAL_WEIGHTS`.
     """
-    return _build((3, 3, 3), (16, 32, 64), classes, size)
+    return _build((3, 3, 3), (16, 32, 64), classes, size, initial_weights)
 
 
-def resnet18(classes: int = 10, *, size: int = 32) -> ResNet:
+def resnet18(classes: int = 10, *, size: int = 32, initial_weights: str = "kaiming") -> ResNet:
     """Build a ResNet-18 (widths 64-128-256-512).
 
     Up to 64×64 the stem is one 3×3 convolution of stride 1. For larger images it is the usual 7×7
@@ -80,11 +86,14 @@ def resnet18(classes: int = 10, *, size: int = 32) -> ResNet:
     Args:
         classes: Number of outputs.
         size: Width of the images, which determines the stem.
+        initial_weights: "kaiming" or "torch"; see `INITIAL_WEIGHTS`.
     """
-    return _build((2, 2, 2, 2), (64, 128, 256, 512), classes, size)
+    return _build((2, 2, 2, 2), (64, 128, 256, 512), classes, size, initial_weights)
 
 
-def _build(depths: Sequence[int], widths: Sequence[int], classes: int, size: int) -> ResNet:
+def _build(
+    depths: Sequence[int], widths: Sequence[int], classes: int, size: int, initial_weights: str
+) -> ResNet:
     if size < 1:
         raise ValueError(f"size must be at least 1 pixel, got {size}")
     small = size <= SMALL_IMAGE
@@ -96,4 +105,4 @@ def _build(depths: Sequence[int], widths: Sequence[int], classes: int, size: int
     stem = nn.Sequential(conv, nn.BatchNorm2d(widths[0]), nn.ReLU())
     if not small:
         stem.append(nn.AvgPool2d(3, stride=2, padding=1))
-    return ResNet(depths, widths, classes, stem)
+    return ResNet(depths, widths, classes, stem, initial_weights)

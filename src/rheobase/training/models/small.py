@@ -6,13 +6,16 @@ from rheobase.training.models.initialisation import initialise
 from rheobase.training.models.resnet import ResNet
 
 
-def small(classes: int = 10, *, channels: int = 1, size: int = 8) -> nn.Sequential:
+def small(
+    classes: int = 10, *, channels: int = 1, size: int = 8, initial_weights: str = "kaiming"
+) -> nn.Sequential:
     """Build three 3×3 convolutions with batch norm, two average pools and one linear layer.
 
     Args:
         classes: Number of outputs.
         channels: Number of channels of the images.
         size: Width of the images, a multiple of 4.
+        initial_weights: "kaiming" or "torch"; see `INITIAL_WEIGHTS`.
     """
     if size < 4 or size % 4:
         raise ValueError(
@@ -27,7 +30,7 @@ def small(classes: int = 10, *, channels: int = 1, size: int = 8) -> nn.Sequenti
         nn.Flatten(),
         nn.Linear(32 * (size // 4) ** 2, classes),
     )
-    initialise(model)
+    initialise(model, initial_weights)
     return model
 
 

@@ -15,7 +15,9 @@ class VGG(nn.Module):
     At 32×32 there are 15 activations over 284,672 units.
     """
 
-    def __init__(self, classes: int, size: int, pool: type[nn.Module], dropout: float) -> None:
+    def __init__(
+        self, classes: int, size: int, pool: type[nn.Module], dropout: float, initial_weights: str
+    ) -> None:
         super().__init__()
         self.features = nn.Sequential(*_features(pool, dropout))
         side = size // 2 ** len(BLOCKS)
@@ -25,14 +27,21 @@ class VGG(nn.Module):
             *_linear(4096, 4096, dropout),
             nn.Linear(4096, classes),
         )
-        initialise(self)
+        initialise(self, initial_weights)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.classifier(self.features(x))
         return logits
 
 
-def vgg16(classes: int = 10, *, size: int = 32, pool: str = "average", dropout: float = 0.0) -> VGG:
+def vgg16(
+    classes: int = 10,
+    *,
+    size: int = 32,
+    pool: str = "average",
+    dropout: float = 0.0,
+    initial_weights: str = "kaiming",
+) -> VGG:
     """Build a VGG-16 for square RGB images.
 
     Args:
@@ -40,6 +49,7 @@ def vgg16(classes: int = 10, *, size: int = 32, pool: str = "average", dropout: 
         size: Width of the images: 32 for CIFAR, 224 for ImageNet, any multiple of 32.
         pool: "average", which a spiking network can compute, or "max".
         dropout: Probability of dropping a unit after each activation.
+        initial_weights: "kaiming" or "torch"; see `INITIAL_WEIGHTS`.
     """
     shrinkage = 2 ** len(BLOCKS)
     if size < shrinkage or size % shrinkage:
@@ -47,7 +57,7 @@ def vgg16(classes: int = 10, *, size: int = 32, pool: str = "average", dropout: 
             f"VGG-16 halves its images {len(BLOCKS)} times: size must be a multiple of "
             f"{shrinkage}, got {size}"
         )
-    return VGG(classes, size, find_name("pool", pool, POOLS), dropout)
+    return VGG(classes, size, find_name("pool", pool, POOLS), dropout, initial_weights)
 
 
 def _features(pool: type[nn.Module], dropout: float) -> list[nn.Module]:
