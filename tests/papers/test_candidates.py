@@ -77,7 +77,11 @@ def test_the_reading_with_the_best_mean_of_the_worst_differences_is_chosen():
 
 
 def test_what_is_short_or_changes_what_the_paper_states_or_was_tried_on_fewer_networks_does_not_count():
-    kept = [tried(model, {}, 40.0) for model in ("vgg16", "resnet20")]
+    kept = [
+        tried(model, changes, accuracy)
+        for model in ("vgg16", "resnet20")
+        for changes, accuracy in (({}, 40.0), ({"start": 8.0}, 30.0))
+    ]
     better = [
         tried("vgg16", {"clip_decay": 0.002}, 90.0),
         tried("resnet20", {"clip_decay": 0.002}, 90.0),
@@ -90,6 +94,13 @@ def test_what_is_short_or_changes_what_the_paper_states_or_was_tried_on_fewer_ne
     assert choose([*kept, *better], CELLS[1:]) == Candidate(batch_size=64)
     with pytest.raises(ValueError, match=r"vgg16, resnet20.*--study"):
         choose(better[:4], CELLS)
+
+
+def test_a_reading_that_was_tried_on_one_more_network_is_compared_on_those_of_the_others():
+    alone = [tried(model, {"start": 1.0}, 10.0) for model in ("vgg16", "resnet20")]
+    found = compare([*alone, tried("resnet20", {}, 40.0), tried("resnet20", {"start": 2.0}, 30.0)], CELLS)
+    assert found.cells == (CELLS[1],)
+    assert list(found.gaps) == [Candidate(), Candidate(start=2.0), Candidate(start=1.0)]
 
 
 def test_readings_are_compared_in_the_most_exact_profile():

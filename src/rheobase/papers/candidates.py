@@ -6,7 +6,6 @@ images.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from statistics import fmean
@@ -174,10 +173,10 @@ class Readings:
 def compare(measured: Iterable[Record], cells: Sequence[Cell]) -> Readings:
     """The readings tried on networks.
 
-    Only trainings at full length count, only the most exact profile that any was measured in, and only
-    readings that were tried on as many of the networks as any: a worst of fewer is no comparison. Seeds count
-    by their mean. The best has the largest mean over the
-    steps, and of equal ones the fewest changes.
+    Only trainings at full length count, and only the most exact profile that any was measured in. Readings
+    are compared on the largest set of networks on which at least two were tried; those that were not tried on
+    all of these do not count, because a worst of fewer is no comparison. Seeds count by their mean. The best
+    has the largest mean over the steps, and of equal ones the fewest changes.
     """
     printed = {(cell.model, cell.dataset): cell.own.accuracy for cell in cells}
     # One cut is that of the held-out images; any other makes it a trial, as do fewer steps.
@@ -193,8 +192,7 @@ def compare(measured: Iterable[Record], cells: Sequence[Cell]) -> Readings:
         if r.profile == profile:
             by_network = found.setdefault(Candidate(**r.extra["candidate"]), {})
             by_network.setdefault((r.model, r.dataset), []).append(r)
-    sets = Counter(frozenset(networks) for networks in found.values())
-    networks = max(sets, key=lambda tried: (len(tried), sets[tried], sorted(tried)), default=frozenset())
+    networks = _find_shared([frozenset(tried) for tried in found.values()])
     steps = [t for t in STEPS if all(printed[network].get(t) is not None for network in networks)]
 
     def worst(tried: Mapping[tuple[str, str], Sequence[Record]], t: int) -> float:
@@ -204,6 +202,18 @@ def compare(measured: Iterable[Record], cells: Sequence[Cell]) -> Readings:
     best = sorted(gaps, key=lambda c: (-fmean(gaps[c].values()), len(c.changes), str(c)))
     tried = tuple(cell for cell in cells if (cell.model, cell.dataset) in networks)
     return Readings(tried, {candidate: gaps[candidate] for candidate in best})
+
+
+def _find_shared(tried: Sequence[frozenset[tuple[str, str]]]) -> frozenset[tuple[str, str]]:
+    """Of sets of networks, one for each reading, the largest that two readings share."""
+
+    def rank(networks: frozenset[tuple[str, str]]) -> tuple[bool, int, int, list[tuple[str, str]]]:
+        readings = sum(other >= networks for other in tried)
+        return readings > 1, len(networks), readings, sorted(networks)
+
+    return max(
+        (one & other for one in tried for other in tried if one & other), key=rank, default=frozenset()
+    )
 
 
 def choose(measured: Iterable[Record], cells: Sequence[Cell]) -> Candidate:
