@@ -46,6 +46,36 @@ def test_recorded_runs_are_the_runs(recorded: list[int]) -> None:
         assert all(torch.equal(again.spikes[s], once.spikes[s]) for s in snn.sites)
 
 
+def test_a_change_of_the_network_is_noticed_while_a_recording_is_replayed(recorded: list[int]) -> None:
+    snn, x = converted("Plain"), inputs(4)
+    simulate(snn, x, 8)
+    (simulator,) = vars(snn)["_prepared"].simulators.values()
+    simulator.graph = True
+    before = [simulate(snn, x, 8) for _ in range(3)][-1]
+    assert list(vars(snn)["_prepared"].simulators.values()) == [simulator]
+    assert simulator.replays(x)
+    neuron = snn.neuron(snn.sites[1])
+    neuron.retune(neuron.threshold * 2, neuron.amplitude)
+    after = simulate(snn, x, 8)
+    assert torch.equal(after.logits, Simulator(snn, x, 8).run(x).logits)
+    assert not torch.equal(after.logits, before.logits)
+    assert simulator not in vars(snn)["_prepared"].simulators.values()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_bad_inputs_of_a_recorded_run_are_refused(recorded: list[int], value: float) -> None:
+    snn, x = converted("IdentitySkip"), inputs(4)
+    simulator = Simulator(snn, x, 8)
+    simulator.graph = True
+    first = [simulator.run(x) for _ in range(2)][1]
+    assert len(recorded) == 1
+    bad = x.clone()
+    bad[3, 0, 1, 1] = value
+    with pytest.raises(ValueError, match=r"NaN or infinite values in torch\.float32"):
+        simulator.run(bad)
+    assert torch.equal(simulator.run(x).logits, first.logits)
+
+
 def test_what_cannot_be_recorded_is_run_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("not while recording\nmore")

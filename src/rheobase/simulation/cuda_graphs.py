@@ -57,6 +57,10 @@ class Recordings:
         self._kept: dict[int, _Recording | None] = {}
         self._pool: Any = None
 
+    def hold(self, B: int) -> bool:
+        """Whether the run of a batch of this size is captured."""
+        return self._kept.get(B) is not None
+
     def run(self, x: Tensor, run: Callable[[Tensor], Run], at_once: bool = False) -> Run:
         """Run on inputs: directly the first time, captured from the second on.
 

@@ -59,8 +59,12 @@ def simulate(
     Raises:
         ValueError: Steps, inputs, cap or profile do not fit; nothing is run.
     """
+    expect_snn(snn)
     request: dict[str, Any] = {"at": at, "delay": delay, "profile": profile, "exit_rule": exit_rule}
-    with borrow_simulator(snn, x, steps, **request, memory=memory, probe=probe) as simulator:
+    request |= {"memory": memory, "probe": probe}
+    if (run := _run_ahead(snn, x, steps, request)) is not None:
+        return run
+    with borrow_simulator(snn, x, steps, **request) as simulator:
         return simulator.run(x)
 
 
@@ -87,9 +91,26 @@ def borrow_simulator(snn: SNN, x: Tensor, steps: int, **options: Any) -> Iterato
     simulator = kept.simulators.pop(key, None) or Simulator(snn, x, steps, **options)
     yield simulator
     if kept.state is state:  # or the network has changed meanwhile
-        kept.simulators[key] = simulator
-        while len(kept.simulators) > _MOST:
-            kept.simulators.pop(next(iter(kept.simulators), None), None)
+        kept.keep(key, simulator)
+
+
+def _run_ahead(snn: SNN, x: Tensor, steps: int, request: dict[str, Any]) -> Run | None:
+    """Replay the run captured for a request, and see meanwhile whether the network is as it was.
+
+    None if none is kept, or if the network has changed.
+    """
+    kept: _Kept = vars(snn).setdefault("_prepared", _Kept())
+    key, state = _key(x, steps, request), kept.state
+    simulator = None if key is None else kept.simulators.get(key)
+    if simulator is None or not simulator.replays(x):
+        return None
+    if kept.simulators.pop(key, None) is not simulator:  # another thread has it
+        return None
+    run = simulator.run(x)
+    if not kept.fits(snn) or kept.state is not state:
+        return None
+    kept.keep(key, simulator)
+    return run
 
 
 def _key(x: Tensor, steps: int, options: dict[str, Any]) -> Hashable | None:
@@ -130,6 +151,12 @@ class _Kept:
                 self.state = _State([])
                 return False
         return True
+
+    def keep(self, key: Hashable, simulator: Simulator) -> None:
+        """Keep a simulator for a request, and forget the one that was not used for longest."""
+        self.simulators[key] = simulator
+        while len(self.simulators) > _MOST:
+            self.simulators.pop(next(iter(self.simulators), None), None)
 
     def __deepcopy__(self, memo: object) -> "_Kept":
         return _Kept()

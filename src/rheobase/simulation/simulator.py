@@ -8,6 +8,7 @@ Shape letters: B batch, S steps read out, K outputs; `...` is the shape of one s
 """
 
 import gc
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -140,18 +141,32 @@ class Simulator:
             first_sample: The number of the first input in its dataset; random starts and codings are drawn
                 by it.
             checked: Whether the inputs are known to be finite. Otherwise they are checked, for which a GPU
-                must have finished all that it was given.
+                must have finished all that it was given before.
 
         Raises:
             ValueError: The inputs do not fit, or the device has not enough memory for one sample.
         """
-        _check_inputs(self.snn, x, finite=checked)
+        _check_inputs(self.snn, x)
         x = _shaped(self.snn, x)
         if tuple(x.shape[1:]) != self.plan.sample:
             raise ValueError(
                 f"inputs have samples of shape {tuple(x.shape[1:])}, and the simulator was prepared for "
                 f"{self.plan.sample}; make another Simulator"
             )
+        finite = None if checked else _FiniteCheck(x)
+        replayed = self.replays(x)
+        if finite is not None and not replayed:
+            finite.require()
+        run = self._run_in_memory(x, first_sample)
+        if finite is not None and replayed:
+            finite.require()
+        return run
+
+    def replays(self, x: Tensor) -> bool:
+        """Whether a run on inputs of this shape replays a captured one."""
+        return self.graph and x.dim() > 0 and self.recordings.hold(len(x))
+
+    def _run_in_memory(self, x: Tensor, first_sample: int) -> Run:
         while True:
             try:
                 return self._run_once(x, first_sample)
@@ -174,7 +189,7 @@ class Simulator:
             self._cuts[B] = self._cut(B)
             self._compile(x)
         samples, chunk = self._cuts[B]
-        leaving = self.exit_rule is not None or (self.snn.code == "sum" and chunk < self.steps)
+        leaving = self.exit_rule is not None or (chunk < self.steps and self.snn.code == "sum")
         if self.graph and not leaving and self.probe is None:
             try:
                 few = B * self.steps <= device_traits(x.device).busy
@@ -308,10 +323,11 @@ def _check(
     if not moments or not set(moments) <= set(range(first, steps + 1)):
         raise ValueError(f"the steps to read out must lie in {first}…{steps}, got at={list(moments)}")
     _check_inputs(snn, x)
+    _FiniteCheck(_shaped(snn, x)).require()
     return moments
 
 
-def _check_inputs(snn: SNN, x: Tensor, finite: bool = False) -> None:
+def _check_inputs(snn: SNN, x: Tensor) -> None:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         found = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"inputs must be a floating-point tensor, got {found}; normalise images first")
@@ -323,7 +339,26 @@ def _check_inputs(snn: SNN, x: Tensor, finite: bool = False) -> None:
             f"inputs have samples of shape {tuple(x.shape[1:])}, the network expects {snn.input_shape}"
             + ("; grey images get three channels by split.to_rgb()" if grey else "")
         )
-    if x.shape[0] == 0:
+    if x.numel() == 0:
         raise ValueError("the batch of inputs is empty")
-    if not (finite or x.to(snn.dtype).isfinite().all()):
-        raise ValueError(f"the inputs have NaN or infinite values in {snn.dtype}, the network's precision")
+
+
+class _FiniteCheck:
+    """Whether inputs are finite. A CUDA GPU finds out while it is given more to do."""
+
+    def __init__(self, x: Tensor) -> None:
+        self._dtype = x.dtype
+        extremes = torch.stack(torch.aminmax(x.detach()))
+        self._known = torch.cuda.Event() if x.is_cuda else None  # type: ignore[no-untyped-call]
+        self._extremes = extremes.to("cpu", non_blocking=x.is_cuda)
+        if self._known is not None:
+            self._known.record(torch.cuda.current_stream(x.device))
+
+    def require(self) -> None:
+        """Raise a ValueError if they are not."""
+        if self._known is not None:
+            self._known.synchronize()
+        if not all(map(math.isfinite, self._extremes.tolist())):
+            raise ValueError(
+                f"the inputs have NaN or infinite values in {self._dtype}, the network's precision"
+            )
