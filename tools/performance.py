@@ -20,6 +20,8 @@ BATCHES = (1, 64, 512)
 VERBS = (
     *(("verbs-h200", model) for model in ("vgg16", "resnet20", "resnet18")), ("verbs-cpu", "resnet20"),
 )  # fmt: skip
+SINGLE = {"verbs-h200": "verbs-single-h200"}
+"""Records of single images that were timed in a run of their own."""
 _STEPS = 32
 
 
@@ -66,7 +68,8 @@ def verbs() -> str:
             limits = prepared[batch], prepared.get(many, prepared[batch])
             found = zip((simulate[batch], evaluate[many]), limits, strict=True)
             shares = [f"{speed:,.0f} ({speed / limit:.0%})" for speed, limit in found]
-            one = (simulate[1], prepared[1], _verb(name, model, PEER, "")[1])
+            ways = (("simulate", profile), ("prepared", profile), (PEER, ""))
+            one = [_verb(SINGLE.get(name, name), model, *way)[1] for way in ways]
             limit = " / ".join(dict.fromkeys(f"{limit:,.0f}" for limit in limits))
             times = [significant(1e3 / speed) for speed in one]
             lines.append((f"{MODELS[model]}, {device}, {profile}", *shares, limit, *times))
@@ -99,10 +102,11 @@ def imagenet_size() -> str:
     for row in record["rows"]:
         share = row["median"] / row["steps"] * passes["steps"] / passes["median"]
         speed = f"{row['images_per_second']:,.0f}"
-        lines.append((f"{row['way']}, T = {row['steps']}", speed, f"{share:.2f}"))
+        memory = _gib(row["peak_bytes"])
+        lines.append((f"{row['way']}, T = {row['steps']}", speed, f"{share:.2f}", memory))
     options = record["options"]
     title = f"{options['model']}, {record['device']}, batch {options['batch']}"
-    return table((title, "images/s", "time / time of T passes"), lines)
+    return table((title, "images/s", "time / time of T passes", "peak memory, GiB"), lines)
 
 
 def conversions() -> str:

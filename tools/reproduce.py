@@ -1,7 +1,7 @@
 """The tables of docs/reproduce.md, and of docs/how-many-steps.md on early exit."""
 
 from collections.abc import Callable
-from statistics import stdev
+from statistics import geometric_mean, stdev
 
 from rheobase import papers
 from rheobase.papers.records import Record
@@ -83,9 +83,12 @@ def settings() -> str:
         if (r.model, r.dataset) in studied and r.table in ("study", "table 1", "table 2"):
             changes = r.label.rpartition(": ")[2] or "none"
             images = "held out" if r.table == "study" else "test"
-            lines.append((f"{r.model}-{r.dataset}", changes, images, str(r.epochs), *_accuracies(r, columns)))
-    header = ("Network", "changes", "images", "epochs", "ANN", *(f"T = {t}" for t in columns))
-    return table(header, lines)
+            clips = r.extra.get("clips")
+            threshold = f"{geometric_mean(clips.values()):.2f}" if clips else DASH
+            name = f"{r.model}-{r.dataset}"
+            lines.append((name, changes, images, str(r.epochs), *_accuracies(r, columns), threshold))
+    header = ("Network", "changes", "images", "epochs", "ANN", *(f"T = {t}" for t in columns), "threshold")
+    return f"{table(header, lines)}\n\nThe threshold is the geometric mean over the sites, after training."
 
 
 def early_exit() -> str:
