@@ -107,13 +107,12 @@ def paper_table() -> str:
     groups, columns = _groups(), tables.columns_of(PAPER)
     lines, shown = [], []
     for cell in PAPER.cells:
-        own = tables.own_groups(PAPER, cell, groups)
-        if own:
+        g = tables.headline(PAPER, cell, groups)
+        if g is not None:
             lines.append((f"{cell.title}, paper", *tables.printed_values(cell.own, columns)))
-        for g in own:
             lines.append((tables.name_line(g), *tables.measured_values(g, columns)))
             lines.append(("difference", *tables.differences(g, cell.own, columns)))
-        shown += own
+            shown.append(g)
     text = f"{tables.NOISE} {escape_markdown(_sources(shown))}"
     return f"{table(('Accuracy, %', 'ANN', *columns.values()), lines)}\n\n{text}"
 

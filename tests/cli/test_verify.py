@@ -27,7 +27,9 @@ def test_a_broken_network_fails(cli: Cli, snn: rheobase.SNN) -> None:
     with torch.no_grad():
         next(m for m in snn.modules() if isinstance(m, nn.Conv2d)).weight[0] += 0.5
     rheobase.save(snn, "snn.safetensors")
-    assert "FAIL weights" in cli(*command, code=1)
+    said = cli(*command, code=1)
+    assert "FAIL weights" in said
+    assert "--weights are not the network that was converted, or there is a bug" in said
 
 
 def test_the_network_in_integers_is_written(cli: Cli, snn: rheobase.SNN) -> None:

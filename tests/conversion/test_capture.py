@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from families import ACTIVATION_CALLS, FAMILIES, Applied, build, inputs
-from rheobase import convert, evaluate, inspect, load, prepare, save, simulate
+from rheobase import convert, evaluate, inspect, load, methods, prepare, save, simulate
 from rheobase.conversion import CaptureError, capture
 
 RELU_FUNCTIONS = {"relu", "relu_", "clamp", "hardtanh", "relu6", "hardtanh_"}
@@ -231,6 +231,34 @@ def test_a_converted_network_is_not_converted_again() -> None:
     for refuse in (lambda: convert(snn, "max-norm", x), lambda: inspect(snn, x), lambda: prepare(snn)):
         with pytest.raises(TypeError, match=r"SNN.*rheobase\.simulate"):
             refuse()
+
+
+class ShareAndScores(Unused):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        x = self.b(torch.relu(self.a(x)))
+        return x.softmax(1), x
+
+
+def test_softmax_of_one_of_several_outputs_is_kept_or_refused() -> None:
+    torch.manual_seed(0)
+    model, x = ShareAndScores().eval(), torch.randn(64, 5)
+    with pytest.raises(CaptureError, match=r"softmax of one of several outputs[\s\S]*before it.*snn\.split"):
+        convert(model, "max-norm", x)
+    snn = convert(model, methods.find("sigma-delta")(levels=2**16), x)
+    for found, expected in zip(snn.split(snn.limit(x)).values(), model(x), strict=True):
+        torch.testing.assert_close(found, expected.detach(), rtol=1e-3, atol=1e-3)
+
+
+class Branching(Unused):
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.a(x))
+        return self.b(2 * x if x.sum() > 0 else x)
+
+
+def test_a_failed_export_says_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CaptureError, match="control flow"):
+        convert(Branching().eval(), "max-norm", torch.rand(8, 5))
+    assert capfd.readouterr() == ("", "")
 
 
 class Heads(TwoOutputs):

@@ -212,6 +212,12 @@ class Call:
         return bool(self.node.users) and all(user.op == "output" for user in self.node.users)
 
     @property
+    def is_one_of_several(self) -> bool:
+        """Whether the model returns the result together with others."""
+        outputs = [user.args[0] for user in self.node.users if user.op == "output"]
+        return any(len(output) > 1 for output in outputs if isinstance(output, (tuple, list, dict)))
+
+    @property
     def shape(self) -> torch.Size:
         """The shape of the result on the example input."""
         return self.shape_of(self.node)

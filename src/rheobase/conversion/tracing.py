@@ -1,7 +1,9 @@
 """Trace a model with `torch.fx`, and remember the line of the user's code that made each call."""
 
 import inspect
+import io
 import keyword
+import logging
 import operator
 import os
 import re
@@ -9,7 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from threading import Lock
 from types import FrameType
@@ -64,8 +66,7 @@ def export(model: nn.Module, example: Tensor) -> fx.GraphModule | None:
     It serves models that `torch.fx` cannot trace. Sizes are those of the example.
     """
     try:
-        with _tracing, warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
+        with _tracing, _silenced(), torch.no_grad():
             exported = torch.export.export(model, (example,), strict=False).module(check_guards=False)
     except Exception:  # it runs the user's code: anything can be raised there
         return None
@@ -76,6 +77,19 @@ def export(model: nn.Module, example: Tensor) -> fx.GraphModule | None:
         lines = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
         node.meta["line"] = ":".join(lines[-1]) if lines else ""
     return exported
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep what torch says about a failed export off the terminal: it is no news to the user."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def calls_functions(traced: fx.GraphModule, known: Container[str]) -> bool:

@@ -9,6 +9,11 @@ from rheobase.cli import models
 from rheobase.cli.images import REMEMBERED, Images, takes_images
 from rheobase.cli.options import Ann, Weights
 
+_FAILED = (
+    "some checks failed: --ann and --weights are not the network that was converted, or there is a bug in "
+    "the conversion"
+)
+
 
 @takes_images
 def verify(
@@ -51,5 +56,5 @@ def verify(
     model = models.load(ann, weights, dataset)
     checks = rheobase.verify(model, snn, dataset.train, raise_on_failure=False)
     typer.echo(checks)
-    typer.echo("all checks passed" if checks.passed else "some checks failed: there is a bug")
+    typer.echo("all checks passed" if checks.passed else _FAILED)
     raise typer.Exit(int(not checks.passed))

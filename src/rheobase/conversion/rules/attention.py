@@ -73,7 +73,7 @@ def _lower_softmax(
     call: Call, x: fx.Node, dim: int | None = None, *_: Any, module: Any = None, **__: Any
 ) -> fx.Node:
     dim = dim if module is None else module.dim
-    if call.is_last:
+    if call.is_last and not call.is_one_of_several:
         return RULES["softmax"](call, x, dim, module)  # type: ignore[no-any-return]
     if dim is None:
         raise Refusal("softmax without a dimension", "name it: softmax(x, dim=-1)")

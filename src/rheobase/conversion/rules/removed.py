@@ -77,6 +77,11 @@ def _squashing(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) 
 def _softmax(call: Call, x: fx.Node, dim: Any = None, module: nn.Module | None = None, **_: Any) -> fx.Node:
     if not call.is_last:
         _refuse(call, module=module)
+    if call.is_one_of_several:
+        raise Refusal(
+            f"{_name(call, module)} of one of several outputs is not an answer in spikes",
+            "return the values before it, and apply it to what snn.split gives",
+        )
     kind = nn.LogSoftmax if "log" in call.row.call.lower() else nn.Softmax
     call.lowering.left_out = module or kind(dim)
     return call.drop(x, "removed: the read-out is logits, in the same order")
