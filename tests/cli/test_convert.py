@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -34,6 +35,17 @@ def test_the_default_is_the_packages(trained: nn.Module, cli: Cli) -> None:
     )
     assert "start zero" in said
     assert rheobase.load("snn.safetensors").provenance.settings["percentile"] == 99
+
+
+@pytest.mark.parametrize("options", [("--method", "cao"), ("--coding", "poisson"), ("--coding", "tsc:8")])
+def test_the_scale_of_a_coding_covers_all_images(
+    trained: nn.Module, cli: Cli, options: tuple[str, ...]
+) -> None:
+    save_weights(trained, Path("w.safetensors"), {})
+    cli("convert", "small", "--weights", "w.safetensors", *options)
+    coding = rheobase.load("snn.safetensors").coding
+    assert coding.scale == pytest.approx((1 - 0.2874) / 0.354, rel=1e-3)  # a white pixel of the digits
+    assert "accuracy" in cli("evaluate", "snn.safetensors", "--steps", "8")
 
 
 def test_an_onnx_file_from_end_to_end(trained: nn.Module, digits: Dataset, cli: Cli, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Compare methods: one trained network, converted by each method with each start."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +26,7 @@ from rheobase.io import (
     write_document,
 )
 from rheobase.methods import Correction, Method
-from rheobase.network import Coding, ConstantCurrent, Start, parse_start
+from rheobase.network import Coding, ConstantCurrent, Start, cover, parse_start
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -211,7 +211,7 @@ def compare(
                     note = "needs a network trained for it; none was given"
                     rows.append(Row(method.title, str(initial), note=note))
                 else:
-                    shown = ConstantCurrent() if coding == "constant" else _fit(method.coding, scale)
+                    shown = ConstantCurrent() if coding == "constant" else cover(method.coding, 1.5 * scale)
                     rows.append(_measure(network, method, initial, shown, calibration, test, columns))
                 bar.advance()
         except KeyboardInterrupt:
@@ -254,12 +254,6 @@ def _configure(names: str, steps: int, settings: Mapping[str, Mapping[str, Any]]
 def _base(method: Method) -> Method:
     """The method below all corrections."""
     return _base(method.base) if isinstance(method, Correction) else method
-
-
-def _fit(coding: Coding, scale: float) -> Coding:
-    """The coding with a scale that covers the inputs, if it has a scale."""
-    has_scale = any(f.name == "scale" for f in fields(coding))  # type: ignore[arg-type]
-    return replace(coding, scale=1.5 * scale) if has_scale else coding  # type: ignore[type-var]
 
 
 def _measure(

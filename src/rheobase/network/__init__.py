@@ -31,7 +31,7 @@ from rheobase.network.analog import (
 from rheobase.network.ann import classes_of, evaluating, find_like, require_classes
 from rheobase.network.batch_invariant import is_direct, memory_format, run_graph, weigh
 from rheobase.network.captured import Network, Site
-from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, parse_coding
+from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, cover, parse_coding
 from rheobase.network.differential import Differential
 from rheobase.network.file import load, save
 from rheobase.network.file.description import INPUT, build_network, describe
@@ -168,6 +168,7 @@ __all__ = [
     "classes_of",
     "count_multiplications",
     "count_products",
+    "cover",
     "describe",
     "evaluating",
     "expect_snn",

@@ -6,7 +6,7 @@ Shape letters: T steps, B batch; `...` is one sample's own shape, N its number o
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 import torch
@@ -156,6 +156,12 @@ def parse_coding(coding: Coding | str) -> Coding:
     if name == "tsc" and not number:
         raise ValueError("the temporal switch needs a window, the number of steps of a run, as in tsc:64")
     return NAMED[name](*([int(number)] if number else []))
+
+
+def cover(coding: Coding, largest: float) -> Coding:
+    """The coding with a scale that just covers inputs of this magnitude, if it has a scale."""
+    has_scale = any(field.name == "scale" for field in fields(coding))  # type: ignore[arg-type]
+    return replace(coding, scale=largest) if has_scale else coding  # type: ignore[type-var]
 
 
 def _check_scale(scale: float) -> None:

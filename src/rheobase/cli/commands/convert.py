@@ -36,17 +36,23 @@ def convert(
     Example: `rheobase convert small --weights runs/digits.safetensors --data digits --initial half`
     """
     import rheobase
+    from rheobase.conversion import DEFAULT_METHOD
+    from rheobase.network import cover, parse_coding
+    from rheobase.training import datasets
 
     options.ensure_apart(weights, out)
     dataset, memory = images.load(models.images_of(model, weights))
+    settings, trained_for = options.parse_settings(setting), models.method_for(model, weights)
+    chosen = rheobase.methods.get(method or trained_for or DEFAULT_METHOD, **settings)
+    largest = datasets.find_largest(dataset.train.mean, dataset.train.std)
     snn = rheobase.convert(
         models.load(model, weights, dataset, random_weights=random_weights),
-        method or models.method_for(model, weights),
+        method or trained_for,
         models.take(dataset.train, samples),
         then=options.parse_names(then) if then else (),
         initial=initial,
-        coding=coding,
-        **options.parse_settings(setting),
+        coding=cover(chosen.coding if coding is None else parse_coding(coding), largest),
+        **settings,
     )
     snn.provenance.data.update(memory)
     rheobase.save(snn, out)

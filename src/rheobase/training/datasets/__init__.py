@@ -6,9 +6,9 @@ from pathlib import Path
 from rheobase.training.datasets import folders
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.registry import find, names
-from rheobase.training.datasets.split import Dataset, Split
+from rheobase.training.datasets.split import Dataset, Split, find_largest
 
-__all__ = ["Dataset", "Folder", "Split", "find", "load", "names"]
+__all__ = ["Dataset", "Folder", "Split", "find", "find_largest", "load", "names"]
 
 
 def load(

@@ -23,6 +23,12 @@ def normalise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -
     return images.to(torch.float32).div_(full).sub_(centre).div_(spread)
 
 
+def find_largest(mean: tuple[float, ...], std: tuple[float, ...]) -> float:
+    """The largest magnitude that a normalised pixel can have."""
+    extremes = torch.tensor([0, 255], dtype=torch.uint8).expand(len(mean), 1, 2)
+    return normalise(extremes, mean, std).abs().max().item()
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """Uint8 images (N, C, H, W) and int64 labels (N,) on one device.
