@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from rheobase import methods, papers
 from rheobase.analysis import PAPER as ENERGY
 from rheobase.analysis import Comparison
+from rheobase.papers.candidates import READING
 from rheobase.papers.report import tables
 from rheobase.papers.report.groups import Group, group
 from rheobase.reports import (
@@ -30,9 +31,15 @@ def _groups() -> list[Group]:
 def accuracy() -> str:
     """Every network trained as in the paper: the paper's accuracy, ours, and the difference."""
     groups, steps = _groups(), (8, 16, 32, 64)
-    lines = []
+    lines, notes = [], [tables.NOISE]
     for cell in PAPER.cells:
         if (g := tables.headline(PAPER, cell, groups)) is not None:
+            if g.first.label:
+                settings = escape_markdown(g.first.label.removeprefix(READING))
+                notes.append(
+                    f"For {cell.title}, settings that the paper leaves open were [chosen on held-out images]"
+                    f"(docs/reproduce.md#settings-that-the-paper-leaves-open): {settings}."
+                )
             columns = zip(
                 tables.printed_values(cell.own, steps, 1),
                 tables.measured_values(g, steps, 1),
@@ -41,7 +48,7 @@ def accuracy() -> str:
             )
             lines.append((cell.title, *(" / ".join(values) for values in columns)))
     header = ("Accuracy, %: paper / ours / difference", "ANN", *(f"T = {t}" for t in steps))
-    return f"{table(header, lines)}\n\n{tables.NOISE}"
+    return f"{table(header, lines)}\n\n{' '.join(notes)}"
 
 
 def _demo() -> dict[str, RunRecord]:
