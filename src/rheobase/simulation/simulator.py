@@ -8,7 +8,6 @@ Shape letters: B batch, S steps read out, K outputs; `...` is the shape of one s
 """
 
 import gc
-import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -348,9 +347,11 @@ class _FiniteCheck:
 
     def __init__(self, x: Tensor) -> None:
         self._dtype = x.dtype
-        extremes = torch.stack(torch.aminmax(x.detach()))
+        x = x.detach()
+        # On other devices extremes may leave NaN out.
+        found = torch.stack(torch.aminmax(x)) if x.device.type in ("cpu", "cuda") else x
         self._known = torch.cuda.Event() if x.is_cuda else None  # type: ignore[no-untyped-call]
-        self._extremes = extremes.to("cpu", non_blocking=x.is_cuda)
+        self._values = found.to("cpu", non_blocking=x.is_cuda)
         if self._known is not None:
             self._known.record(torch.cuda.current_stream(x.device))
 
@@ -358,7 +359,7 @@ class _FiniteCheck:
         """Raise a ValueError if they are not."""
         if self._known is not None:
             self._known.synchronize()
-        if not all(map(math.isfinite, self._extremes.tolist())):
+        if not self._values.isfinite().all():
             raise ValueError(
                 f"the inputs have NaN or infinite values in {self._dtype}, the network's precision"
             )
