@@ -57,7 +57,7 @@ def simulate(
         probe: Sees the signals of some nodes, chunk by chunk.
 
     Raises:
-        ValueError: Steps, inputs, cap or profile do not fit; nothing is run.
+        ValueError: Steps, inputs, cap or profile do not fit.
     """
     expect_snn(snn)
     request: dict[str, Any] = {"at": at, "delay": delay, "profile": profile, "exit_rule": exit_rule}

@@ -79,7 +79,7 @@ def _softmax(call: Call, x: fx.Node, dim: Any = None, module: nn.Module | None =
         _refuse(call, module=module)
     if call.is_one_of_several:
         raise Refusal(
-            f"{_name(call, module)} of one of several outputs is not an answer in spikes",
+            f"{_name(call, module)} of one of several outputs would be left out",
             "return the values before it, and apply it to what snn.split gives",
         )
     kind = nn.LogSoftmax if "log" in call.row.call.lower() else nn.Softmax
