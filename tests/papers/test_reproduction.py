@@ -220,7 +220,10 @@ def test_settings_are_chosen_on_held_out_images_and_then_trained_on_all(runs, tm
     assert record.label == f"{READING}start 2, batch_size 32"
     assert (record.images, record.shortened) == (360, ())
     assert record.settings["recipe"]["batch_size"] == 32
-    assert record.command.endswith("--chosen dataset --steps 2")
+    assert record.command.endswith("--chosen start=2.0,batch_size=32 --steps 2")
+    records.write(replace(found[0], accuracy=dict.fromkeys(range(1, 129), 99.0)), tmp_path)
+    again = reproduce(PAPER, "small-digits", chosen="start=2,batch_size=32", steps=2, **quick)
+    assert again == [record]
 
 
 def test_candidates_in_several_processes_share_folders_without_sharing_a_file(tmp_path, monkeypatch):
@@ -322,6 +325,26 @@ def test_candidates_that_cannot_be_trained_are_refused_before_any_is(
 
     with pytest.raises(ValueError, match=message):
         try_both()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ("datasets", "takes dataset, all or a reading, and 'datasets' is not a candidate"),
+        ("start=2,clip_decay=0.1", "the paper states clip_decay, learning_rate, weight_decay"),
+        ("batch_size=0", "batch_size"),
+    ],
+)
+def test_only_a_reading_can_be_chosen(runs, tmp_path, chosen, message):
+    with pytest.raises(ValueError, match=message):
+        reproduce(PAPER, "small-digits", chosen=chosen, folder=tmp_path, runs=runs)
+
+
+def test_a_chosen_reading_that_equals_ours_is_no_change(runs, tmp_path):
+    quick = QUICK | {"folder": tmp_path, "runs": runs, "steps": 2}
+    own, named = (reproduce(PAPER, "small-digits", chosen=c, **quick)[0] for c in (None, "start=4"))
+    assert (own.label, named.label) == ("", "")
+    assert named.settings == own.settings
 
 
 def test_without_a_choice_there_is_nothing_to_train(runs, tmp_path):

@@ -27,6 +27,9 @@ READING = "reading chosen on held-out images: "
 STEPS = (8, 16, 32, 64, 128)
 """The steps at which readings are judged."""
 
+STATED = {"clip_decay", "learning_rate", "weight_decay"}
+"""The settings of a candidate that the paper states."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -103,7 +106,7 @@ class Candidate:
     @property
     def is_reading(self) -> bool:
         """Whether it changes only what the paper leaves open."""
-        return not self.changes.keys() & _STATED
+        return not self.changes.keys() & STATED
 
     def fitting(self, method: Method) -> "Candidate":
         """Without what the method has no setting for."""
@@ -126,7 +129,6 @@ class Candidate:
 
 
 _KINDS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
-_STATED = {"clip_decay", "learning_rate", "weight_decay"}
 
 CANDIDATES = (
     Candidate(),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ from rheobase.conversion import prepare
 from rheobase.io import find_commit, present_ranks, require_writable, save_weights
 from rheobase.methods import Method
 from rheobase.papers import records
-from rheobase.papers.candidates import READING, Candidate, choose
+from rheobase.papers.candidates import READING, STATED, Candidate, choose, distinct
 from rheobase.papers.data import CellData, load_data
 from rheobase.papers.paper import Cell, Paper
 from rheobase.papers.study import Study
@@ -37,7 +37,8 @@ class Training:
             activation of their own share one network with plain ReLU.
         candidate: Settings other than the paper's.
         chosen: Use the reading of the open settings that did best on held-out images, as recorded by
-            `select`: on the networks of this "dataset", or on "all" of the paper.
+            `select`: on the networks of this "dataset", or on "all" of the paper; or the reading given here,
+            as `Candidate.parse` reads it.
         held_out: Test on this many training images, which are then not trained on.
         pretrained: Use the network that comes with the package instead of training one.
         folder: The folder for records, in a subfolder named after the paper.
@@ -55,7 +56,7 @@ class Training:
     root: Path | str | None = None
     trained_for: str | Method | None = None
     candidate: Candidate | None = None
-    chosen: Literal["dataset", "all"] | None = None
+    chosen: str | None = None
     held_out: int = 0
     pretrained: bool = False
     folder: Path | str = "results"
@@ -82,16 +83,16 @@ def train_cell(paper: Paper, cell: Cell, wanted: Training) -> Study:
     measured = present_ranks().of_first(records.load_all(folder))
     device = torch.device(wanted.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     shipped = models.catalogue().get(cell.name, {}) if wanted.pretrained else {}
-    candidate, chosen = wanted.candidate or Candidate(), bool(wanted.chosen or "reading" in shipped)
+    method, stated = wanted.method(methods.get(paper.method)), find_recipe(cell.recipe)
     if "reading" in shipped:
         candidate = Candidate.parse(shipped["reading"])
-    elif wanted.chosen:
-        candidate = choose(
-            measured, [c for c in paper.cells if wanted.chosen == "all" or c.dataset == cell.dataset]
-        )
-    method = wanted.method(methods.get(paper.method))
-    candidate = candidate.fitting(method)
-    full, method = candidate.adapt(find_recipe(cell.recipe), method)
+    elif wanted.chosen is not None:
+        candidate = _find_reading(paper, cell, wanted.chosen, measured)
+    else:
+        candidate = wanted.candidate or Candidate()
+    (candidate,) = distinct([candidate.fitting(method)], stated, method)
+    full, method = candidate.adapt(stated, method)
+    chosen = wanted.chosen is not None or "reading" in shipped
     label = _label(paper, method, candidate, chosen)
     cell, cuts = _resize(cell, wanted.size)
     sizes: dict[str, Any] = {"limit": wanted.limit, "held_out": wanted.held_out, "seed": wanted.seed}
@@ -127,7 +128,7 @@ def train_cell(paper: Paper, cell: Cell, wanted: Training) -> Study:
         "seed": wanted.seed, "epochs": wanted.epochs, "limit": wanted.limit, "size": wanted.size,
         "deterministic": wanted.deterministic, "trained-for": wanted.trained_for and method.name,
         "study": bool(wanted.held_out), "candidate": candidate.text if wanted.held_out else None,
-        "chosen": wanted.chosen, "pretrained": wanted.pretrained,
+        "chosen": None if wanted.chosen is None else candidate.text, "pretrained": wanted.pretrained,
     }  # fmt: skip
     return Study(
         paper=paper,
@@ -149,6 +150,22 @@ def train_cell(paper: Paper, cell: Cell, wanted: Training) -> Study:
         progress=wanted.progress,
         measured=measured,
     )
+
+
+def _find_reading(paper: Paper, cell: Cell, chosen: str, measured: Sequence[records.Record]) -> Candidate:
+    """The reading of the open settings that was chosen: the one given, or the best of those recorded."""
+    if chosen in ("dataset", "all"):
+        return choose(measured, [c for c in paper.cells if chosen == "all" or c.dataset == cell.dataset])
+    try:
+        reading = Candidate.parse(chosen)
+    except ValueError as error:
+        raise ValueError(f"chosen takes dataset, all or a reading, and {error}") from None
+    if not reading.is_reading:
+        raise ValueError(
+            f"{chosen} is not a reading of open settings, because the paper states "
+            f"{', '.join(sorted(STATED))}: leave them out, or try other values on held-out images (--study)"
+        )
+    return reading
 
 
 def _resize(cell: Cell, size: int | None) -> tuple[Cell, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -27,9 +27,10 @@ def reproduce(
         typer.Option(help="Settings for --study, such as batch_size=64,start=2, or own; repeatable."),
     ] = None,
     chosen: Annotated[
-        Literal["dataset", "all"] | None,
+        str | None,
         typer.Option(
-            help="Train with the best settings of --study on the networks of the dataset, or on all."
+            help="Train with the best settings of --study on the networks of the `dataset`, or on `all`; "
+            "or with these, such as batch_size=64,start=2."
         ),
     ] = None,
     pretrained: Annotated[
@@ -72,7 +73,8 @@ def reproduce(
     `rheobase reproduce opi2022 vgg16-cifar10 --rows --root data`,
     `rheobase reproduce opi2022 vgg16-cifar10 --parts own --trained-for tcl --root data`,
     `rheobase reproduce opi2022 resnet20-cifar10 --study --candidate own --candidate start=2 --root data`,
-    `rheobase reproduce opi2022 resnet20-cifar10 --chosen dataset --seed 1 --root data`
+    `rheobase reproduce opi2022 resnet20-cifar10 --chosen dataset --seed 1 --root data`,
+    `rheobase reproduce opi2022 resnet20-cifar100 --chosen batch_size=64,decayed=layers --root data`
     """
     from rheobase.cli.console import show_records
     from rheobase.io import joined
