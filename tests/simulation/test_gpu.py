@@ -251,6 +251,24 @@ def test_simulations_use_what_they_prepared(size: int) -> None:
     assert all(torch.equal(there.spikes[site].cpu(), here.spikes[site]) for site in snn.sites)
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_captured_run_is_replayed_and_its_inputs_are_still_refused(value: float) -> None:
+    snn, x = network("resnet20", grid=True).to(GPU), images(2).to(GPU)
+    wanted, *_ = (simulate(snn, x, 6, profile="int8") for _ in range(4))
+    (simulator,) = vars(snn)["_prepared"].simulators.values()
+    assert simulator.recordings._kept[2] is not None
+    bad = x.clone()
+    bad[1, 2, 3, 4] = value
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        simulate(snn, bad, 6, profile="int8")
+    assert_same(simulate(snn, x, 6, profile="int8"), wanted)
+    with torch.no_grad():
+        next(snn.parameters()).mul_(2)
+    changed = simulate(snn, x, 6, profile="int8")
+    assert not torch.equal(changed.logits, wanted.logits)
+    assert_same(changed, simulate(copy.deepcopy(snn), x, 6, profile="int8"))
+
+
 def test_without_triton_it_is_slower_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     snn, x = network("resnet20"), images(4)  # on no grid: hardly a potential meets its threshold exactly
     here = simulate(snn, x, 4)
