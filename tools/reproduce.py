@@ -19,10 +19,9 @@ EXIT = ROOT / "tools" / "records" / "exit-resnet20-cifar10.json"
 def seeds() -> str:
     """Every network that was trained with several seeds: the paper's values, and each training."""
     columns = (8, 16, 32, 64, 128)
-    groups = group(r for r in results() if r.paper == PAPER.name and not r.shortened)
     lines = []
     for cell in PAPER.cells:
-        g = tables.headline(PAPER, cell, groups)
+        g = tables.headline(PAPER, cell, results())
         if g is not None and len(g.records) > 1:
             lines.append((f"{cell.title}, paper", *tables.printed_values(cell.own, columns)))
             lines += [(f"seed {r.seed}", *_accuracies(r, columns)) for r in g.records]
@@ -76,19 +75,25 @@ def last_bit() -> str:
 def settings() -> str:
     """Accuracies with other settings of the training, on held-out images and on test images."""
     columns = (8, 16, 32, 64, 128)
-    found = [r for r in results() if r.profile == "exact" and r.seed == 0]
+    found = [r for r in results() if r.profile == "exact" and r.table in ("study", "table 1", "table 2")]
     studied = {(r.model, r.dataset) for r in found if r.table == "study"}
+    groups = [*group(r for r in found if r.table == "study"), *group(r for r in found if r.table != "study")]
     lines = []
-    for r in sorted(found, key=lambda r: (r.dataset, r.model, r.table, -r.epochs, r.label)):
-        if (r.model, r.dataset) in studied and r.table in ("study", "table 1", "table 2"):
+    for g in sorted(groups, key=lambda g: (g.first.dataset, g.first.model, g.first.table, -g.first.epochs)):
+        r = g.first
+        if (r.model, r.dataset) in studied:
             changes = r.label.rpartition(": ")[2] or "none"
             images = "held out" if r.table == "study" else "test"
-            clips = r.extra.get("clips")
-            threshold = f"{geometric_mean(clips.values()):.2f}" if clips else DASH
-            name = f"{r.model}-{r.dataset}"
-            lines.append((name, changes, images, str(r.epochs), *_accuracies(r, columns), threshold))
-    header = ("Network", "changes", "images", "epochs", "ANN", *(f"T = {t}" for t in columns), "threshold")
-    return f"{table(header, lines)}\n\nThe threshold is the geometric mean over the sites, after training."
+            clips = [clip for r in g.records for clip in r.extra.get("clips", {}).values()]
+            threshold = f"{geometric_mean(clips):.2f}" if clips else DASH
+            about = (f"{r.model}-{r.dataset}", changes, images, str(r.epochs), str(len(g.records)))
+            lines.append((*about, *tables.measured_values(g, columns), threshold))
+    steps = (f"T = {t}" for t in columns)
+    header = ("Network", "changes", "images", "epochs", "n", "ANN", *steps, "threshold")
+    return (
+        f"{table(header, lines)}\n\nMeans of n trainings with other seeds, ± their standard deviation. The "
+        "threshold is the geometric mean over the sites, after training."
+    )
 
 
 def early_exit() -> str:

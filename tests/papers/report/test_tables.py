@@ -8,12 +8,14 @@ import pytest
 from page_records import make_record, make_trained, section_of
 from rheobase import papers
 from rheobase.papers.candidates import READING, STEPS, Candidate
+from rheobase.papers.records import Record
 from rheobase.papers.report.evidence import Evidence
 from rheobase.papers.report.groups import group
 from rheobase.papers.report.sections import account
 from rheobase.papers.report.tables import (
     cell_table,
     energy_table,
+    find_lower,
     headline,
     noise,
     own_groups,
@@ -49,9 +51,40 @@ def test_the_noise_is_that_of_the_seeds_and_of_the_test_images():
 def test_the_chosen_reading_is_what_is_compared_with_the_paper():
     reading = f"{READING}batch_size 64"
     trained = [make_trained(label, ann=70.0) for label in ("", CHOSEN, reading)]
-    assert headline(PAPER, CELL, group(trained)).first.label == reading
-    assert headline(PAPER, CELL, group(trained[:2])).first.label == ""
-    assert headline(PAPER, CELL, group(trained[1:2])) is None
+    assert headline(PAPER, CELL, trained).first.label == reading
+    assert headline(PAPER, CELL, trained[:2]).first.label == ""
+    assert headline(PAPER, CELL, trained[1:2]) is None
+
+
+def test_of_several_chosen_readings_the_best_on_held_out_images_is_compared_with_the_paper():
+    readings = {"batch_size 32": 3.0, "start 2": 2.0, "batch_size 64": 1.0}
+    trained = [make_trained(f"{READING}{name}", ann=70.0) for name in readings]
+
+    def study(name: str, gap: float) -> Record:
+        setting, value = name.split()
+        return make_trained(
+            name,
+            table="study",
+            shortened=("held out",),
+            steps=128,
+            accuracy={t: CELL.own.accuracy[t] + gap for t in STEPS},
+            extra={"candidate": {setting: float(value)}},
+        )
+
+    studies = [study(name, gap) for name, gap in readings.items()]
+    assert headline(PAPER, CELL, [*trained, *studies]).first.label == trained[0].label
+    assert headline(PAPER, CELL, [*trained[1:], *studies]).first.label == trained[1].label
+    turned = [study(name, -gap) for name, gap in readings.items()]
+    assert headline(PAPER, CELL, [*trained, *turned]).first.label == trained[2].label
+
+
+def test_what_is_below_the_paper_by_more_than_the_noise_is_named():
+    printed = CELL.own.accuracy
+    changes = {8: -1.0, 16: -0.9, 32: 1.0, 64: -5.0}
+    (g,) = group([make_trained(accuracy={t: printed[t] + gap for t, gap in changes.items()}, images=10_000)])
+    (low,) = group([make_trained(accuracy={8: printed[8]}, ann=CELL.own.ann - 3, images=10_000)])
+    assert find_lower(g, replace(CELL.own, ann=g.ann), (8, 16, 32, 64, 128)) == ["T = 8", "T = 64"]
+    assert find_lower(low, CELL.own, (8,)) == ["ANN"]
 
 
 def test_the_papers_own_training_comes_first_and_others_stand_beside_with_their_label():

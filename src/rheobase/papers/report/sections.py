@@ -59,7 +59,7 @@ def _facts(e: Evidence) -> dict[str, str]:
 
 
 def _is_measured(e: Evidence, cell: Cell) -> bool:
-    return tables.headline(e.paper, cell, e.full) is not None
+    return tables.headline(e.paper, cell, e.records) is not None
 
 
 def _accuracy(e: Evidence) -> Section | None:
@@ -77,7 +77,7 @@ def _draw_differences(e: Evidence) -> list[Panel]:
     """How far each network trained as in the paper is from the printed accuracies."""
     curves: list[Curve] = []
     for cell in e.paper.cells:
-        if (g := tables.headline(e.paper, cell, e.full)) is not None:
+        if (g := tables.headline(e.paper, cell, e.records)) is not None:
             printed = {t: a for t, a in cell.own.accuracy.items() if a is not None}
             points = {float(t): g.curve[t] - a for t, a in printed.items() if t in g.curve}
             curves += [Curve(cell.title, points, len(curves))] if points else []

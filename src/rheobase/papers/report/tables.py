@@ -37,14 +37,28 @@ def own_groups(paper: Paper, cell: Cell, groups: Sequence[Group]) -> list[Group]
     return kept
 
 
-def headline(paper: Paper, cell: Cell, groups: Sequence[Group]) -> Group | None:
+def headline(paper: Paper, cell: Cell, records: Sequence[Record]) -> Group | None:
     """The result to compare with the paper: everything as it states, and what it leaves open as chosen.
 
-    Until a reading of the open settings has been chosen and measured, it is our first one, without a label.
+    Of several readings of the open settings that were trained on all images, it is the best one of those that
+    were tried on held-out images. Until one has been chosen and measured, it is our first, without a label.
     """
-    own = own_groups(paper, cell, groups)
+    own = own_groups(paper, cell, group(r for r in records if not r.shortened))
+    tried = candidates.compare(records, [c for c in paper.cells if c.dataset == cell.dataset]).gaps
+    ranks = {f"{candidates.READING}{c}" if c.changes else "": -i for i, c in enumerate(tried)}
     found = [g for g in own if not g.first.label or g.first.label.startswith(candidates.READING)]
-    return max(found, key=lambda g: (g.first.label != "", g.first.date), default=None)
+    return max(
+        found, key=lambda g: (ranks.get(g.first.label, -math.inf), g.first.label, g.first.date), default=None
+    )
+
+
+def find_lower(g: Group, printed: Row, steps: Sequence[int]) -> list[str]:
+    """Where a result is below a printed row by more than the noise: "ANN", or the steps."""
+    curve = g.curve
+    after = [t for t in steps if t in curve and printed.accuracy.get(t) is not None]
+    gaps = {"ANN": g.ann - printed.ann + noise(g)}
+    gaps |= {f"T = {t}": curve[t] - (printed.accuracy[t] or 0.0) + noise(g, t) for t in after}
+    return [name for name, gap in gaps.items() if gap < 0]
 
 
 def columns_of(paper: Paper) -> dict[int, str]:
