@@ -47,9 +47,12 @@ def headline(paper: Paper, cell: Cell, records: Sequence[Record]) -> Group | Non
     tried = candidates.compare(records, [c for c in paper.cells if c.dataset == cell.dataset]).gaps
     ranks = {f"{candidates.READING}{c}" if c.changes else "": -i for i, c in enumerate(tried)}
     found = [g for g in own if not g.first.label or g.first.label.startswith(candidates.READING)]
-    return max(
-        found, key=lambda g: (ranks.get(g.first.label, -math.inf), g.first.label, g.first.date), default=None
-    )
+
+    def order(g: Group) -> tuple[float, bool, str]:
+        label = g.first.label
+        return ranks.get(label, -math.inf), label != "", g.first.date
+
+    return max(found, key=order, default=None)
 
 
 def find_lower(g: Group, printed: Row, steps: Sequence[int]) -> list[str]:
