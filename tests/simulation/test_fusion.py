@@ -1,5 +1,7 @@
 """Fusion: which calls become one layer."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -29,6 +31,13 @@ def test_the_first_site_and_grouped_connections_stay_apart() -> None:
     assert len(layers(snn)) == len(snn.sites) - 1
     grouped = converted("Depthwise")
     assert len(layers(grouped)) < len(grouped.sites) - 1
+
+
+@pytest.mark.parametrize(("machine", "fused"), [("x86_64", True), ("aarch64", False)])
+def test_exact_fuses_convolutions_only_where_the_order_of_sums_is_known(machine: str, fused: bool) -> None:
+    with patch("platform.machine", return_value=machine):
+        assert bool(layers(converted("IdentitySkip"), "exact")) == fused
+        assert layers(converted("IdentitySkip"), "int8")
 
 
 def test_a_sum_and_its_shortcut_are_part_of_the_layer() -> None:

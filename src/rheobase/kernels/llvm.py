@@ -103,10 +103,10 @@ class Program:
         llvm.initialize_native_asmprinter()
         module = llvm.parse_assembly(str(self.module))
         module.verify()
-        features = f"{llvm.get_host_cpu_features().flatten()},-prefer-256-bit"
-        machine = llvm.Target.from_default_triple().create_target_machine(
-            llvm.get_host_cpu_name(), features, opt=2, jit=True
-        )
+        target, features = llvm.Target.from_default_triple(), llvm.get_host_cpu_features().flatten()
+        if target.name.startswith("x86"):  # elsewhere LLVM warns of a feature that it does not know
+            features += ",-prefer-256-bit"
+        machine = target.create_target_machine(llvm.get_host_cpu_name(), features, opt=2, jit=True)
         options = llvm.create_pipeline_tuning_options(2)
         # Unrolled loops are no faster and take twice as long to compile.
         options.loop_vectorization, options.loop_unrolling = True, False
