@@ -3,7 +3,7 @@
     python examples/onnx_file.py network.onnx calibration.npy test.npy labels.npy
 
 The arrays are float inputs (N, …), preprocessed as the network expects them, and integer labels (N,).
-Calibrate on training inputs, never on test inputs. Needs `pip install onnx`.
+Calibrate on training inputs, never on test inputs. Needs `pip install '.[onnx]'`.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     torchrun --standalone --nproc-per-node 2 examples/several_processes.py snn.safetensors --data digits
 
-Every process simulates its share of the batches, and the sums are added up, so each gets the result of one
-process alone. With GPUs, each process uses one; without, they meet over gloo.
+Every process simulates its share of the batches, and the results are summed, so each gets what one process
+would compute. With GPUs, each process uses one; without, they communicate over gloo.
 """
 
 import argparse

@@ -51,9 +51,10 @@ def accuracy() -> str:
         lines.append((cell.title, *(" / ".join(values) for values in columns)))
     notes = [tables.NOISE]
     for reading, titles in chosen.items():
+        text = reading.replace(", ", ",").replace(" ", "=")  # as `--chosen` takes it
         notes.append(
             f"For {_list(titles)}, settings that the paper leaves open were [chosen on held-out images]"
-            f"(docs/reproduce.md#settings-that-the-paper-leaves-open): {escape_markdown(reading)}."
+            f"(docs/reproduce.md#settings-that-the-paper-leaves-open): `{text}`."
         )
     header = ("Accuracy, %: paper / ours / difference", "ANN", *(f"T = {t}" for t in steps))
     return f"{table(header, lines)}\n\n{' '.join(notes)}"
@@ -103,7 +104,8 @@ def list_methods() -> str:
         corrects = isinstance(method, methods.Correction)
         measures = (method.adds if isinstance(method, methods.Correction) else method.cost) != "reads"
         needs = {"another method to correct": corrects, "its own training": method.needs_training}
-        needs |= {"calibration data": measures}
+        data = "" if method.needs_calibration else " unless all activations are quantised or bounded"
+        needs |= {f"calibration data{data}": measures}
         needed = " and ".join(need for need, so in needs.items() if so) or "nothing but the network"
         about = escape_markdown((type(method).__doc__ or "").split("\n")[0])
         about = _CODE.sub(lambda code: "`" + code[1].replace("\\", "") + "`", about)
