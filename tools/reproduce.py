@@ -1,6 +1,6 @@
 """The tables of docs/reproduce.md, and of docs/how-many-steps.md on early exit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import geometric_mean, stdev
 
 from rheobase import papers
@@ -96,6 +96,38 @@ def settings() -> str:
     )
 
 
+def threshold_scale() -> str:
+    """Accuracies of trained networks whose thresholds were all multiplied by a factor."""
+    record = read("threshold-scale-cpu")
+    factors = sorted({row["factor"] for row in record["rows"]})
+    networks: dict[tuple[str, int], dict[float, dict[str, float]]] = {}
+    for row in record["rows"]:
+        networks.setdefault((row["reading"], row["seed"]), {})[row["factor"]] = row["accuracy"]
+    lines = [
+        (f"{reading}, seed {seed}", *(" / ".join(number(a, 1) for a in found[f].values()) for f in factors))
+        for (reading, seed), found in networks.items()
+    ]
+    steps = [*record["rows"][0]["accuracy"]]
+    ranges = (
+        (
+            f"Change by × {factor:g}",
+            *(_range([n[factor][t] - n[1.0][t] for n in networks.values()]) for t in steps),
+        )
+        for factor in factors
+        if factor != 1
+    )
+    header = (f"Accuracy, %, at T = {', '.join(steps)}", *(f"thresholds × {factor:g}" for factor in factors))
+    return (
+        f"{table(header, lines)}\n\n{table(('Points', *(f'T = {t}' for t in steps)), ranges)}\n\n"
+        f"ResNet-20 on CIFAR-100, {record['images']:,} test images, profile exact; `own` is our first reading"
+        " (`benchmarks/threshold_scale.py`)."
+    )
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):+.1f} to {max(values):+.1f}".replace("-", "−")
+
+
 def early_exit() -> str:
     """ResNet-20 on CIFAR-10 in int8: with an exit rule, and without one after as many steps."""
     early = RunRecord.read(EXIT).evaluation
@@ -130,5 +162,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "checksums": checksums,
     "last-bit": last_bit,
     "settings": settings,
+    "threshold-scale": threshold_scale,
     "early-exit": early_exit,
 }

@@ -15,9 +15,12 @@ import imagenet_input
 import last_bit
 import rheobase
 import simulation
+import threshold_scale
 import training
 import verbs
+from rheobase.io import save_weights
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
+from rheobase.training import datasets, models
 
 CPU = torch.device("cpu")
 
@@ -89,6 +92,36 @@ def test_a_training_is_repeated_and_changed_in_its_last_bit(
     ]  # fmt: skip
     assert len({row["sha256"] for row in rows[:2]}) == 1
     assert len({row["sha256"] for row in rows}) == 3
+
+
+def test_thresholds_are_scaled_without_another_training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    digits = datasets.load("digits")
+    torch.manual_seed(0)
+    model = rheobase.prepare(models.build("small"), "opi").eval()
+    told = {"model": "small", "classes": 10, "dataset": "digits", "method": "opi", "seed": 3}
+    save_weights(model, tmp_path / "weights.safetensors", told)
+    words = [
+        str(tmp_path / "weights.safetensors"),
+        "--factors",
+        "0.5",
+        "1",
+        "--images",
+        "8",
+        "--device",
+        "cpu",
+    ]
+    monkeypatch.setattr(sys, "argv", ["t.py", *words, "--out", str(tmp_path / "record.json")])
+    threshold_scale.main()
+    half, whole = json.loads((tmp_path / "record.json").read_text())["rows"]
+    assert (half["factor"], whole["factor"], whole["seed"], whole["reading"]) == (0.5, 1.0, 3, "own")
+    plain = rheobase.evaluate(rheobase.convert(model, "opi"), digits.test.take(8), 32, progress=False)
+    assert whole["accuracy"] == {str(t): plain.at(t).accuracy for t in threshold_scale.STEPS}
+    scaled = threshold_scale.scale(model, 0.5).neurons
+    for name, neuron in rheobase.convert(model, "opi").neurons.items():
+        assert torch.equal(scaled[name].threshold, neuron.threshold / 2)
+        assert torch.equal(scaled[name].amplitude, neuron.amplitude / 2)
 
 
 def test_the_input_of_imagenet_is_timed_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
