@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import rheobase
 from rheobase.cli import models
 from rheobase.io import save_weights
 from rheobase.training import RECIPES
@@ -45,3 +46,13 @@ def test_a_network_that_is_trained_first_is_the_same_every_time(
     monkeypatch.setitem(RECIPES, "digits", replace(RECIPES["digits"], epochs=1, warmup_epochs=0))
     first, again = (models.load_or_train("small", None, digits).state_dict() for _ in range(2))
     assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_a_nir_file_may_have_any_name(digits: Dataset, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
+    snn = rheobase.convert(model, "max-norm", digits.train.take(16))
+    rheobase.to_nir(snn, tmp_path / "net.h5")
+    assert models.load_spiking(tmp_path / "net.h5").sites == snn.sites
+    with pytest.raises(FileNotFoundError, match=r"none\.h5"):
+        models.load_spiking(tmp_path / "none.h5")

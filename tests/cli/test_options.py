@@ -1,5 +1,6 @@
 """Values of options."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,14 @@ def test_files_and_folders(tmp_path: Path) -> None:
     file = tmp_path / "new" / "file"
     assert options.check_output(file) == file
     assert options.check_folder(file) == file
+    if os.name == "posix":
+        with pytest.raises(ValueError, match=r"null is a device or a pipe"):
+            options.check_output(Path(os.devnull))
     options.ensure_apart(file, None, None, tmp_path)
     with pytest.raises(ValueError, match="file is given twice"):
         options.ensure_apart(file, tmp_path / "new" / ".." / "new" / "file")
+
+
+def test_a_device_without_values_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'meta'.*leave --device out"):
+        options.check_device("meta")

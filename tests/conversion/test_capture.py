@@ -106,6 +106,12 @@ class TwoOutputs(Attributes):
         return x, x.mean((2, 3))
 
 
+class Turned(Attributes):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.layers(x)
+        return x, x.transpose(0, 1)
+
+
 class BatchMean(Attributes):
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x) - self.layers(x).mean(0)
@@ -132,6 +138,7 @@ class BatchMean(Attributes):
         ),
         (Branching(), "test_capture.py", "values or shapes"),
         (BatchMean(), "mean", "later dimensions"),
+        (Turned(), "output", "one row per sample"),
     ],
 )
 def test_refusals_name_the_place_and_the_remedy(model: nn.Module, place: str, remedy: str) -> None:
@@ -151,6 +158,31 @@ def test_a_change_to_integers_is_refused() -> None:
 def test_a_model_without_values_is_refused() -> None:
     with pytest.raises(CaptureError, match=r"first\.weight .*meta"):
         capture(Applied(F.relu).to("meta"), torch.rand(2, 12))
+
+
+def test_a_lazy_model_is_refused() -> None:
+    with pytest.raises(CaptureError, match=r"1\.weight .*lazy"):
+        capture(nn.Sequential(nn.ReLU(), nn.LazyLinear(4)), torch.rand(2, 12))
+
+
+def test_a_model_must_take_its_input_by_position() -> None:
+    class Named(Attributes):
+        def forward(self, *, image: Tensor) -> Tensor:
+            return self.layers(image)
+
+    with pytest.raises(CaptureError, match=r"forward\(\*, image.*position[^§]*wrap the model"):
+        capture(Named(), inputs())
+
+
+def test_a_model_for_one_size_of_batch_says_so() -> None:
+    class Pairs(Attributes):
+        def forward(self, x: Tensor) -> Tensor:
+            torch._assert(x.shape[0] == 2, "expected two samples")
+            return self.layers(x)
+
+    assert capture(Pairs(), inputs(2)).sites
+    with pytest.raises(CaptureError, match=r"\(4, 3, 8, 8\).*expected two samples"):
+        capture(Pairs(), inputs(4))
 
 
 def test_bad_weights_and_examples() -> None:

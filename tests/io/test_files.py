@@ -89,3 +89,12 @@ class TestRequireWritable:
     def test_a_folder_is_no_file(self, tmp_path: Path) -> None:
         with pytest.raises(IsADirectoryError, match="safetensors"):
             require_writable(tmp_path, 1)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="named pipes are files of POSIX")
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match=r"pipe \(it is a device or a pipe\)"):
+        replace_file(tmp_path / "pipe", "new")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert len(list(tmp_path.iterdir())) == 1

@@ -38,3 +38,18 @@ def test_neurons_agree_on_the_length_of_a_run(snn: SNN) -> None:
     snn.module.set_submodule(second, Switch(torch.tensor(1.0), 16))
     with pytest.raises(ValueError, match=r"8.*16"):
         _ = snn.window
+
+
+def test_inputs_of_the_limit_are_checked(snn: SNN) -> None:
+    x = inputs()
+    torch.testing.assert_close(snn.limit(x.double()), snn.limit(x))
+    for wrong, fact in ((x.numpy(), "ndarray"), (x.byte(), "uint8")):
+        with pytest.raises(TypeError, match=f"floating-point tensor, got .*{fact}"):
+            snn.limit(wrong)
+    for wrong, fact in (
+        (x[:, :2], r"\(2, 8, 8\).*\(3, 8, 8\)"),
+        (x[:0], "empty"),
+        (x.to("meta"), "meta.*cpu"),
+    ):
+        with pytest.raises(ValueError, match=fact):
+            snn.limit(wrong)

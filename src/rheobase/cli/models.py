@@ -36,6 +36,11 @@ def build(model: str, classes: int, shape: "Sequence[int]") -> "nn.Module":
     return models.build(model, classes, **_input_options(model, shape))
 
 
+def file_of(model: str) -> Path | None:
+    """The file that a network is read from, if it has one."""
+    return Path(model) if model.endswith(".onnx") else None
+
+
 def build_for(model: str, dataset: "Dataset") -> "nn.Module":
     """A network for a dataset's classes and images.
 
@@ -131,7 +136,15 @@ def load_spiking(path: Path) -> "SNN":
     """A spiking network from a file of this package or a NIR file."""
     import rheobase
 
-    return rheobase.from_nir(path) if path.suffix == ".nir" else rheobase.load(path)
+    return rheobase.from_nir(path) if path.suffix == ".nir" or _is_hdf5(path) else rheobase.load(path)
+
+
+def _is_hdf5(path: Path) -> bool:
+    """Whether a file has the container format of NIR, whatever its name."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(8) == b"\x89HDF\r\n\x1a\n"
 
 
 def take(split: "Split", count: int | None) -> "Split":

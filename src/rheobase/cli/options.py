@@ -30,7 +30,7 @@ def check_device(name: str | None) -> str | None:
         return "cuda" if torch.cuda.is_available() else "cpu"
 
     try:
-        torch.empty(0, device=name)
+        torch.zeros(1, device=name).item()  # which meta cannot
     except (AssertionError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
@@ -45,6 +45,8 @@ def check_output(path: Path | None) -> Path | None:
         return path
     if path.is_dir():
         raise ValueError(f"{path} is a folder: give the name of a file in it")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is a device or a pipe, which would be replaced: give the name of a file")
     folder = next(parent for parent in path.resolve().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ValueError(f"{path} cannot be written: {folder} is not a writable folder")

@@ -8,7 +8,7 @@ difference is an error: a network is never converted in part without notice.
 import contextlib
 import copy
 import inspect
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -148,14 +148,8 @@ def _check_example(example: Tensor) -> Tensor:
 def _note_shapes(traced: fx.GraphModule, example: Tensor) -> None:
     """Run the model on two samples; each node gets its shape, or its value where it is not a tensor."""
     example = _check_example(example)
-    try:
+    with _explaining(example):
         values = run_values(traced, example)
-    except Exception as error:
-        raise CaptureError(
-            f"the model could not run on an example input of shape {tuple(example.shape)}, {example.dtype}, "
-            f"on {example.device}: {str(error).splitlines()[0]}\n"
-            "  -> pass an input of the shape, dtype and device the model was trained with, batch first"
-        ) from error
     for node, value in values.items():
         if isinstance(value, Tensor):
             node.meta["shape"] = tuple(value.shape)
@@ -163,6 +157,20 @@ def _note_shapes(traced: fx.GraphModule, example: Tensor) -> None:
             node.meta["tensors"] = [tuple(v.shape) for v in value]
         else:
             node.meta["value"] = value
+
+
+@contextlib.contextmanager
+def _explaining(example: Tensor) -> Iterator[None]:
+    """Say which input a model did not take, if it raises an error."""
+    try:
+        yield
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CaptureError(
+            f"the model could not run on an example input of shape {tuple(example.shape)}, {example.dtype}, "
+            f"on {example.device}: {reason}\n"
+            "  -> pass an input of the shape, dtype and device the model was trained with, batch first"
+        ) from error
 
 
 def assemble(lowering: Lowering) -> Network:
@@ -202,6 +210,11 @@ def _check_model(model: nn.Module) -> None:
             )
     _check_quantisation(model)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
+            raise CaptureError(
+                f"the model's {name} has no shape yet, as a lazy layer makes it\n"
+                "  -> call the model once with an input, then load or train its weights"
+            )
         if tensor.is_meta:
             raise CaptureError(
                 f"the model's {name} is on the meta device, without values\n"
@@ -248,6 +261,11 @@ def _check_call(model: nn.Module) -> None:
     parameters = inspect.signature(model.forward).parameters.values()
     several = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in several]
+    if not any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters):
+        raise CaptureError(
+            f"the model's forward{inspect.signature(model.forward)} takes no input by its position\n"
+            "  -> wrap the model so that it takes one tensor: forward(self, x)"
+        )
     if len(needed) > 1:
         raise CaptureError(
             f"the model takes {len(needed)} inputs ({', '.join(needed)}), but a spiking network takes one\n"
@@ -328,7 +346,9 @@ def _check_alone(
 def _check_equal(model: nn.Module, captured: nn.Module, left_out: nn.Module | None, example: Tensor) -> None:
     # With the 11 bits of TF32 the same network in another form would look like a different network.
     with torch.no_grad(), full_precision(example.device):
-        expected, again = (_joined(model(example.clone())) for _ in range(2))
+        with _explaining(example):
+            outputs = [model(example.clone()) for _ in range(2)]
+        expected, again = map(_joined, outputs)
         got = captured(example)
         got = got if left_out is None else left_out(got)
     _check_repeats(expected, again)

@@ -96,9 +96,10 @@ class Lowering:
     def _output(self, node: fx.Node) -> None:
         value = self._resolve(node.args[0])
         parts = value if isinstance(value, dict) else dict(enumerate(value)) if is_list(value) else {}
-        if len(parts) > 1 and all(isinstance(part, fx.Node) for part in parts.values()):
+        several = len(parts) > 1 and all(isinstance(part, fx.Node) for part in parts.values())
+        if several and all(map(is_plain, parts.values())):
             self._join({str(name): part for name, part in parts.items()})
-        elif not isinstance(value, fx.Node):
+        elif not several and not isinstance(value, fx.Node):
             given = type(node.args[0]).__name__.removeprefix("immutable_")  # of torch.fx
             found = "not a tensor" if isinstance(node.args[0], fx.Node) else given
             remedy = (
@@ -106,7 +107,7 @@ class Lowering:
             )
             reason = "the model's output must be a tensor, or several in a tuple, list or dictionary"
             self.rows.append(Row("output", f"return {found}", reason, remedy, refused=True))
-        elif not is_plain(value):
+        elif several or not is_plain(value):
             row = Row("output", "return", "its first dimension is not the batch", "return one row per sample")
             row.refused = True
             self.rows.append(row)
@@ -333,7 +334,7 @@ class Call:
         """The call has no effect in the converted network."""
         self.row.becomes = why
         first = first_argument(self.node)
-        if isinstance(first, fx.Node) and self.function in ("contiguous", "float", "to"):
+        if isinstance(first, fx.Node) and self.function in ("contiguous", "to", "float", "double", "half"):
             self.lowering.memory.view(self.node, first)  # or a copy
         elif isinstance(first, fx.Node) and self.function != "clone":
             self.lowering.memory.share(self.node, first)

@@ -33,6 +33,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
     path = Path(path)
     part = _name_part(path)
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise OSError(errno.EINVAL, "it is a device or a pipe")  # which os.replace would remove
         path.parent.mkdir(parents=True, exist_ok=True)
         yield part
         with part.open("rb+") as file:

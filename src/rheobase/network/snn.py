@@ -91,13 +91,37 @@ class SNN(nn.Module):
 
         In the rate code every neuron sends its rate. In the sum code it is the quantised ANN, which a run
         equals as soon as it is silent.
+
+        Raises:
+            TypeError: The inputs are not a floating-point tensor.
+            ValueError: Their shape or device is not the network's, or there are none.
         """
+        self.check_inputs(x)
+        x = x.to(self.dtype)
         with full_precision(x.device):
             if x.requires_grad and torch.is_grad_enabled():
                 return self.module(x)  # type: ignore[no-any-return]
             # By the routines of a run and in its memory format, so that no tie is decided otherwise.
             x = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
             return run_graph(self.module, x)
+
+    def check_inputs(self, x: Tensor) -> None:
+        """Refuse inputs that the network does not take; see `limit` for the errors."""
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            found = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(f"inputs must be a floating-point tensor, got {found}; normalise images first")
+        if x.device != self.device:
+            raise ValueError(
+                f"inputs are on {x.device} and the network on {self.device}; move one with .to(...)"
+            )
+        if self.input_shape is not None and tuple(x.shape[1:]) != self.input_shape:
+            grey = x.dim() == 4 and (x.shape[1], self.input_shape[0]) == (1, 3)
+            raise ValueError(
+                f"inputs have samples of shape {tuple(x.shape[1:])}, the network expects {self.input_shape}"
+                + ("; grey images get three channels by split.to_rgb()" if grey else "")
+            )
+        if x.numel() == 0:
+            raise ValueError("the batch of inputs is empty")
 
     def split(self, outputs: Tensor) -> dict[str, Tensor]:
         """The outputs of a model that has several, by name or position, given those of a run, (..., 1, n).

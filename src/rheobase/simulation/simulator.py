@@ -145,7 +145,7 @@ class Simulator:
         Raises:
             ValueError: The inputs do not fit, or the device has not enough memory for one sample.
         """
-        _check_inputs(self.snn, x)
+        self.snn.check_inputs(x)
         x = _shaped(self.snn, x)
         if tuple(x.shape[1:]) != self.plan.sample:
             raise ValueError(
@@ -321,25 +321,9 @@ def _check(
     moments = tuple(range(first, steps + 1)) if at is None else tuple(sorted(set(at)))
     if not moments or not set(moments) <= set(range(first, steps + 1)):
         raise ValueError(f"the steps to read out must lie in {first}…{steps}, got at={list(moments)}")
-    _check_inputs(snn, x)
+    snn.check_inputs(x)
     _FiniteCheck(_shaped(snn, x)).require()
     return moments
-
-
-def _check_inputs(snn: SNN, x: Tensor) -> None:
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        found = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"inputs must be a floating-point tensor, got {found}; normalise images first")
-    if x.device != snn.device:
-        raise ValueError(f"inputs are on {x.device} and the network on {snn.device}; move one with .to(...)")
-    if snn.input_shape is not None and tuple(x.shape[1:]) != snn.input_shape:
-        grey = x.dim() == 4 and (x.shape[1], snn.input_shape[0]) == (1, 3)
-        raise ValueError(
-            f"inputs have samples of shape {tuple(x.shape[1:])}, the network expects {snn.input_shape}"
-            + ("; grey images get three channels by split.to_rgb()" if grey else "")
-        )
-    if x.numel() == 0:
-        raise ValueError("the batch of inputs is empty")
 
 
 class _FiniteCheck:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from families import Applied
 from rheobase.conversion import capture
@@ -26,3 +27,29 @@ def test_sums_with_a_factor_have_the_right_sign(function, shown: bool) -> None:
     torch.manual_seed(0)
     model, x = Applied(function).eval(), torch.randn(6, 12)
     assert torch.allclose(capture(model, x if shown else None).module(x), model(x), atol=1e-5)
+
+
+MASK = torch.arange(8) % 3 == 0
+
+
+def into_zeros(r: Tensor) -> Tensor:
+    """A sum that is written over a constant, and read by the constant's name."""
+    total = torch.zeros_like(r)
+    total.add_(r, alpha=2)
+    total.sub_(r.mean(1, keepdim=True))
+    return total
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        into_zeros,
+        lambda r: torch.where(MASK, r, torch.arange(8.0)),
+        lambda r: torch.where(MASK, torch.arange(8.0), r),
+        lambda r: r.masked_fill(MASK, torch.tensor(0.3)),
+    ],
+)
+def test_constants_among_signals(function) -> None:
+    torch.manual_seed(0)
+    model, x = Applied(function).eval(), torch.randn(6, 12)
+    assert torch.allclose(capture(model, x).module(x), model(x), atol=1e-5)

@@ -124,6 +124,15 @@ class DataMask(TextEncoder):
         return self.head(self.attention(x, x, x, key_padding_mask=tokens == 0)[0][:, 0].relu())
 
 
+class Weighed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x)[1] @ x
+
+
 TOKENS = torch.linspace(-1, 1, 72).view(2, 3, 12)
 REFUSED: dict[str, tuple[nn.Module, Tensor, str]] = {
     "dropout": (Applied(attend(dropout_p=0.1)), TOKENS, "dropout_p=0.1"),
@@ -134,6 +143,8 @@ REFUSED: dict[str, tuple[nn.Module, Tensor, str]] = {
     "along the batch": (Applied(lambda x: x.softmax(0)), TOKENS, "softmax"),
     "samples with each other": (Applied(lambda x: x @ x.T), torch.randn(2, 12), "batch"),
     "batch in the output": (Applied(lambda x: x.reshape(-1, 8)), TOKENS, "output"),
+    "weights of attention": (Applied(Weighed()), TOKENS, "weights of attention"),
+    "no weights": (Applied(lambda x: torch.addmm(TABLE[0], torch.eye(2), x)), torch.ones(2, 12), "addmm"),
     "one mask per sample": (Applied(attend(torch.randn(2, 3, 3))), TOKENS, "differs between samples"),
 }  # fmt: skip
 

@@ -1,11 +1,14 @@
 """Rules for layers: a batch norm with its own eps, and statistics of the batch."""
 
+import re
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from families import inputs
+from families import Applied, inputs
 from rheobase import convert
 from rheobase.conversion import CaptureError, capture
 
@@ -41,3 +44,32 @@ def test_a_functional_batch_norm_is_folded_with_its_eps() -> None:
 def test_statistics_of_the_batch_are_refused() -> None:
     with pytest.raises(CaptureError, match=r"1\.batch_norm[^§]*training=self\.training"):
         capture(nn.Sequential(nn.Conv2d(3, 6, 3), NormAct(6, batch_statistics=True)).eval(), inputs())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: F.pixel_shuffle(r, 2),
+        lambda r: F.pixel_unshuffle(r, downscale_factor=2),
+        lambda r: F.channel_shuffle(r, 4),
+    ],
+)
+def test_functions_that_move_channels_are_their_modules(function) -> None:
+    class Moved(nn.Conv2d):
+        def forward(self, x: Tensor) -> Tensor:
+            return function(super().forward(x).relu())
+
+    torch.manual_seed(0)
+    model, x = Moved(3, 8, 3, padding=1).eval(), inputs()
+    captured = capture(model, x)
+    assert torch.allclose(captured.module(x), model(x), atol=1e-5)
+    assert type(list(captured.module.children())[-1]).__module__.startswith("torch.nn")
+
+
+@pytest.mark.parametrize(("weight", "bias"), [((8,), None), ((4, 8), (1, 4))])
+def test_linear_weights_of_other_shapes_are_refused(weight: tuple[int, ...], bias: Any) -> None:
+    values = torch.ones(weight), None if bias is None else torch.ones(bias)
+    width = 1 if len(weight) == 1 else weight[0]
+    model = Applied(lambda r: F.linear(r, *values).view(-1, width), width)
+    with pytest.raises(CaptureError, match=re.escape(f"{weight} and {bias}")):
+        capture(model, torch.rand(6, 12))

@@ -38,3 +38,30 @@ def test_dimensions_move_as_torch_moves_them(function) -> None:
 def test_sizes_without_an_example_are_asked_for(function) -> None:
     with pytest.raises(CaptureError, match="pass an example input"):
         capture(Applied(function))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: r.narrow(1, -3, 2),
+        lambda r: torch.narrow(r, dim=-1, start=1, length=2),
+        lambda r: r.narrow(1, 0, 8)[:, :2],
+    ],
+)
+def test_narrow_takes_what_torch_takes(function) -> None:
+    torch.manual_seed(0)
+    model, x = Applied(function, 2).eval(), torch.randn(6, 12)
+    assert torch.allclose(capture(model, x).module(x), model(x), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("function", "fact"),
+    [
+        (lambda r: torch.cat([r, r[:, 5:2]], 1), "from 5 to 2 takes nothing"),
+        (lambda r: torch.cat([r, r[:, 3:3]], 1), "from 3 to 3 takes nothing"),
+        (lambda r: r[:, True].flatten(1), "indexing by True"),
+    ],
+)
+def test_parts_without_values_and_truth_values_are_refused(function, fact: str) -> None:
+    with pytest.raises(CaptureError, match=fact):
+        capture(Applied(function).eval(), torch.randn(6, 12))

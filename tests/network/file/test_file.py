@@ -191,3 +191,10 @@ class TestSaving:
             save(example("IdentitySkip"), path)
         assert path.read_bytes() == before
         assert [p.name for p in tmp_path.iterdir()] == ["net.safetensors"]
+
+
+def test_a_network_without_values_is_not_saved(tmp_path: Path) -> None:
+    snn = convert(build("Plain"), "max-norm", inputs())
+    with pytest.raises(ValueError, match=r"0\.weight.*meta"):
+        save(snn.to("meta"), tmp_path / "snn.safetensors")
+    assert not list(tmp_path.iterdir())

@@ -43,7 +43,7 @@ def advise(
     """
     import rheobase
 
-    options.ensure_apart(weights, out, record)
+    options.ensure_apart(models.file_of(model), weights, out, record)
     if lose is None and steps is None and microjoules is None:
         raise ValueError("there is no budget: pass --lose, --steps or --microjoules")
     joules = None if microjoules is None else microjoules * 1e-6

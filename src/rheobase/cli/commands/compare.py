@@ -48,10 +48,12 @@ def compare(
     record = out.with_suffix(".json")
     if out == record:
         raise ValueError(f"{out} is the name of the record: name the page otherwise, such as {out.stem}.html")
+    files = options.parse_pairs(trained)
+    read = [models.file_of(model), weights, *map(Path, files.values())]
+    options.ensure_apart(*{path.resolve() for path in read if path is not None}, out, record)
     columns = options.parse_steps(steps)
     asked = [parse_start(name) for name in options.parse_names(starts)]
     names = None if methods == "all" else options.parse_names(methods)
-    files = options.parse_pairs(trained)
     for name in (*(part.strip() for chain in names or [] for part in chain.split("+")), *files):
         registry.find(name)
     dataset, _ = images.load(models.images_of(model, weights))

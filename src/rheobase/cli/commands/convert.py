@@ -40,7 +40,7 @@ def convert(
     from rheobase.network import cover, parse_coding
     from rheobase.training import datasets
 
-    options.ensure_apart(weights, out)
+    options.ensure_apart(models.file_of(model), weights, out)
     dataset, memory = images.load(models.images_of(model, weights))
     settings, trained_for = options.parse_settings(setting), models.method_for(model, weights)
     chosen = rheobase.methods.get(method or trained_for or DEFAULT_METHOD, **settings)

@@ -39,7 +39,7 @@ def diagnose(
     import rheobase
     from rheobase.reports import record_diagnosis
 
-    options.ensure_apart(network, weights, page, record)
+    options.ensure_apart(models.file_of(model), network, weights, page, record)
     given = {"--method": method, "--initial": initial, "--setting": setting}
     if network is not None and (unused := [name for name, value in given.items() if value]):
         raise ValueError(f"{network} is converted already: leave out {unused[0]} or --network")

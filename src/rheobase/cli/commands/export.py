@@ -34,7 +34,7 @@ def export(
     """
     from rheobase.exchange import golden_path, to_nir
 
-    ensure_apart(network, out)
+    ensure_apart(network, out, golden_path(out))
     snn = models.load_spiking(network)
     split = models.take(images.load_for(snn).train, samples)
     golden = split.normalise(split.images)

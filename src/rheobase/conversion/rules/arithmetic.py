@@ -20,8 +20,8 @@ MASKED = -1e30
 @rule("add", "add_", "iadd", "__add__", "__radd__")
 def _add(call: Call, x: Any, other: Any, alpha: float = 1) -> fx.Node:
     if not isinstance(x, fx.Node):
-        return call.emit(Scale(*_laid_out(call, other, alpha, x)), other, becomes="scale and shift")
-    if other is x:
+        result = call.emit(Scale(*_laid_out(call, other, alpha, x)), other, becomes="scale and shift")
+    elif other is x:
         result = call.emit(Scale(torch.tensor(1.0 + alpha)), x)
     elif isinstance(other, fx.Node):
         if alpha != 1:
@@ -103,7 +103,7 @@ def _masked_fill(call: Call, x: fx.Node, mask: Any, value: Any) -> fx.Node:
     if not isinstance(mask, Tensor) or isinstance(value, fx.Node):
         raise refuse_mask(call.row.call)
     kept = ~mask.bool()
-    shift = torch.where(kept, 0.0, float(value))
+    shift = torch.where(kept, 0.0, torch.as_tensor(_constant(value), dtype=torch.float64, device=mask.device))
     result = call.emit(Scale(*_laid_out(call, x, kept.double(), shift)), x, becomes="mask")
     call.overwrite(call.in_place, result)
     return result

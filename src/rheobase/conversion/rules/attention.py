@@ -30,6 +30,12 @@ def _lower_matmul(call: Call, x: Any, other: Any) -> fx.Node:
     return call.emit(MatMul(), x, other)
 
 
+def _lower_addmm(call: Call, bias: Any, x: Any, weight: Any) -> fx.Node:
+    if not isinstance(x, fx.Node) or not isinstance(weight, Tensor):
+        raise refuse_unknown("addmm")
+    return lower_linear(call, x, weight.T, bias)
+
+
 def _lower_einsum(call: Call, equation: str, *operands: Any) -> fx.Node:
     """A matrix product in index notation: one index of each signal is kept, and one is summed over."""
     signals = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
@@ -168,7 +174,7 @@ ANALOG_RULES: dict[str, Rule] = {
 PRODUCTS: dict[str, Rule] = {
     **dict.fromkeys(("matmul", "__matmul__", "bmm"), _lower_matmul),
     "einsum": _lower_einsum,
-    "addmm": lambda call, bias, x, weight: lower_linear(call, x, weight.T, bias),
+    "addmm": _lower_addmm,
     "scaled_dot_product_attention": _lower_attention,
 }
 SOFTMAX: dict[str, Rule] = dict.fromkeys(("softmax", "Softmax", "_softmax"), _lower_softmax)

@@ -25,6 +25,11 @@ for _type in TRAITS:
 def lower_linear(call: Call, x: fx.Node, weight: Any, bias: Any = None) -> fx.Node:
     """A linear layer by its function."""
     _expect_weights(weight, bias)
+    if weight.dim() != 2 or (bias is not None and bias.shape != weight.shape[:1]):
+        sizes = tuple(weight.shape), None if bias is None else tuple(bias.shape)
+        raise Refusal(
+            "its weight and bias have shapes {} and {}".format(*sizes), "use (outputs, inputs) and (outputs,)"
+        )
     if x.meta.get("at", 0) and x.meta["at"] == len(call.shape) - 1:
         raise Refusal(f"{call.row.call} mixes samples", "keep the batch apart from the features")
     return call.emit(make_linear(weight, bias), x)
@@ -184,10 +189,6 @@ def _max_pool(module_type: Any, *names: str) -> Rule:
     return lower
 
 
-def _average_pool(module_type: Any) -> Rule:
-    return lambda call, x, *args, **kwargs: call.emit(module_type(*args, **kwargs), x)
-
-
 for _d in (1, 2, 3):
     RULES[f"max_pool{_d}d"] = _max_pool(
         getattr(nn, f"MaxPool{_d}d"),
@@ -196,8 +197,19 @@ for _d in (1, 2, 3):
     RULES[f"adaptive_max_pool{_d}d"] = _max_pool(
         getattr(nn, f"AdaptiveMaxPool{_d}d"), "output_size", "return_indices"
     )
-    RULES[f"avg_pool{_d}d"] = _average_pool(getattr(nn, f"AvgPool{_d}d"))
-    RULES[f"adaptive_avg_pool{_d}d"] = _average_pool(getattr(nn, f"AdaptiveAvgPool{_d}d"))
+
+
+def _by_module(module_type: Any) -> Rule:
+    """The rule of a function that takes the settings of a module, in their order."""
+    return lambda call, x, *args, **kwargs: call.emit(module_type(*args, **kwargs), x)
+
+
+for _d in (1, 2, 3):
+    RULES[f"avg_pool{_d}d"] = _by_module(getattr(nn, f"AvgPool{_d}d"))
+    RULES[f"adaptive_avg_pool{_d}d"] = _by_module(getattr(nn, f"AdaptiveAvgPool{_d}d"))
+RULES["pixel_shuffle"] = _by_module(nn.PixelShuffle)
+RULES["pixel_unshuffle"] = _by_module(nn.PixelUnshuffle)
+RULES["channel_shuffle"] = _by_module(nn.ChannelShuffle)
 
 
 @rule("interpolate")

@@ -36,8 +36,9 @@ def _stochastic_depth(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
 
 
 @rule(
-    "Identity", "contiguous", "detach", "clone", "float", "to", "alias", "_to_copy", "type_as", "long", "int"
-)
+    "Identity", "contiguous", "detach", "clone", "float", "double", "half", "to", "alias", "_to_copy",
+    "type_as", "long", "int",
+)  # fmt: skip
 def _identity(call: Call, x: fx.Node, *args: Any, module: nn.Module | None = None, **kwargs: Any) -> fx.Node:
     casts = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype) and not v.is_floating_point]
     if casts or call.function in ("long", "int"):
@@ -84,6 +85,15 @@ def _softmax(call: Call, x: fx.Node, dim: Any = None, module: nn.Module | None =
         )
     kind = nn.LogSoftmax if "log" in call.row.call.lower() else nn.Softmax
     call.lowering.left_out = module or kind(dim)
+    dim = getattr(call.lowering.left_out, "dim", None)
+    if call.lowering.shapes_known:
+        dims = len(call.shape)
+        dim = int(dims != 3) if dim is None else dim % dims  # torch takes the first of three if none is named
+    if dim == 0:
+        raise Refusal(
+            f"{_name(call, module)} along the batch mixes samples",
+            "name the dimension of the classes, as in softmax(x, dim=1)",
+        )
     return call.drop(x, "removed: the read-out is logits, in the same order")
 
 

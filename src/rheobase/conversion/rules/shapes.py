@@ -66,6 +66,11 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
     if x is None:
         return None
     if isinstance(x, tuple):
+        if x[index] is None:
+            raise Refusal(
+                f"result {index} of {call.node.args[0]} is not computed, such as the weights of attention",
+                "use its first result only",
+            )
         call.row.becomes = "slice"
         call.lowering.memory.view(call.node, call.node.all_input_nodes[0])
         return x[index]
@@ -87,7 +92,7 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
             continue
         if dim == at and part != slice(None):
             raise Refusal(f"indexing by {part} may mix samples", "keep the batch: index as x[:, ...]")
-        if isinstance(part, int):
+        if isinstance(part, int) and not isinstance(part, bool):  # x[:, True] adds a dimension
             new_at -= dim < at
             part = slice(part % extents[dim], part % extents[dim] + 1)
         if not isinstance(part, slice):
@@ -103,6 +108,8 @@ def _take(call: Call, x: fx.Node, dim: int, start: int, stop: int, step: int) ->
     extent = model_shape(call.shape_of(x), x)[dim]
     if step == 1 and stop - start == extent:
         return x
+    if stop <= start:
+        raise Refusal(f"a slice from {start} to {stop} takes nothing", "leave it out")
     place, shape = call.dim(x, dim), list(call.shape_of(x))
     if step != 1:  # as one of the columns of a table
         if step < 1 or extent % step or start >= step or stop < extent - step + 1 + start:
@@ -124,16 +131,21 @@ def _reshape_to(call: Call, x: fx.Node, at: int) -> fx.Node:
     return node
 
 
-@rule("slice", "narrow")
+@rule("slice")
 def _slice(
     call: Call, x: fx.Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> fx.Node:
     extents = model_shape(call.shape_of(x), x)
     dim %= len(extents)
-    end = (start or 0) + (end or 0) if call.function == "narrow" else end
     bounds = slice(start, end, step).indices(extents[dim])
     taken = _take(call, x, dim, *bounds)
     return call.drop(x, "removed: changes nothing") if taken is x else taken
+
+
+@rule("narrow")
+def _narrow(call: Call, x: fx.Node, dim: int, start: int, length: int) -> fx.Node:
+    start %= model_shape(call.shape_of(x), x)[dim]
+    return _slice(call, x, dim, start, start + length)
 
 
 @rule("select")

@@ -250,7 +250,7 @@ def _concat(draft: Draft, node: fx.Node, concat: Concat) -> None:
 def _add(draft: Draft, node: fx.Node, add: Add) -> None:
     if any(draft.shapes[i] != draft.shapes[node] for i in node.all_input_nodes):
         raise Refusal(
-            "it broadcasts one signal, and NIR adds signals of one shape", "expand the signal first"
+            "it broadcasts one signal, and NIR adds signals of one shape", "add signals of one shape"
         )
 
 

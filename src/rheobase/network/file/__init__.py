@@ -45,6 +45,8 @@ def save(snn: SNN, path: Path | str) -> None:
 
     expect_snn(snn)
     network, tensors = describe_network(snn)
+    if empty := [name for name, values in tensors.items() if values.is_meta]:
+        raise ValueError(f"this network cannot be saved: {empty[0]!r} is on the meta device, without values")
     cpu = {name: values.to("cpu").contiguous() for name, values in tensors.items()}
     try:
         build_network(json.loads(_text(network)), cpu)
