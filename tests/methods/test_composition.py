@@ -52,6 +52,8 @@ def test_its_file_names_every_method(trained: nn.Module, digits, tmp_path) -> No
         ("sigma-delta", ["signed"], "signed.*sigma-delta.*SigmaDelta"),
         ("few-spikes", ["signed"], "signed.*few-spikes.*FewSpikes"),
         ("spike-norm", ["signed"], "signed.*spike-norm.*zero"),
+        ("hmt", ["gn"], "gn.*hmt.*members"),
+        ("rmp", ["parallel"], "100 steps.*4"),
     ],
 )
 def test_bases_and_orders_that_cannot_work_are_refused(base: str, then: list[str], facts: str) -> None:

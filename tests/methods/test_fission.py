@@ -50,3 +50,17 @@ def test_little_memory_gives_the_same_members(clipped: nn.Module, digits, monkey
     parts = convert(clipped, "opi", x, then=["fission"])
     for one, other in zip(whole.neurons.values(), parts.neurons.values(), strict=True):
         assert torch.equal(one.sizes, other.sizes)
+
+
+def test_the_unit_of_the_outputs_does_not_matter() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 4)).eval()
+    x, found = torch.randn(32, 8), []
+    for scale in (1.0, 2.0**-30):
+        with torch.no_grad():
+            model[-1].weight *= scale
+            model[-1].bias *= scale
+        snn = convert(model, "robust-norm", x, then=["fission"])
+        found.append([neuron.sizes for neuron in snn.neurons.values()])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)

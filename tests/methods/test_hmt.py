@@ -40,3 +40,13 @@ def test_one_step_rounds_to_the_digits() -> None:
         assert (neuron.lines, neuron.threshold.shape) == (members, (8,))
         errors.append((simulate(snn, x, 1).logits[0] - model(x)).square().mean().item())
     assert errors[2] < errors[1] < 0.3 * errors[0]
+
+
+@pytest.mark.parametrize("scale", [2.0**-20, 2.0**20])
+@pytest.mark.parametrize("name", ["hmt", "dcgs"])
+def test_thresholds_scale_with_currents_of_any_size(name: str, scale: float) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.ReLU(), nn.Linear(8, 3)).eval()
+    x = torch.randn(200, 6)
+    usual, scaled = (convert(model, name, x * factor).neurons["1"].threshold for factor in (1.0, scale))
+    torch.testing.assert_close(scaled / scale, usual)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase import convert
+from rheobase import convert, simulate
 from rheobase.methods.ltb import LTB
 
 
@@ -26,3 +26,24 @@ def test_outputs_count_after_spikes_have_crossed_the_network(steps: int, delay: 
     nn.init.ones_(model[0].weight)
     nn.init.zeros_(model[0].bias)
     assert convert(model, LTB(steps=steps), torch.tensor([[0.0], [4.0]])).delay == delay
+
+
+def test_a_silent_site_takes_no_time() -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
+    nn.init.ones_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    nn.init.constant_(model[2].weight, -1.0)
+    nn.init.constant_(model[2].bias, -1.0)
+    with pytest.warns(UserWarning, match=r"'3'.*100"):
+        assert convert(model, LTB(), torch.tensor([[0.0], [4.0]])).delay == 1
+
+
+@pytest.mark.parametrize("name", ["parallel", "pascal"])
+def test_all_outputs_count_where_layers_wait(name: str) -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 2)).eval()
+    nn.init.ones_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    x = torch.tensor([[0.0], [4.0]])
+    snn = convert(model, LTB(), x, then=[name])
+    assert (snn.delay, snn.window) == (0, 4)
+    assert simulate(snn, x, 4).at == (4,)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase import HALF, convert, prepare
+from rheobase import HALF, convert, methods, prepare, simulate
 from rheobase.network.activations import Rectifier
 from rheobase.simulation import Simulator
 
@@ -51,3 +51,11 @@ def test_the_training_activation_is_cut_at_the_ceiling_with_slope_one_below() ->
     assert z.grad.tolist() == [0.0, 1.0, 1.0, 0.0]
     snn = convert(prepared.eval(), "opt", torch.tensor([[5.0]]), steps=8)
     assert snn.neuron(snn.sites[0]).threshold == 2
+
+
+def test_groups_get_half_of_what_they_round_to() -> None:
+    """With m members and T steps a constant current is rounded to the nearest multiple of θ/(m·T)."""
+    x = torch.linspace(0, 4, 102)[:, None]
+    snn = convert(relay(), "opt", x, steps=2, then=[methods.get("gn", members=4)])
+    outputs = simulate(snn, x, 2, at=[2]).logits[0]
+    torch.testing.assert_close(outputs, (2 * x + 0.5).floor().clamp(max=8) / 2)

@@ -183,8 +183,9 @@ def compare(
         calibration: Training data for methods that calibrate.
         test: Labelled data to measure on.
         methods: Names of the methods; by default all. `qcfs+signed+ftbc` is a method with its corrections.
-        starts: The starts, or their names. A method whose paper has another one is run with that too.
-        steps: The columns. A method for a fixed number of steps is converted for the first of them.
+        starts: The starts, or their names. A method whose paper starts at neither zero nor half is run with
+            that start too.
+        steps: The columns. A method for a fixed number of steps is converted for the smallest of them.
         coding: `constant` gives every method the same constant input; `own` uses the coding of its paper.
         trained: Networks trained for methods that need it, by the methods' names.
         settings: Settings of methods, by name.

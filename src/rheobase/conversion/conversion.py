@@ -119,8 +119,8 @@ def convert(
     _fold(snn, example)
     for name, share in snn.dead.items():
         warnings.warn(
-            f"site {name!r}: {share:.0%} of its channels never activated on the calibration data, so their "
-            "threshold is 0; these neurons stay silent",
+            f"site {name!r}: {share:.0%} of its channels never activated on the calibration data, so no "
+            "threshold suits them; these neurons stay silent",
             stacklevel=2,
         )
     return snn if model is given else snn.to(find_like(given).device)

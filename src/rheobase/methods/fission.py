@@ -1,6 +1,7 @@
 """Adaptive fission: sensitive neurons are split in two."""
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -21,14 +22,16 @@ class Fission(Correction):
 
     "Adaptive Fission", NeurIPS 2025, https://openreview.net/forum?id=2zZzdAMyYi.
 
-    The sensitivity of a neuron is the mean |g·(v(T) − v(0))| over the calibration data: v is the membrane of
-    the spiking network, g the gradient of the largest output with respect to the activation in the ANN. In
-    every round the share of all neurons with the highest sensitivity is split: the last member, of size q,
-    becomes two of sizes p·q and (1 − p)·q, which fire in this order on what the members before them left.
+    The sensitivity of a neuron is the mean |g| times the mean |v(T) − v(0)| over the calibration data: v is
+    the membrane of the spiking network, g the gradient of the largest output with respect to the activation
+    in the ANN. In every round the share of all neurons with the highest sensitivity is split: the last
+    member, of size q, becomes two of sizes p·q and (1 − p)·q, which fire in this order on what the members
+    before them left.
 
     Readings: p is one number per layer and round, out of 0.4, 0.45 … 0.8, with the least mean square of v(T)
     − v(0) over the neurons that are split, where the paper solves a condition on the distribution of v for
-    each neuron. The residual is taken relative to the start, as that is what a run has not sent.
+    each neuron. The two means are taken apart, where the paper has the mean of the product. The residual is
+    taken relative to the start, as that is what a run has not sent.
 
     Every member is a binary neuron. `snn.provenance.found["neurons added"]` says how many there are more, and
     `evaluate` counts all. Lines: the largest number of members of a neuron. The latency is T.
@@ -130,14 +133,22 @@ def _gradients(conversion: Conversion) -> dict[str, Tensor]:
         module.get_submodule(name).register_forward_hook(
             lambda _, __, output, name=name: seen.update({name: output})
         )
-    totals, count = {name: ExactSum(1.0) for name in sites}, 0
-    for x in conversion.calibration():
-        with torch.enable_grad():
-            outputs = module(x.double().clone().requires_grad_())
-            found = torch.autograd.grad(
-                outputs.reshape(len(x), -1).amax(1).sum(), [seen[name] for name in sites]
-            )
+
+    def find() -> Iterator[list[Tensor]]:
+        for x in conversion.calibration():
+            with torch.enable_grad():
+                outputs = module(x.double().clone().requires_grad_())
+                largest = outputs.reshape(len(x), -1).amax(1).sum()
+                found = torch.autograd.grad(largest, [seen[name] for name in sites])
+            yield [gradient.abs() for gradient in found]
+
+    units = dict.fromkeys(sites, 0.0)  # of the sums, which have a limited range
+    for found in find():
         for name, gradient in zip(sites, found, strict=True):
-            totals[name].add(gradient.abs(), [0])
-        count += len(x)
+            units[name] = max(units[name], gradient.max().item())
+    totals, count = {name: ExactSum(unit or 1.0) for name, unit in units.items()}, 0
+    for found in find():
+        for name, gradient in zip(sites, found, strict=True):
+            totals[name].add(gradient, [0])
+        count += len(found[0])
     return {name: total.value / count for name, total in totals.items()}

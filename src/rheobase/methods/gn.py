@@ -42,5 +42,7 @@ class GroupNeurons(Correction):
 
     def revise(self, neuron: Neuron, site: Site) -> Neuron:
         group = Group.of(neuron)
+        if group.members > 1:
+            raise ValueError("its neurons have members already, and its thresholds suit these")
         group.sizes = torch.full((self.members,), 1 / self.members).to(group.threshold)
         return group

@@ -86,15 +86,23 @@ def measure_currents(conversion: Conversion) -> dict[Site, tuple[Tensor, Tensor]
     """The mean and the deviation of the inputs of each site in the ANN, by channel, in double."""
     graph = conversion.ann.module.graph
     sources = {site: find_node(graph, site.name).all_input_nodes[0] for site in conversion.ann.sites}
-    sums = {site: (ExactSum(1.0), ExactSum(1.0)) for site in sources}
+
+    def see() -> Iterator[tuple[Site, Tensor]]:
+        for x in conversion.calibration():
+            seen = activations(conversion.ann, x, [str(node.target) for node in sources.values()])
+            for site, node in sources.items():
+                yield site, (x if node.op == "placeholder" else seen[str(node.target)]).double()
+
+    largest = dict.fromkeys(sources, 0.0)  # the unit of the sums, which have a limited range
+    for site, z in see():
+        largest[site] = max(largest[site], z.abs().max().item())
+    units = {site: unit or 1.0 for site, unit in largest.items()}
+    sums = {site: (ExactSum(unit), ExactSum(unit**2)) for site, unit in units.items()}
     counts = dict.fromkeys(sources, 0)
-    for x in conversion.calibration():
-        seen = activations(conversion.ann, x, [str(node.target) for node in sources.values()])
-        for site, node in sources.items():
-            z = (x if node.op == "placeholder" else seen[str(node.target)]).double()
-            for total, values in zip(sums[site], (z, z.square()), strict=True):
-                total.add(values, [d for d in range(z.dim()) if d != 1])
-            counts[site] += z.numel() // z.shape[1]
+    for site, z in see():
+        for total, values in zip(sums[site], (z, z.square()), strict=True):
+            total.add(values, [d for d in range(z.dim()) if d != 1])
+        counts[site] += z.numel() // z.shape[1]
     found = {}
     for site, totals in sums.items():
         mean, square = (total.value / counts[site] for total in totals)

@@ -59,7 +59,7 @@ def fine_tune(
 
     Args:
         snn: A network converted by any method with integrate-and-fire neurons or groups of members: of those
-            for few steps all but `srp`, `cos`, `ltb` with a delay, `parallel` and `pascal`. It is not
+            for few steps all but `srp`, `cos`, `dcgs`, `ltb` with a delay, `parallel` and `pascal`. It is not
             changed.
         data: Training images with labels.
         steps: Number of time steps.

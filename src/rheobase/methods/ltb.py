@@ -65,7 +65,8 @@ class LTB(Method):
         for site, a in mean_activations(conversion).items():
             neuron = conversion.snn.neuron(site)
             mean = a.flatten(1).mean(1) if a.dim() > 1 else a
-            delay += (neuron.threshold / 2 / mean.clamp(min=1e-12))[~neuron.dead].amin().item()
+            times = (neuron.threshold / 2 / mean.clamp(min=1e-12))[~neuron.dead]
+            delay += times.amin().item() if len(times) else 0.0  # no spike crosses a silent site
         conversion.snn.delay = max(0, min(round(delay), self.steps - 4))
 
 

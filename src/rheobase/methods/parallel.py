@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rheobase.methods.composition import Correction
+from rheobase.methods.contract import Conversion
 from rheobase.network import Neuron, Site, Waiting, plain
 
 
@@ -40,3 +41,6 @@ class Parallel(Correction):
     def revise(self, neuron: Neuron, site: Site) -> Neuron:
         found = plain(neuron)
         return Waiting(found.threshold, found.amplitude, found.initial, window=self.steps)
+
+    def correct(self, conversion: Conversion) -> None:
+        conversion.snn.delay = 0  # layers wait for each other, so that all outputs count

@@ -73,8 +73,8 @@ class Group(Remembering):
 
     u = v(t−1) + I(t) − β(t). In their order, each member i fires if the rest of u reaches its size: s_i = 1
     if u ≥ q_i·θ, then u ← u − q_i·θ. The group may also take back a spike of its last member, of size q: if u
-    ≤ −λ(t)·q·θ and it has sent at least q more than it has taken back, it sends −q and u ← u + q·θ. v(t) is
-    what remains; with `forgives` it is at least 0 as long as the group has sent nothing (net).
+    ≤ −λ(t)·q·θ and it has sent more than q/2 more than it has taken back, it sends −q and u ← u + q·θ. v(t)
+    is what remains; with `forgives` it is at least 0 as long as the group has sent nothing (net).
 
     One member of size 1 that takes nothing back is an `IntegrateFire`. m members of size 1/m round the
     membrane down to a multiple of θ/m; n of sizes 1, ½ … 2^(1−n) send its binary digits.

@@ -37,9 +37,9 @@ def simulate(
 ) -> Run:
     """Run a converted network in spikes.
 
-    What the first call prepares is kept with the network, so that later calls are as fast as a `Simulator`,
-    which has further options. A change of the network is noticed, except one that PyTorch does not record:
-    writing into a tensor's `.data` or into a NumPy view of it.
+    What the first call prepares is kept with the network, so that later calls are about as fast as a
+    `Simulator`, which has further options. A change of the network is noticed, except one that PyTorch does
+    not record: writing into a tensor's `.data` or into a NumPy view of it.
 
     Args:
         snn: The network. It is not changed and keeps no state of the run.

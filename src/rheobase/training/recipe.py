@@ -34,8 +34,8 @@ class Recipe:
         augment: The name of an augmentation: "crop-flip", "imagenet" or a dataset's own by its name. None
             only normalises.
         precision: Of activations and gradients; weights are always float32.
-        compile: Whether to compile the network, which takes a minute and pays off on a GPU. A network whose
-            batch norms run in kernels of this package is not compiled; see `fusion`.
+        compile: Whether to compile the network, which takes up to a minute and pays off on a GPU. A network
+            whose batch norms run in kernels of this package is not compiled; see `fusion`.
         seed: Together with the epoch and the step it determines the order of the images, the augmentation and
             the dropout.
         optimiser: Stochastic gradient descent, or AdamW, which transformers need.

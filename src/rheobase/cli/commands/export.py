@@ -46,5 +46,5 @@ def export(
         why = f": the grid rounds weights to eight bits and inputs to multiples of {unit:g}"
     typer.echo(
         f"{written.spikes:,} spikes on {len(split)} images over {steps} steps; the file differs at "
-        f"{written.differing:,} of them{why}"
+        f"{written.differing:,} neurons and steps{why}"
     )

@@ -241,7 +241,8 @@ def _pad(
     call: Call, x: fx.Node, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> fx.Node:
     if mode != "constant" or (value or 0) != 0:
-        raise Refusal(f"padding with {mode} {value} is not zero-padding", "pad with zeros")
+        found = f"the constant {value:g}" if mode == "constant" else f"mode {mode!r}"
+        raise Refusal(f"padding with {found} is not zero-padding", "pad with zeros")
     return call.emit(Pad(pad), x)
 
 

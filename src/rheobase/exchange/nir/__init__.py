@@ -75,6 +75,7 @@ def to_nir(
     Raises:
         ModuleNotFoundError: The package nir is not installed.
         NirError: NIR cannot hold the network, or not exactly. Nothing is written.
+        ValueError: An option is unknown, the golden inputs are empty or not finite, or `grid` has none.
     """
     require_nir()
     path = Path(path)

@@ -46,8 +46,16 @@ def settle_at_once(conversion: Conversion, steps: int, settler: Callable[[Site],
 
     Returns:
         Whether they did. If not, some sites may have been settled on a part of the data.
+
+    Raises:
+        ValueError: The network's neurons need runs of another length.
     """
     snn, sites = conversion.snn, conversion.ann.sites
+    if snn.window not in (None, steps):
+        raise ValueError(
+            f"a method measures the network over {steps} steps, but its neurons need runs of {snn.window}: "
+            "give both the same number of steps"
+        )
     neurons = [snn.neuron(site.name) for site in sites]
     for site, neuron in zip(sites, neurons, strict=True):
         snn.module.set_submodule(site.name, StandIn(neuron, settler(site)))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.network import SNN, SYNAPTIC, Add, Scale, find_node, insert_call
+from rheobase.network import SNN, SYNAPTIC, Add, Group, Scale, find_node, insert_call
 
 
 def shift_current(snn: SNN, site: str, values: Tensor) -> None:
@@ -29,9 +29,13 @@ def shift_current(snn: SNN, site: str, values: Tensor) -> None:
 
 
 def shift_by_half(snn: SNN, steps: int) -> None:
-    """Add θ/(2·steps) to the current of every neuron that can fire: half a threshold over a run."""
+    """Add θ/(2·steps) to the current of every neuron that can fire: half a threshold over a run.
+
+    In a group θ is the threshold of its last member, which is what it rounds to.
+    """
     for site, neuron in snn.neurons.items():
-        shift_current(snn, site, neuron.threshold.where(~neuron.dead, 0) / (2 * steps))
+        unit = neuron.threshold * neuron.sizes[-1] if isinstance(neuron, Group) else neuron.threshold
+        shift_current(snn, site, unit.where(~neuron.dead, 0) / (2 * steps))
 
 
 def find_weights(snn: SNN, site: str) -> fx.Node | None:
