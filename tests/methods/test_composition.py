@@ -60,3 +60,15 @@ def test_bases_and_orders_that_cannot_work_are_refused(base: str, then: list[str
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
     with pytest.raises(ValueError, match=f"(?s){facts}"):
         convert(model, base, torch.rand(8, 3), then=then)
+
+
+def test_a_correction_over_fewer_steps_than_outputs_wait_is_refused() -> None:
+    torch.manual_seed(0)
+    layers = [layer for _ in range(6) for layer in (nn.Linear(16, 16), nn.ReLU())]
+    model, x = nn.Sequential(*layers, nn.Linear(16, 2)).eval(), torch.rand(64, 16)
+    for layer in layers[::2]:
+        nn.init.uniform_(layer.weight, 0.0, 0.2)  # no channel is silent
+    delay = convert(model, "ltb", x).delay
+    assert delay > 0
+    with pytest.raises(ValueError, match=f"over {delay} steps.* only after {delay}.*`steps`"):
+        convert(model, "ltb", x, then=[methods.get("ftbc", steps=delay)])

@@ -130,6 +130,7 @@ def test_dead_sites_stay_silent_and_the_rest_is_right() -> None:
         ({"chunk": 0}, ValueError, "chunk.*0"),
         ({"chunk": -3}, ValueError, "chunk.*-3"),
         ({"x": torch.zeros(2, 3, 8, 8, dtype=torch.uint8)}, TypeError, "normalise images"),
+        ({"x": torch.zeros(2, 3, 8, 8).to_sparse()}, TypeError, r"dense.*sparse_coo.*to_dense"),
         ({"x": torch.zeros(2, 3, 9, 9)}, ValueError, r"expects \(3, 8, 8\)"),
         ({"x": torch.full((2, 3, 8, 8), torch.nan)}, ValueError, "NaN or infinite"),
         ({"x": torch.full((2, 3, 8, 8), 1e300, dtype=torch.float64)}, ValueError, "infinite values in"),

@@ -93,7 +93,7 @@ class SNN(nn.Module):
         equals as soon as it is silent.
 
         Raises:
-            TypeError: The inputs are not a floating-point tensor.
+            TypeError: The inputs are not a dense floating-point tensor.
             ValueError: Their shape or device is not the network's, or there are none.
         """
         self.check_inputs(x)
@@ -110,6 +110,8 @@ class SNN(nn.Module):
         if not isinstance(x, Tensor) or not x.is_floating_point():
             found = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise TypeError(f"inputs must be a floating-point tensor, got {found}; normalise images first")
+        if x.layout != torch.strided:
+            raise TypeError(f"inputs must be dense, got {x.layout}; call x.to_dense()")
         if x.device != self.device:
             raise ValueError(
                 f"inputs are on {x.device} and the network on {self.device}; move one with .to(...)"

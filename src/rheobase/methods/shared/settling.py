@@ -48,13 +48,18 @@ def settle_at_once(conversion: Conversion, steps: int, settler: Callable[[Site],
         Whether they did. If not, some sites may have been settled on a part of the data.
 
     Raises:
-        ValueError: The network's neurons need runs of another length.
+        ValueError: The network needs runs of another length.
     """
     snn, sites = conversion.snn, conversion.ann.sites
     if snn.window not in (None, steps):
         raise ValueError(
             f"a method measures the network over {steps} steps, but its neurons need runs of {snn.window}: "
-            "give both the same number of steps"
+            "give both methods the same `steps`"
+        )
+    if snn.delay >= steps:
+        raise ValueError(
+            f"a method measures the network over {steps} steps, but outputs count only after {snn.delay}: "
+            "give both methods the same `steps`"
         )
     neurons = [snn.neuron(site.name) for site in sites]
     for site, neuron in zip(sites, neurons, strict=True):
