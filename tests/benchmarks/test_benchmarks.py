@@ -102,17 +102,9 @@ def test_thresholds_are_scaled_without_another_training(
     model = rheobase.prepare(models.build("small"), "opi").eval()
     told = {"model": "small", "classes": 10, "dataset": "digits", "method": "opi", "seed": 3}
     save_weights(model, tmp_path / "weights.safetensors", told)
-    words = [
-        str(tmp_path / "weights.safetensors"),
-        "--factors",
-        "0.5",
-        "1",
-        "--images",
-        "8",
-        "--device",
-        "cpu",
-    ]
-    monkeypatch.setattr(sys, "argv", ["t.py", *words, "--out", str(tmp_path / "record.json")])
+    files = str(tmp_path / "weights.safetensors"), "--out", str(tmp_path / "record.json")
+    words = ["--factors", "0.5", "1", "--images", "8", "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", ["threshold_scale.py", *files, *words])
     threshold_scale.main()
     half, whole = json.loads((tmp_path / "record.json").read_text())["rows"]
     assert (half["factor"], whole["factor"], whole["seed"], whole["reading"]) == (0.5, 1.0, 3, "own")
