@@ -1,9 +1,9 @@
 """Measure the methods for few steps on one trained network, with everything that a number of steps hides.
 
 `python -m tools.few_steps vgg16 --weights FILE --data cifar10 --root FOLDER --device cuda --profile fast`
-writes one record. Settings are chosen on training images that no conversion was fitted to, never on test
-images. A method whose network does not depend on the number of steps is run once, for the largest. A run that
-was stopped continues where it was: rows that its record has are not measured again.
+writes one record. Settings are chosen by the loss on training images that no conversion was fitted to, never
+on test images. A method whose network does not depend on the number of steps is run once, for the largest. A
+run that was stopped continues where it was: rows that its record has are not measured again.
 """
 
 import argparse
@@ -15,12 +15,13 @@ from time import perf_counter
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rheobase import convert, evaluate, methods
 from rheobase.analysis import accuracy
 from rheobase.analysis.costs import latency_of
 from rheobase.cli import models
-from rheobase.io import find_commit, package_versions, read_document, write_document
+from rheobase.io import find_commit, package_versions, read_document, read_weights, write_document
 from rheobase.methods.hybrid import fine_tune
 from rheobase.network import SNN
 from rheobase.simulation import Triangle
@@ -141,7 +142,7 @@ class _Choice:
         self.before = {(row.method, row.steps): row for row in record.rows}
         self._chosen: dict[tuple[str, int], Chain] = {}
         self._networks: dict[Chain, SNN] = {}
-        self._curves: dict[Chain, dict[int, float]] = {}
+        self._losses: dict[Chain, dict[int, float]] = {}
 
     def network(self, chain: Chain) -> SNN:
         """The converted network; the latest are kept."""
@@ -156,7 +157,7 @@ class _Choice:
         return self._networks[chain]
 
     def choose(self, name: str, t: int) -> Chain:
-        """The chain with the highest accuracy on the held-out images, the first among equals."""
+        """The chain with the least loss on the held-out images, the first among equals."""
         if (name, t) not in self._chosen:
             self._chosen[name, t] = self._search(name, t)
         return self._chosen[name, t]
@@ -169,10 +170,10 @@ class _Choice:
         chains = self.entries[name](t, lambda other: self.choose(other, t))
         if row := self.before.get((name, t)):
             chains = [chain for chain in chains if _text(chain) == row.settings] or chains
-        return chains[0] if len(chains) == 1 else max(chains, key=lambda chain: self._accuracy(chain, t))
+        return chains[0] if len(chains) == 1 else min(chains, key=lambda chain: self._measure(chain, t))
 
-    def _accuracy(self, chain: Chain, t: int) -> float:
-        if t not in self._curves.setdefault(chain, {}):
+    def _measure(self, chain: Chain, t: int) -> float:
+        if t not in self._losses.setdefault(chain, {}):
             fixed = all(aim(method, t + 1) == method for method in chain)
             wanted = {t, *(s for s in self.steps if s <= CHOSEN)} if fixed else {t}
             snn, data = self.network(chain), self.images.held_out
@@ -182,15 +183,19 @@ class _Choice:
                 max(wanted) + snn.delay,
                 batch_size=len(data[1]),
                 profile=self.profile,
+                metric=F.cross_entropy,
                 progress=False,
             )
-            self._curves[chain] |= {s: result.at(s + snn.delay).accuracy or 0.0 for s in wanted}
-        return self._curves[chain][t]
+            for s in wanted:
+                loss = result.at(s + snn.delay).score
+                assert loss is not None
+                self._losses[chain][s] = loss
+        return self._losses[chain][t]
 
-    def held_out(self, name: str, t: int) -> float | None:
-        """The accuracy on the held-out images of what was chosen for a row, up to T = 8."""
+    def loss(self, name: str, t: int) -> float | None:
+        """The loss on the held-out images of what was chosen for a row, up to T = 8."""
         chain = self._chosen.get((name, t))
-        return None if chain is None or t > CHOSEN else self._accuracy(chain, t)
+        return None if chain is None or t > CHOSEN else self._measure(chain, t)
 
 
 def measure(
@@ -231,7 +236,7 @@ def measure(
         for text, snn, some in _runs(name, pending, choice, tuning):
             rows = _test(name, text, snn, some, images, record.profile)
             seconds = (perf_counter() - began) / len(rows)
-            rows = [replace(row, seconds=seconds, held_out=choice.held_out(name, row.steps)) for row in rows]
+            rows = [replace(row, seconds=seconds, loss=choice.loss(name, row.steps)) for row in rows]
             record = replace(record, rows=[*record.rows, *rows])
             keep(record)
             began = perf_counter()
@@ -373,6 +378,7 @@ def main() -> None:
         profile=given.profile,
         seed=given.seed,
         weights=_hash_weights(model),
+        training={} if given.weights is None else read_weights(given.weights)[1].get("recipe", {}),
         versions=package_versions(),
         commit=find_commit(),
     )

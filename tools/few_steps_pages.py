@@ -22,7 +22,7 @@ class Line:
     """One row of a network, over all its training runs or of one alone.
 
     Attributes:
-        row: That of the first of them, with the means of events and of the accuracy on the images that
+        row: That of the first of them, with the means of events and of what was measured on the images that
             settings were chosen by.
         accuracies: In percent, of each of them.
     """
@@ -68,12 +68,18 @@ def join(records: Sequence[FewSteps]) -> list[Network]:
             rows.setdefault((row.method, row.steps), []).append(row)
         lines = {}
         for key, runs in ((key, runs) for key, runs in rows.items() if len(runs) in (1, len(own))):
-            known = [row.held_out for row in runs if row.held_out is not None]
-            held_out = mean(known) if len(known) == len(own) else None
-            shared = replace(runs[0], events=mean(row.events for row in runs), held_out=held_out)
+            loss, held_out = (_average(runs, name, len(own)) for name in ("loss", "held_out"))
+            events = mean(row.events for row in runs)
+            shared = replace(runs[0], events=events, loss=loss, held_out=held_out)
             lines[key] = Line(shared, tuple(row.accuracy for row in runs))
         found.append(Network(name, tuple(r.ann for r in own), lines, own))
     return found
+
+
+def _average(runs: Sequence[Row], name: str, count: int) -> float | None:
+    """The mean of a field over all training runs; None if one has not measured it."""
+    known = [getattr(row, name) for row in runs if getattr(row, name) is not None]
+    return mean(known) if len(known) == count else None
 
 
 def show(records: Sequence[FewSteps]) -> str:
@@ -188,8 +194,9 @@ def best() -> str:
     head.append("best printed")
     return (
         f"{table(head, rows)}\n\nAt most {SHORT} steps of true latency and {MOST_LINES} lines per "
-        "neuron. The accuracy on training images chooses the method; of two that are equal, the one with "
-        "fewer events is taken. The ANNs of the papers are not ours."
+        "neuron. Training images choose the method: by the loss, or by the accuracy where the record has no "
+        "loss; of two that are equal, the one with fewer events is taken. The ANNs of the papers are not "
+        "ours."
     )
 
 
@@ -208,8 +215,9 @@ def against() -> str:
 def _choose(network: Network, most: int) -> Line | None:
     """The row within a true latency and two lines that is best on the images that settings are chosen by."""
     own = [line for line in network.lines.values() if _fits(line.row.latency, line.row.lines, most)]
-    known = [(line.row.held_out, -line.row.events, line) for line in own if line.row.held_out is not None]
-    return max(known, key=lambda each: each[:2])[-1] if known else None
+    lost = [(line.row.loss, line.row.events, line) for line in own if line.row.loss is not None]
+    missed = [(-line.row.held_out, line.row.events, line) for line in own if line.row.held_out is not None]
+    return min(lost or missed, key=lambda each: each[:2])[-1] if lost or missed else None
 
 
 def _find_printed(network: str, most: int) -> tuple[float | None, str]:

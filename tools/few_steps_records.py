@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rheobase.io import read_document
 from tools.measured import RECORDS
@@ -24,8 +25,9 @@ class Row:
         events: Mean spikes of an image, those before outputs count included.
         sop: Mean synaptic operations of an image.
         neurons: Binary neurons.
-        held_out: On the images that settings were chosen by, in percent; None for longer runs, and for rows
-            that are trained after the conversion.
+        loss: Mean cross-entropy on the images that settings were chosen by; None for longer runs, for rows
+            that are trained after the conversion, and in older records.
+        held_out: Accuracy on these images in percent, by which older records chose.
         seconds: Duration of choice, conversions and test, shared by the rows that come from one run.
     """
 
@@ -41,6 +43,7 @@ class Row:
     events: float
     sop: float
     neurons: int
+    loss: float | None = None
     held_out: float | None = None
     seconds: float = 0.0
 
@@ -59,6 +62,7 @@ class FewSteps:
         profile: The arithmetic.
         seed: The number of the training run, if there are several of the network.
         weights: The SHA-256 checksum of the trained weights; empty in older records.
+        training: The settings of the training, as far as the file of the weights has them.
         rows: The measurements.
         versions: Versions of the packages.
         commit: The commit of the source, if known.
@@ -73,6 +77,7 @@ class FewSteps:
     profile: str = "exact"
     seed: int | None = None
     weights: str = ""
+    training: dict[str, Any] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     commit: str = "unknown"

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rheobase.io import read_weights
+from rheobase.training import RECIPES, find_recipe
+
 Cli = Callable[..., str]
 
 
@@ -27,6 +30,14 @@ def test_train_convert_evaluate(cli: Cli, tmp_path: Path) -> None:
     assert len(result["evaluation"]["accuracy"]) == 8
     assert result["evaluation"]["accuracy"][-1] > 60
     assert result["command"].startswith("rheobase evaluate snn.safetensors")
+
+
+def test_a_method_may_have_its_own_recipe(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, epochs in (("digits", 1), ("small-digits", 2), ("small-digits-qcfs", 3)):
+        monkeypatch.setitem(RECIPES, name, find_recipe("digits").lasting(epochs))
+    for method, epochs in (("qcfs", 3), ("opi", 2)):
+        cli("train", "small", "--method", method, "--out", f"{method}.safetensors")
+        assert read_weights(tmp_path / f"{method}.safetensors")[1]["recipe"]["epochs"] == epochs
 
 
 def test_a_folder_of_images_from_end_to_end(cli: Cli, tmp_path: Path) -> None:

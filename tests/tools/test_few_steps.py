@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from conftest import fit, images
-from rheobase import convert, evaluate, methods, prepare
+from rheobase import convert, evaluate, methods, prepare, simulate
 from rheobase.io import read_document
 from rheobase.training import datasets, models
 from tools import few_steps
@@ -44,7 +45,7 @@ def test_every_row_has_all_numbers(quantised: nn.Module, data: few_steps.Images)
     assert by.keys() == {*few_steps.entries(options["base"]), *few_steps.TUNED}
     assert len(by) > 15
     assert all(row.accuracy > 80 and row.events > 0 and row.sop > 0 for row in record.rows)
-    assert {row.method for row in record.rows if row.held_out is None} == {*few_steps.TUNED}
+    assert {row.method for row in record.rows if row.loss is None} == {*few_steps.TUNED}
     figures = {
         name: (row.pre, row.steps, row.latency, row.with_delays, row.lines) for name, row in by.items()
     }
@@ -70,9 +71,10 @@ def test_settings_are_chosen_on_the_held_out_images(quantised: nn.Module, data: 
     found = {}
     for chain in few_steps.entries(base)["signed"](2, lambda name: ()):
         snn = convert(quantised, base, then=chain)
-        found[few_steps._text(chain)] = evaluate(snn, data.held_out, 2, progress=False).final_accuracy
-    assert record.rows[0].held_out == max(found.values())
-    assert record.rows[0].settings == max(found, key=found.__getitem__)
+        logits = simulate(snn, data.held_out[0], 2).logits[-1]
+        found[few_steps._text(chain)] = F.cross_entropy(logits, data.held_out[1]).item()
+    assert record.rows[0].loss == pytest.approx(min(found.values()))
+    assert record.rows[0].settings == min(found, key=found.__getitem__)
 
 
 @pytest.mark.parametrize("name", ["srp", "signed", "ftbc"])
@@ -105,7 +107,7 @@ def test_a_record_keeps_what_it_has_chosen(
     other = "signed(rule=symmetric, forgive=True)"
     assert record.rows[0].settings != other
     record = replace(record, rows=[replace(record.rows[0], settings=other)])
-    monkeypatch.setattr(few_steps._Choice, "_accuracy", None)  # nothing is left to choose
+    monkeypatch.setattr(few_steps._Choice, "_measure", None)  # nothing is left to choose
     longer = few_steps.measure(quantised, data, record, base=base, steps=(16,), names=["signed"])
     assert [(row.steps, row.settings) for row in longer.rows] == [(2, other), (16, other)]
 

@@ -53,13 +53,16 @@ def test_a_wrong_setting_is_named(wrong: dict[str, Any]) -> None:
 def test_the_papers_recipes() -> None:
     papers = {name: recipe for name, recipe in RECIPES.items() if recipe.optimiser == "sgd"}
     assert {name for name in papers if "cifar" in name} == {
-        f"{net}-{data}" for net in ("vgg16", "resnet20", "resnet18") for data in ("cifar10", "cifar100")
+        f"{net}-{data}{method}"
+        for net in ("vgg16", "resnet20", "resnet18")
+        for data in ("cifar10", "cifar100")
+        for method in ("", "-qcfs")
     }
     for name, recipe in papers.items():
         if "cifar" in name:
-            ten = name.endswith("cifar10")
+            ten = "cifar100" not in name
             assert (recipe.epochs, recipe.batch_size, recipe.momentum) == (300, 128, 0.9)
-            assert recipe.learning_rate == (0.1 if ten else 0.02)
+            assert recipe.learning_rate == (0.1 if ten else 0.05 if "qcfs" in name else 0.02)
             assert recipe.weight_decay == 5e-4
             assert recipe.clip_decay == (1e-3 if name == "vgg16-cifar10" else 5e-4)
             assert recipe.augment == ("cifar10" if ten else "cifar100")

@@ -16,7 +16,7 @@ def train(
     images: Images = REMEMBERED,
     method: Annotated[str, typer.Option(help="The method to train for.")] = "opi",
     recipe: Annotated[
-        str | None, typer.Option(help="The name of a recipe; by default the one for MODEL and DATA.")
+        str | None, typer.Option(help="The name of a recipe; by default the one for MODEL, DATA and METHOD.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file for the weights.", callback=check_output)] = None,
     epochs: Annotated[int | None, typer.Option(help="Overrides the recipe's.", min=1)] = None,
@@ -27,7 +27,7 @@ def train(
 
     Example: `rheobase train small --data digits --out runs/digits.safetensors`
     """
-    from dataclasses import replace
+    from dataclasses import asdict, replace
 
     import torch
 
@@ -41,7 +41,8 @@ def train(
             f"{out} is the name of the checkpoint: name the weights otherwise, such as {out.stem}.safetensors"
         )
     dataset, memory = images.load()
-    fitting = (n for n in (f"{model}-{memory['name']}", memory["name"]) if n in RECIPES)
+    usual = f"{model}-{memory['name']}"
+    fitting = (name for name in (f"{usual}-{method}", usual, memory["name"]) if name in RECIPES)
     if (recipe := recipe or next(fitting, None)) is None:
         raise ValueError(
             f"there is no recipe for {model} on {dataset.name}: pass one by --recipe; there are "
@@ -62,6 +63,7 @@ def train(
             "classes": len(dataset.classes),
             "dataset": dataset.name,
             "method": method,
+            "recipe": asdict(chosen),
             "data": memory,
         },
     )
