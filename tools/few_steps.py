@@ -17,14 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rheobase import convert, evaluate, methods
+from rheobase import convert, evaluate, fine_tune, methods
 from rheobase.analysis import accuracy
 from rheobase.analysis.costs import latency_of
 from rheobase.cli import models
 from rheobase.io import find_commit, package_versions, read_document, read_weights, write_document
-from rheobase.methods.hybrid import fine_tune
 from rheobase.network import SNN
-from rheobase.simulation import Triangle
 from rheobase.training import Precision, Split, datasets
 from tools.few_steps_pages import show
 from tools.few_steps_records import FewSteps, Row
@@ -73,7 +71,7 @@ class Tuning:
 
     epochs: int = 1
     steps: tuple[int, ...] = (2, 4)
-    learning_rate: float = 2e-4
+    learning_rate: float = 1e-3
     batch_size: int = 128
     augment: str | None = None
     precision: Precision = "float32"
@@ -273,11 +271,6 @@ def _tune(choice: _Choice, chain: Chain, t: int, tuning: Tuning) -> SNN:
         epochs=tuning.epochs,
         batch_size=tuning.batch_size,
         learning_rate=tuning.learning_rate,
-        schedule="cosine",
-        weight_decay=0.0,
-        dropout=0.0,
-        thresholds=True,
-        surrogate=Triangle(1.0),  # a smaller slope vanishes over many layers
         augment=tuning.augment,
         precision=tuning.precision,
         progress=False,
@@ -341,7 +334,7 @@ def main() -> None:
     parser.add_argument("--calibration", type=int, default=500, help="training images to fit to")
     parser.add_argument("--held-out", type=int, default=1000, help="training images to choose settings by")
     parser.add_argument("--fine-tune", type=int, default=0, help="epochs of fine_tune; 0 leaves it out")
-    parser.add_argument("--learning-rate", type=float, default=2e-4, help="of fine_tune")
+    parser.add_argument("--learning-rate", type=float, default=1e-3, help="of fine_tune")
     parser.add_argument("--tune-steps", default="2,4", help="numbers of steps to fine-tune for")
     parser.add_argument("--steps", default=",".join(map(str, STEPS)))
     parser.add_argument("--rows", help="rows of the table, separated by semicolons; by default all")

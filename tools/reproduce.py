@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from statistics import geometric_mean, stdev
+from typing import Any
 
 from rheobase import papers
 from rheobase.papers.records import Record
@@ -54,7 +55,14 @@ def checksums() -> str:
 
 def last_bit() -> str:
     """How far trainings part that differ in the last bit of a weight, and trainings of other seeds."""
-    record = read("last-bit-cpu")
+    return "\n\n".join(_part(read(name), where) for name, where in _LAST_BIT.items())
+
+
+_LAST_BIT = {"last-bit-cpu": "a CPU", "last-bit-h200": "an H200 with `--deterministic`"}
+
+
+def _part(record: dict[str, Any], where: str) -> str:
+    """One table of `last_bit`."""
     one, again = (r for r in record["rows"] if r["what"] == "repeated")
     assert one["sha256"] == again["sha256"]
     names = {"last bit": "the last bit of one initial weight", "seed": "the seed"}
@@ -67,8 +75,8 @@ def last_bit() -> str:
     shown = table(("Trainings that differ in", *(f"T = {t}" for t in columns)), lines)
     return (
         f"{shown}\n\nStandard deviation and, in parentheses, range of the accuracy in points, of "
-        f"{counts.pop()} trainings each: `{record['network']}` on the {record['data']}, {record['epochs']} "
-        "epochs on a CPU. A training that was repeated as it was gave the same bits."
+        f"{counts.pop()} trainings each: `{record['network']}` on {record['data']}, {record['epochs']} "
+        f"epochs on {where}. A training that was repeated as it was gave the same bits."
     )
 
 

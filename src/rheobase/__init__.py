@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from rheobase.analysis import Budget, advise, compare, diagnose, evaluate, fit_exit, verify
     from rheobase.conversion import convert, inspect, prepare
     from rheobase.exchange import check_hardware, from_nir, from_onnx, to_nir
-    from rheobase.methods import Method
+    from rheobase.methods import Method, fine_tune
     from rheobase.network import HALF, SNN, ZERO, Constant, Gaussian, Searched, Uniform, load, save
     from rheobase.simulation import Confidence, Margin, Patience, Probe, Simulator, simulate
     from rheobase.training import train
@@ -18,7 +18,7 @@ _PUBLIC = {
     "analysis": "Budget advise compare diagnose evaluate fit_exit verify",
     "conversion": "convert inspect prepare",
     "exchange": "check_hardware from_nir from_onnx to_nir",
-    "methods": "Method",
+    "methods": "Method fine_tune",
     "network": "HALF SNN ZERO Constant Gaussian Searched Uniform load save",
     "simulation": "Confidence Margin Patience Probe Simulator simulate",
     "training": "train",

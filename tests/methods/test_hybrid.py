@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from conftest import images
-from rheobase import HALF, convert, evaluate, load, methods, save, simulate
-from rheobase.methods import hybrid
+from rheobase import HALF, convert, evaluate, methods, simulate
+from rheobase.methods import fine_tuning, hybrid
 from rheobase.network.codings import ConstantCurrent, Poisson
 from rheobase.simulation import plan_calls
 from rheobase.simulation.backward import SpikeTime, Triangle, unroll
@@ -28,7 +27,7 @@ def test_thresholds_are_a_share_of_the_largest_current(trained, digits) -> None:
 def test_dropout_is_the_same_at_every_step(trained, digits) -> None:
     x = images(digits, 4)
     snn = convert(trained, "max-norm", x, initial=HALF)
-    masks = hybrid._draw_masks(snn, plan_calls(snn, x), x, 0.5, seed=0)
+    masks = fine_tuning._draw_masks(snn, plan_calls(snn, x), x, 0.5, seed=0)
     assert set(masks) == set(snn.sites)
     for mask in masks.values():
         assert set(mask.unique().tolist()) == {0.0, 2.0}
@@ -77,51 +76,3 @@ def test_what_cannot_be_trained_is_refused(trained, digits) -> None:
         hybrid.fine_tune(convert(trained, "few-spikes", split, steps=4), split, 4, progress=False)
     with pytest.raises(ValueError, match="dropout"):
         hybrid.fine_tune(convert(trained, "max-norm", split), split, 4, dropout=1.0)
-
-
-@pytest.mark.parametrize("then", [[], ["signed", "ftbc"]], ids=str)
-def test_products_in_half_precision(then, clipped, digits) -> None:
-    data = digits.train.take(256)
-    snn = convert(clipped, "opi", data, then=then)
-    options = {"steps": 2, "epochs": 3, "dropout": 0.0, "learning_rate": 1e-3, "progress": False}
-    tuned = {p: hybrid.fine_tune(snn, data, **options, precision=p) for p in ("float32", "bfloat16")}
-    x, y = data.normalise(data.images), data.labels
-    losses = [F.cross_entropy(simulate(s, x, 2, at=[2]).logits[0], y).item() for s in (snn, *tuned.values())]
-    assert max(losses[1:]) < 0.9 * losses[0]
-    assert losses[1] != losses[2]
-    assert all(v.dtype == torch.float32 for v in tuned["bfloat16"].state_dict().values())
-
-
-def test_a_learning_rate_that_decays_moves_weights_less(clipped, digits) -> None:
-    data = digits.train.take(128)
-    snn = convert(clipped, "opi", data)
-    options = {"steps": 2, "epochs": 4, "dropout": 0.0, "weight_decay": 0.0, "progress": False}
-    moved = {}
-    for schedule in ("constant", "cosine"):
-        tuned = hybrid.fine_tune(snn, data, **options, schedule=schedule)
-        pairs = zip(snn.parameters(), tuned.parameters(), strict=True)
-        moved[schedule] = sum((a - b).abs().sum().item() for a, b in pairs)
-    assert 0 < moved["cosine"] < moved["constant"]
-
-
-@pytest.mark.parametrize("then", [[], ["signed", "ftbc"], ["gn"]], ids=str)
-def test_any_conversion_is_trained_for_two_steps(then, clipped, digits, tmp_path) -> None:
-    data = digits.train.take(256)
-    snn = convert(clipped, "opi", data, then=then)
-    x, y = data.normalise(data.images), data.labels
-    before = F.cross_entropy(simulate(snn, x, 2, at=[2]).logits[0], y).item()
-    options = {"steps": 2, "epochs": 3, "dropout": 0.0, "learning_rate": 1e-3, "thresholds": True}
-    tuned = hybrid.fine_tune(snn, data, **options, progress=False)
-    assert F.cross_entropy(simulate(tuned, x, 2, at=[2]).logits[0], y).item() < 0.9 * before
-    for old, new in zip(snn.neurons.values(), tuned.neurons.values(), strict=True):
-        assert not torch.equal(old.threshold, new.threshold)
-        assert not isinstance(new.threshold, nn.Parameter)
-    save(tuned, tmp_path / "tuned.safetensors")
-    back = load(tmp_path / "tuned.safetensors")
-    assert torch.equal(simulate(back, x, 2).logits, simulate(tuned, x, 2).logits)
-
-
-def test_networks_that_rehearse_or_wait_are_not_trained(clipped, digits) -> None:
-    for then, error in (("srp", TypeError), ("parallel", TypeError)):
-        with pytest.raises(error, match=r"Rehearsed|Waiting"):
-            hybrid.fine_tune(convert(clipped, "opi", then=[then]), digits.train.take(64), 2, progress=False)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase.methods import hybrid, rnl
+from rheobase.methods import fine_tuning, rnl
 from rheobase.training import cores
 from rheobase.training.cores import let_threads_sleep, suit_cores
 from textures import QUICK, alarmed, equal, network, quietly, textures
@@ -64,7 +64,7 @@ def test_an_idle_thread_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) 
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("method", [hybrid, rnl])
+@pytest.mark.parametrize("method", [fine_tuning, rnl])
 def test_threads_sleep_while_fine_tuning_too(method: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
@@ -75,7 +75,7 @@ def test_threads_sleep_while_fine_tuning_too(method: ModuleType, monkeypatch: py
     monkeypatch.setattr(method, "Recipe", stop)
     before = threading.active_count()
     with pytest.raises(ZeroDivisionError):
-        method.fine_tune(network(), textures(), *[1][: method is hybrid])
+        method.fine_tune(network(), textures(), *[1][: method is fine_tuning])
     assert seen == [before + 1]
     assert threading.active_count() == before
 

@@ -197,6 +197,13 @@ class TestCollapse:
         with pytest.raises(CollapseError, match="clip 2 "):
             quietly(network(), textures(), recipe, checkpoint=tmp_path / "last")
 
+    def test_a_clip_may_end_far_below_its_start(self) -> None:
+        model = network()
+        model[2].threshold.data.fill_(1000.0)
+        last = quietly(model, textures(), replace(QUICK, epochs=80, clip_decay=0.05)).history[-1]
+        assert last.clips["2"] < 0.01 * 1000
+        assert last.accuracy > 90
+
     def test_a_loss_that_is_not_finite(self, tmp_path: Path) -> None:
         model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
         with pytest.raises(CollapseError, match=r"loss .*not finite.*learning_rate"):

@@ -5,6 +5,7 @@
 
 from rheobase.methods.composition import Correction, compose, extend
 from rheobase.methods.contract import COSTS, Conversion, Cost, Fits, Method, Observer, Tuning
+from rheobase.methods.fine_tuning import fine_tune
 from rheobase.methods.registry import find, get, names, restore, settings_of
 from rheobase.methods.shared.observers import Maximum
 from rheobase.methods.shared.side_by_side import ExactSum, activations, currents, mean_output, unit_of
@@ -25,6 +26,7 @@ __all__ = [
     "currents",
     "extend",
     "find",
+    "fine_tune",
     "get",
     "mean_output",
     "names",

@@ -19,7 +19,7 @@ from rheobase.training.recipe import Recipe, find_recipe
 from rheobase.training.state import Epoch, TrainingState
 from rheobase.training.step import Learner
 
-_SMALLEST_CLIP = 0.01  # of its start; below this a site passes almost nothing on
+_SMALLEST_CLIP = 1e-3  # a quantised clip falls no further; those of deep layers may end below a hundredth
 _EPOCHS_TO_BEAT_CHANCE = 5
 
 
@@ -78,9 +78,9 @@ def train(
 
     Raises:
         CollapseError: At the end of an epoch or before a checkpoint, the loss is not finite, or a threshold
-            is at most 1 % of its start; or, from the sixth epoch after the warm-up, the training accuracy is
-            not two standard errors above that of always answering with the most common class. The
-            checkpoint on disk is the last one before that.
+            is at most 0.001, or 1 % of its start if that is less; or, from the sixth epoch after the warm-up,
+            the training accuracy is not two standard errors above that of always answering with the most
+            common class. The checkpoint on disk is the last one before that.
         ValueError: The checkpoint belongs to another recipe, architecture or dataset; or data, recipe and
             network do not fit together.
         TypeError: The data is neither a `Split` nor a `Folder`.
@@ -193,7 +193,7 @@ def _check_collapse(state: TrainingState, learner: Learner) -> tuple[float, floa
     clips = learner.read_clips()
     where = f"in epoch {state.epoch + 1}, after {state.done} steps"
     for name, value in clips.items():
-        if value <= _SMALLEST_CLIP * state.starts[name]:
+        if value <= min(_SMALLEST_CLIP, 0.01 * state.starts[name]):
             raise CollapseError(
                 f"{where}, the clip {name} has fallen to {value:.4g} from {state.starts[name]:.4g}, so its "
                 "site passes nothing on; lower clip_decay or learning_rate, or start the clips higher"
