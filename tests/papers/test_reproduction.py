@@ -17,7 +17,6 @@ from rheobase.papers.paper import Row
 from rheobase.papers.reproduction import plan_rows, reproduce, reproduce_rows, select
 from rheobase.training import datasets, models
 from rheobase.training.recipe import RECIPES
-from rheobase.training.state import TrainingState
 from toy_paper import PAPER, QUICK, count_calls, make_study
 
 
@@ -222,14 +221,6 @@ def test_initial_weights_reach_the_network(tmp_path, monkeypatch):
         torch.manual_seed(0)
         expected = models.build("small", **options)
         assert torch.equal(next(networks.pop().parameters()), next(expected.parameters()))
-
-
-def test_a_checkpoint_is_written_every_ten_epochs(tmp_path, monkeypatch):
-    saved = []
-    save = TrainingState.save
-    monkeypatch.setattr(TrainingState, "save", lambda state: saved.append(state.epoch) or save(state))
-    make_study(tmp_path, tmp_path, limit=64, epochs=12)
-    assert saved == [10, 12]
 
 
 def test_the_weights_are_kept_and_equal_trainings_have_equal_checksums(tmp_path):

@@ -206,9 +206,8 @@ def die(rank: int, folder: Path) -> None:
         if rank == 1 and epoch.number == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    train(
-        network(), images(), RECIPE, checkpoint=folder / "survivor.safetensors", on_epoch=end, progress=False
-    )
+    path = folder / "survivor.safetensors"
+    train(network(), images(), RECIPE, checkpoint=path, save_every=6, on_epoch=end, progress=False)
 
 
 def disagree(rank: int, folder: Path) -> None:

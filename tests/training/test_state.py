@@ -16,7 +16,8 @@ from torch import nn
 
 from rheobase.io import read_tensors, save_weights, write_tensors
 from rheobase.network import Clip
-from rheobase.training import Recipe, step
+from rheobase.training import Recipe, step, trainer
+from rheobase.training.state import TrainingState
 from textures import QUICK, alarmed, equal, network, quietly, textures, without_seconds
 
 LONG = replace(QUICK, epochs=20)
@@ -32,6 +33,17 @@ def test_ctrl_c_saves_the_step_and_the_rest_gives_the_same_bits(tmp_path: Path, 
     assert equal(whole.model, resumed.model)
     assert without_seconds(whole) == without_seconds(resumed)
     assert resumed.notes[0].startswith("resumed after epoch ")
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.0, [1, 2, 3]), (60.0, [3])])
+def test_checkpoints_are_at_least_a_minute_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, expected: list[int]
+) -> None:
+    saved: list[int] = []
+    monkeypatch.setattr(trainer, "_SECONDS_BETWEEN_CHECKPOINTS", seconds)
+    monkeypatch.setattr(TrainingState, "save", lambda self: saved.append(self.epoch))
+    quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
+    assert saved == expected
 
 
 @pytest.mark.parametrize("save_every", [1, 3, 4, 7, 100])

@@ -122,7 +122,7 @@ def test_a_training_with_adamw_resumes_exactly(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        quietly(network(), textures(), recipe, checkpoint=tmp_path / "state", on_epoch=stop)
+        quietly(network(), textures(), recipe, checkpoint=tmp_path / "state", save_every=4, on_epoch=stop)
     resumed = quietly(network(), textures(), recipe, checkpoint=tmp_path / "state")
     assert "resumed" in resumed.notes[0]
     assert equal(whole.model, resumed.model)

@@ -21,10 +21,9 @@ from rheobase.papers.candidates import READING, STATED, Candidate, choose, disti
 from rheobase.papers.data import CellData, load_data
 from rheobase.papers.paper import Cell, Paper
 from rheobase.papers.study import Study
-from rheobase.training import Folder, Recipe, count_steps, find_recipe, finished_recipe, models, train
+from rheobase.training import Recipe, find_recipe, finished_recipe, models, train
 
 _RECORD_BYTES = 8 * 2**20
-_EPOCHS_BETWEEN_CHECKPOINTS = 10
 
 
 @dataclass(frozen=True)
@@ -213,16 +212,7 @@ def _train(
     if done := finished_recipe(checkpoint):
         # A finished training is measured on any machine, also on one that would train it differently.
         recipe = dataclasses.replace(recipe, compile=done.compile, precision=done.precision)
-    # An epoch of pictures that are read from files is long.
-    epochs = 1 if isinstance(data.train, Folder) else _EPOCHS_BETWEEN_CHECKPOINTS
-    trained = train(
-        prepare(network, method),
-        data.train,
-        recipe,
-        checkpoint=checkpoint,
-        save_every=epochs * count_steps(data.train, recipe, present_ranks()),
-        progress=progress,
-    )
+    trained = train(prepare(network, method), data.train, recipe, checkpoint=checkpoint, progress=progress)
     last = trained.history[-1]
     about = {
         "clips": last.clips,

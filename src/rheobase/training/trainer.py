@@ -21,6 +21,7 @@ from rheobase.training.step import Learner
 
 _SMALLEST_CLIP = 1e-3  # a quantised clip falls no further; those of deep layers may end below a hundredth
 _EPOCHS_TO_BEAT_CHANCE = 5
+_SECONDS_BETWEEN_CHECKPOINTS = 60.0  # an epoch on a GPU may take less time than a checkpoint of its network
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def train(
         recipe: All settings that determine the result, or the name of a recipe.
         checkpoint: A file for the state of the training, in a folder that all processes see.
         resume: Whether to continue from an existing checkpoint, or to start again and replace it.
-        save_every: Number of steps between checkpoints, one epoch by default. The end is always saved.
+        save_every: Number of steps between checkpoints; by default they are written after an epoch, if the
+            last one is a minute old. The end is always saved.
         progress: Whether to show progress on standard error.
         on_epoch: Called after each epoch, in every process, with its measurements and the network, which it
             must not change.
@@ -96,8 +98,7 @@ def train(
         )
     ranks = present_ranks()
     steps = count_steps(data, recipe, ranks)
-    save_every = steps if save_every is None else save_every
-    if save_every < 1:
+    if save_every is not None and save_every < 1:
         raise ValueError(f"save_every must be at least 1 step, got {save_every}")
     learner = Learner(model, recipe, ranks)
     if isinstance(data, Split):
@@ -107,6 +108,7 @@ def train(
     notes = _begin(state, learner, ranks, resume)
     if state.epoch == recipe.epochs:
         return Trained(learner.finish(), tuple(state.history), ("finished before",))
+    saved = time.perf_counter()
 
     with (
         suit_cores(
@@ -127,12 +129,17 @@ def train(
                     if ranks.count == 1:  # several processes may have stopped at different steps
                         _save(state, learner, ranks)
                     raise KeyboardInterrupt
-                if state.step < steps and state.done % save_every == 0:
+                if save_every is not None and state.step < steps and state.done % save_every == 0:
                     _save(state, learner, ranks)
             epoch = _measure(state, learner, recipe, chance, began)
             state.finish_epoch(epoch)
-            if state.done % save_every == 0 or state.epoch == recipe.epochs:
-                _save(state, learner, ranks)
+            if save_every is None:
+                due = time.perf_counter() - saved >= _SECONDS_BETWEEN_CHECKPOINTS
+            else:
+                due = state.done % save_every == 0
+            if ranks.first and (due or state.epoch == recipe.epochs):  # the epoch was just found sound
+                state.save()
+                saved = time.perf_counter()
             shown.say(str(epoch))
             if on_epoch is not None:
                 on_epoch(epoch, learner.model)
