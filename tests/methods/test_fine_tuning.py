@@ -84,6 +84,32 @@ def test_neurons_that_never_fire_stay_silent(clipped, digits) -> None:
     assert losses[1] < losses[0]
 
 
+def test_thresholds_do_not_decay(clipped, digits) -> None:
+    data, moved = digits.train.take(256), {}
+    snn = convert(clipped, "opi", data)
+    for decay in (0.0, 100.0):
+        tuned = fine_tune(snn, data, 2, learning_rate=1e-6, weight_decay=decay, progress=False)
+        pairs = zip(snn.neurons.values(), tuned.neurons.values(), strict=True)
+        moved[decay] = [(new.threshold - old.threshold).sign().item() for old, new in pairs]
+    assert moved[100.0] == moved[0.0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "told"),
+    [
+        ({"snn": nn.Linear(2, 2)}, TypeError, "spiking network"),
+        ({"steps": 0}, ValueError, "steps"),
+        ({"steps": 2.5}, ValueError, "steps"),
+        ({"data": (torch.zeros(2, 1, 8, 8), torch.zeros(2))}, TypeError, "Split"),
+        ({"surrogate": "triangle"}, TypeError, r"Triangle\(\)"),
+    ],
+)
+def test_wrong_arguments_are_named(wrong, error, told, clipped, digits) -> None:
+    given = {"snn": convert(clipped, "opi"), "data": digits.train.take(64), "steps": 2} | wrong
+    with pytest.raises(error, match=told):
+        fine_tune(**given, progress=False)
+
+
 def test_a_loss_that_grows_is_told(clipped, digits) -> None:
     data = digits.train.take(256)
     with pytest.warns(UserWarning, match=r"loss has grown from .* lower learning_rate"):

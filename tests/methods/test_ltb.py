@@ -28,6 +28,22 @@ def test_outputs_count_after_spikes_have_crossed_the_network(steps: int, delay: 
     assert convert(model, LTB(steps=steps), torch.tensor([[0.0], [4.0]])).delay == delay
 
 
+@pytest.mark.parametrize(("initial", "delay"), [("zero", 2), ("half", 1), (0.9, 0)])
+def test_a_lower_start_takes_longer_to_cross(initial: str | float, delay: int) -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 2)).eval()
+    nn.init.ones_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    assert convert(model, LTB(), torch.tensor([[0.0], [4.0]]), initial=initial).delay == delay
+
+
+def test_a_rehearsal_comes_before_the_steps_that_do_not_count() -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 2)).eval()
+    nn.init.ones_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    x = torch.tensor([[0.0], [4.0]])
+    assert [convert(model, LTB(), x, then=[name]).delay for name in ("srp", "cos")] == [5, 5]
+
+
 def test_a_silent_site_takes_no_time() -> None:
     model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
     nn.init.ones_(model[0].weight)

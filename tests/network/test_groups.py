@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rheobase import HALF
+from rheobase import HALF, convert, evaluate
 from rheobase.network import Group, IntegrateFire, Memory, Neuron
 
 ONE = torch.tensor(1.0)
@@ -85,3 +85,9 @@ def test_wrong_members_and_bases_are_refused() -> None:
         Group(ONE, bias=ONE)
     with pytest.raises(ValueError, match="reset=zero"):
         Group.of(IntegrateFire(ONE, reset="zero"))
+
+
+def test_a_summary_counts_every_member(clipped, digits) -> None:
+    snn = convert(clipped, "opi", digits.train.take(32), then=["gn"])
+    counted = evaluate(snn, digits.test.take(8), 2, progress=False).neurons
+    assert {site.site: site.neurons for site in snn.summary().sites} == counted

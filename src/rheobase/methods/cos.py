@@ -20,7 +20,8 @@ class COS(Correction):
     rule. After the last layer all start again, and the run counts.
 
     Readings: one round of corrections, as the authors' code runs, where the paper repeats them. A neuron that
-    fired at every step is not corrected upwards, as it cannot fire more often.
+    fired at every step is not corrected upwards, as it cannot fire more often. Max-pools keep the sums of the
+    rehearsal.
 
     The paper counts ρ + T steps. But a layer needs ρ steps of its corrected input before it is corrected, and
     layers wait for each other: the rehearsal takes ρ steps for each layer, one after the other. That is the
@@ -47,4 +48,4 @@ class COS(Correction):
         for site, neuron in snn.neurons.items():
             assert isinstance(neuron, Rehearsed)
             neuron.turn, neuron.turns = depths[site], max(depths.values())
-        snn.delay = self.pre * max(depths.values())
+        snn.delay += self.pre * max(depths.values())

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rheobase.io import Ranks, display
-from rheobase.network import SNN
+from rheobase.io import Ranks, display, expect_integer
+from rheobase.network import SNN, expect_snn
 from rheobase.simulation import Plan, Surrogate, Triangle, plan_calls, unroll
 from rheobase.training import (
     Decay,
@@ -84,6 +84,15 @@ def fine_tune(
     Returns:
         A new network.
     """
+    expect_snn(snn)
+    steps = expect_integer("steps", steps)
+    if not isinstance(data, Split | Folder):
+        raise TypeError(
+            f"expected a Split or a Folder, got a {type(data).__name__}; pass the .train of a Dataset, or "
+            "rheobase.training.Split(pixels, labels, mean, std) for your own images"
+        )
+    if not isinstance(surrogate, Surrogate | None):
+        raise TypeError(f"surrogate must be Triangle() or SpikeTime(), got {surrogate!r}")
     settings: dict[str, Any] = {"schedule": schedule, "augment": augment, "seed": seed}
     recipe = Recipe(epochs, batch_size, learning_rate, precision=precision, **settings)
     if not 0 <= dropout < 1:
@@ -95,12 +104,13 @@ def fine_tune(
     lowest = {site: neuron.threshold.detach() / 1000 for site, neuron in tuned.neurons.items()}
     tuned.requires_grad_()
     parameters = dict(tuned.named_parameters())
+    held = {name for name in parameters if name.endswith(".threshold")}
     scales = _measure_scales(parameters) if relative else dict.fromkeys(parameters, 1.0)
     groups = [
-        {"params": [p for name, p in parameters.items() if scales[name] == scale], "scale": scale}
-        for scale in dict.fromkeys(scales.values())
+        {"params": [p], "scale": scales[name], "weight_decay": 0.0 if name in held else weight_decay}
+        for name, p in parameters.items()
     ]
-    optimiser = torch.optim.Adam(groups, learning_rate, weight_decay=weight_decay, amsgrad=True)
+    optimiser = torch.optim.Adam(groups, learning_rate, amsgrad=True)
     ranks = Ranks()
     if isinstance(data, Split):
         data = data.to(snn.device)

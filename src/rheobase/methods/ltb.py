@@ -64,8 +64,9 @@ class LTB(Method):
         delay = 0.0
         for site, a in mean_activations(conversion).items():
             neuron = conversion.snn.neuron(site)
-            mean = a.flatten(1).mean(1) if a.dim() > 1 else a
-            times = (neuron.threshold / 2 / mean.clamp(min=1e-12))[~neuron.dead]
+            start = neuron.start(torch.Size([1, *a.shape]), conversion.snn.sites.index(site), 0)[0].to(a)
+            mean, start = (v.flatten(1).mean(1) if v.dim() > 1 else v for v in (a, start))
+            times = ((neuron.threshold - start).clamp(min=0) / mean.clamp(min=1e-12))[~neuron.dead]
             delay += times.amin().item() if len(times) else 0.0  # no spike crosses a silent site
         conversion.snn.delay = max(0, min(round(delay), self.steps - 4))
 

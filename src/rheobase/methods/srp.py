@@ -19,7 +19,7 @@ class SRP(Correction):
     which begin at θ/2 again.
 
     Readings: a neuron that is silenced goes on integrating and resetting, as in the authors' code; only what
-    it sends is zero, and is not counted.
+    it sends is zero, and is not counted. Max-pools keep the sums of the first τ steps.
 
     Printed numbers of steps leave out τ; here it is the delay of the network, and part of its true latency τ
     + T. One line per neuron.
@@ -44,4 +44,4 @@ class SRP(Correction):
         return Rehearsed.of(plain(neuron), "mask", self.pre)
 
     def correct(self, conversion: Conversion) -> None:
-        conversion.snn.delay = self.pre
+        conversion.snn.delay += self.pre

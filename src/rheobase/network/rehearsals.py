@@ -35,7 +35,7 @@ class Rehearsed(Remembering):
         rule: "mask" or "shift".
         length: The steps of a turn.
         turn: Its own turn, from 1.
-        turns: The number of turns; `SNN.delay` is as many times their length.
+        turns: The number of turns; `SNN.delay` is at least as many times their length.
     """
 
     def __init__(

@@ -1,10 +1,12 @@
 """The closed form of a neuron under a constant current, and its bounds."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rheobase.analysis.diagnosis.closed_form import bound_spikes, count_spikes, even_output
+from rheobase.network import Group
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire
 
 
@@ -59,3 +61,13 @@ def test_other_neurons_are_run() -> None:
     z = torch.linspace(-1, 3, 33)[None]
     start = torch.zeros_like(z)
     assert torch.equal(even_output(few, z, start, 4), few.advance(z, start.clone(), 4).double().mean(0))
+
+
+@pytest.mark.parametrize("kind", ["closed form", "run"])
+def test_the_first_steps_may_not_count(kind: str) -> None:
+    theta = torch.tensor(2.0)
+    one = IntegrateFire(theta) if kind == "closed form" else Group.of(IntegrateFire(theta))
+    z = torch.linspace(-1, 3, 33).double()[None]
+    start = torch.full_like(z, 1.0)
+    expected = one.advance(z.expand(7, *z.shape).clone(), start.clone(), 7)[3:].double().mean(0)
+    assert torch.equal(even_output(one, z, start, 7, delay=3), expected)

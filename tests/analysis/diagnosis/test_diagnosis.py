@@ -82,3 +82,11 @@ def test_another_model_is_refused(trained: nn.Module, digits: datasets.Dataset) 
         diagnose(snn, trained, data, 4)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"integer.*2\.5"):
         diagnose(trained, snn, data, 2.5)  # type: ignore[arg-type]
+
+
+def test_steps_that_do_not_count_are_no_error(clipped, digits) -> None:
+    data = digits.train.take(64)
+    snn = convert(clipped, "dcgs", data, steps=4)
+    assert snn.delay == 1  # a step in which nothing is sent
+    found = diagnose(clipped, snn, data, 5, remedies=False).sites[snn.sites[0]]
+    assert found.relative("quantisation") < 0.1

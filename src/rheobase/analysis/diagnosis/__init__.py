@@ -112,7 +112,7 @@ def diagnose(
         model: The model that was converted. It is not changed.
         snn: The network that `convert` returned.
         data: A few hundred training or calibration inputs, with labels if there are any. Never test data.
-        steps: T.
+        steps: T. The first steps of a network with a delay do not count, here either.
         batch_size: Inputs at a time, where the data does not come in batches.
         remedies: Whether to try remedies; each costs a conversion and an evaluation.
         progress: Whether to show a progress bar while they are tried.
@@ -122,7 +122,7 @@ def diagnose(
     steps = expect_integer("steps", steps)
     given = [(x.to(snn.device), y) for x, y in batches(data, batch_size, what="data to diagnose on")]
     network = capture_original(model, snn, given[0][0])
-    accounts = {site: Account(site, snn.neuron(site), steps) for site in snn.sites}
+    accounts = {site: Account(site, snn.neuron(site), steps, snn.delay) for site in snn.sites}
     first = 0
     for batch, _ in given:
         for x in torch.split(batch, _SAMPLES):

@@ -9,7 +9,7 @@ from torch import Tensor
 from rheobase.network import IntegrateFire, Neuron, along_channels
 
 
-def even_output(neuron: Neuron, z: Tensor, start: Tensor, steps: int) -> Tensor:
+def even_output(neuron: Neuron, z: Tensor, start: Tensor, steps: int, delay: int = 0) -> Tensor:
     """A neuron's mean output over T steps with the constant current z; in the sum code what it sends in all.
 
     For integrate-and-fire neurons it is the closed form of `count_spikes`, in the sum code the rounded
@@ -20,17 +20,20 @@ def even_output(neuron: Neuron, z: Tensor, start: Tensor, steps: int) -> Tensor:
         z: The current, (B, ...).
         start: The membrane before the first step, (B, ...).
         steps: T.
+        delay: The first of these steps, which do not count.
 
     Returns:
         (B, ...), in double.
     """
     if isinstance(neuron, IntegrateFire):
-        return count_spikes(neuron, z, start, steps) * along_channels(neuron.amplitude, z.dim()) / steps
+        count = count_spikes(neuron, z, start, steps)
+        count = count - count_spikes(neuron, z, start, delay) if delay else count
+        return count * along_channels(neuron.amplitude, z.dim()) / (steps - delay)
     with torch.no_grad():
         if neuron.code == "sum":
             settled: Tensor = neuron(z.to(start))
             return settled.double()
-        return neuron.advance(z.to(start), start.clone(), steps).double().mean(0)
+        return neuron.advance(z.to(start), start.clone(), steps)[delay:].double().mean(0)
 
 
 def count_spikes(neuron: IntegrateFire, z: Tensor, start: Tensor, steps: int) -> Tensor:

@@ -137,7 +137,7 @@ def _total_over_time(
 ) -> _Totals:
     """Mean signals of all sites and their currents, and the number of active neurons that have not fired.
 
-    In the sum code a signal is its own sum, and the last one counts.
+    Means are over the steps that count. In the sum code a signal is its own sum, and the last one counts.
     """
     sums_up = snn.code == "sum"
     sums: dict[str, Tensor] = {}
@@ -150,12 +150,12 @@ def _total_over_time(
         for t, signal in enumerate(signal_TB, start=before):
             if sums_up:
                 sums[name][rows] = signal.to(sums[name].dtype)
-            else:
+            elif t >= snn.delay:
                 sums[name][rows] += signal
             if name in fired:
                 fired[name][rows] |= signal != 0
                 waiting[name][t] += (active[name][rows] & ~fired[name][rows]).sum()
 
     watch_sites(snn, x, steps, first_sample, see)
-    mean = {name: total if sums_up else total / steps for name, total in sums.items()}
+    mean = {name: total if sums_up else total / (steps - snn.delay) for name, total in sums.items()}
     return _Totals({**mean, **still_currents(snn, x, steps, first_sample)}, waiting)

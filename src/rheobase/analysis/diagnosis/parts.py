@@ -23,12 +23,12 @@ from rheobase.network import Neuron, SigmaDelta, along_channels
 PARTS = ("clipping", "quantisation", "inherited", "made_here")
 
 
-def split_error(seen: Observation, neuron: Neuron, steps: int) -> dict[str, Tensor]:
-    """The parts of φ − a for every neuron and sample, in double."""
+def split_error(seen: Observation, neuron: Neuron, steps: int, delay: int = 0) -> dict[str, Tensor]:
+    """The parts of φ − a for every neuron and sample, in double; the first steps, the delay, do not count."""
     clipped = _clip(neuron, seen)
     start = seen.start
-    expected = even_output(neuron, seen.current, start, steps) * seen.worth
-    received = even_output(neuron, seen.own_current, start, steps) * seen.worth
+    expected = even_output(neuron, seen.current, start, steps, delay) * seen.worth
+    received = even_output(neuron, seen.own_current, start, steps, delay) * seen.worth
     return {
         "clipping": clipped - seen.activation,
         "quantisation": expected - clipped,
@@ -131,13 +131,13 @@ class SiteDiagnosis:
 class Account:
     """Adds up one site's observations."""
 
-    def __init__(self, name: str, neuron: Neuron, steps: int) -> None:
-        self.name, self.neuron, self.steps = name, neuron, steps
+    def __init__(self, name: str, neuron: Neuron, steps: int, delay: int = 0) -> None:
+        self.name, self.neuron, self.steps, self.delay = name, neuron, steps, delay
         self.totals: dict[str, Tensor] = {}
 
     def add(self, seen: Observation) -> None:
         """Add one observation of the site."""
-        parts = split_error(seen, self.neuron, self.steps)
+        parts = split_error(seen, self.neuron, self.steps, self.delay)
         a, output = seen.activation, seen.output
         error = output - a
         others = [d for d in range(a.dim()) if d != 1]
