@@ -29,7 +29,7 @@ class HMT(Method):
     currents with the channel's mean μ and deviation σ over the calibration data, as Z. Huang et al., ICML
     2025, have it: with P_i the probability that a normal current exceeds (i − ½)·q/T, and φ_i its density
     there times σ², the quantum satisfies q/T = Σ(μ·P_i + φ_i)/Σ(2i − 1)·P_i, i = 1 … (2^n − 1)·T; that is
-    iterated 100 times.
+    iterated 100 times. With hundreds of levels the error is then still several times the least one.
 
     Readings: several members may fire in a step, as in the authors' code. Neurons for negative values are
     left out, as sites are ReLUs. A site with a bound, such as a trained clip, is covered up to the bound at
@@ -111,7 +111,9 @@ def measure_currents(conversion: Conversion) -> dict[Site, tuple[Tensor, Tensor]
 
 
 def best_quantum(mean: Tensor, deviation: Tensor, levels: int) -> Tensor:
-    """The quantum of least squared error for normal values rounded to its multiples 0 … levels.
+    """The quantum for normal values that are rounded to its multiples 0 … levels.
+
+    It approaches that of least squared error in 100 rounds, which are enough for some dozens of levels.
 
     Args:
         mean: (C,).
