@@ -51,7 +51,9 @@ def test_a_chain_is_what_convert_makes_of_it(clipped: nn.Module, digits: dataset
     assert found.rows[0].accuracy == {2: result.at(2).accuracy, 4: result.at(4).accuracy}
     assert found.rows[0].timing == result.timing
     assert "opi" in ask(clipped, data, methods=["opi+signed", "max-norm"]).rows[0].method
-    assert not ask(clipped, data, methods=["opi+signed", "max-norm"]).rows[0].steps  # no training was given
+    untrained = ask(clipped, data, methods=["opi+signed", "max-norm"]).rows[0]
+    assert not untrained.steps
+    assert "trained={'opi': …}" in untrained.note
     for wrong, told in (("opi+max-norm", "max-norm corrects"), ("opi+singed", "singed")):
         with pytest.raises(ValueError, match=told):
             ask(clipped, data, methods=[wrong], trained={"opi": clipped})
@@ -65,6 +67,14 @@ def test_a_method_that_cannot_convert_says_why(trained: nn.Module, digits: datas
     smooth = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Mish(), nn.Linear(8, 10)).eval()
     with pytest.raises(ValueError, match=r"(?s)could not convert.*nn\.Mish"):
         ask(smooth, data)
+
+
+def test_an_answer_after_windows_has_its_true_latency(trained: nn.Module, digits) -> None:
+    row = ask(trained, digits.train.take(24), methods=["pascal"], starts=["half"], steps=[2, 4]).rows[0]
+    assert (row.timing.windows, row.timing.steps, row.timing.idle) == (3, 2, 1)
+    assert set(row.accuracy) == {2, 4}
+    for fact in ("after 8 steps", "3 windows of 2", "1 idle"):
+        assert fact in row.note
 
 
 def test_an_interrupted_comparison_keeps_its_rows(
@@ -96,5 +106,9 @@ def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
             ask(trained, data, **asked)
     with pytest.raises(ValueError, match=r"'constant' or 'own'.*'poisson'"):
         ask(trained, data, coding="poisson")
+    signed = methods.get("signed", base="qcfs")
+    for several in (signed, [signed]):
+        with pytest.raises(TypeError, match=r"Signed.*methods=\['qcfs\+signed'\].*settings=\{'signed'"):
+            ask(trained, data, methods=several)
     with pytest.raises(ValueError, match="from 10 to 10"):
         ask(trained, (data.normalise(data.images), torch.full((24,), 10)))

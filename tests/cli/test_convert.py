@@ -61,3 +61,17 @@ def test_an_onnx_file_from_end_to_end(trained: nn.Module, digits: Dataset, cli: 
     said = cli("convert", "odd.onnx", code=1)
     assert "/2/Log (Log)" in said
     assert "/2/Sigmoid (Sigmoid)" in said
+
+
+def test_corrections_and_their_settings(trained: nn.Module, cli: Cli) -> None:
+    save_weights(trained, Path("w.safetensors"), {})
+    made = ("convert", "small", "--weights", "w.safetensors", "--samples", "16")
+    said = cli(*made, "--then", "signed, ftbc:steps=2:rate=0.25", "--setting", "percentile=99")
+    assert "method robust-norm + signed + ftbc, start half" in said
+    kept = rheobase.load("snn.safetensors").provenance.settings
+    assert (kept["steps"], kept["rate"], kept["base"]["base"]["percentile"]) == (2, 0.25, 99)
+    said = cli(*made, "--then", "signed,ftbc", "--setting", "rate=0.25", code=1)
+    assert "robust-norm" in said
+    assert "--then ftbc:rate=0.25" in said
+    assert "both" in cli(*made, "--then", "signed,signed", code=1)
+    assert "--then signed,ftbc" in cli(*made, "--method", "max-norm+signed", code=1)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rheobase import methods
 from rheobase.cli import options
 
 
@@ -15,6 +16,22 @@ def test_lists_and_pairs() -> None:
     pairs = ["a=1", "b=0.5", "c=True", "d=none", "e=x=y"]
     assert options.parse_settings(pairs) == {"a": 1, "b": 0.5, "c": True, "d": None, "e": "x=y"}
     assert options.parse_settings(None) == {}
+
+
+def test_corrections() -> None:
+    assert options.parse_corrections("") == []
+    found = options.parse_corrections("signed, ftbc:steps=2:rate=0.2")
+    assert found == [methods.get("signed"), methods.get("ftbc", steps=2, rate=0.2)]
+    for wrong, fact in (
+        ("signed,", "empty"),
+        ("signed+ftbc", "--then signed,ftbc"),
+        ("ftbc:steps", "name=value"),
+        ("ftbc:base=opi", "base=opi out"),
+    ):
+        with pytest.raises(ValueError, match=fact):
+            options.parse_corrections(wrong)
+    with pytest.raises(TypeError, match="'stpes' of ftbc"):
+        options.parse_corrections("ftbc:stpes=2")
 
 
 def test_files_and_folders(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_its_file_names_every_method(trained: nn.Module, digits, tmp_path) -> No
 @pytest.mark.parametrize(
     ("base", "then", "facts"),
     [
-        ("qcfs", ["signed", "signed"], "signed.*qcfs \\+ signed.*both"),
+        ("qcfs", ["signed", "signed"], "signed.*qcfs \\+ signed.*both.*leave one"),
         ("qcfs", ["ftbc", "signed"], "signed.*qcfs \\+ ftbc.*first"),
         ("qcfs", ["gn", "fission"], "fission.*gn.*both"),
         ("qcfs", ["srp", "signed"], "signed.*srp.*own"),
@@ -57,9 +57,31 @@ def test_its_file_names_every_method(trained: nn.Module, digits, tmp_path) -> No
     ],
 )
 def test_bases_and_orders_that_cannot_work_are_refused(base: str, then: list[str], facts: str) -> None:
+    torch.manual_seed(0)  # some of its neurons fire
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
     with pytest.raises(ValueError, match=f"(?s){facts}"):
         convert(model, base, torch.rand(8, 3), then=then)
+
+
+def test_several_names_in_one_string_are_refused() -> None:
+    model = nn.Linear(2, 2)
+    for then in ("signed,ftbc", "signed + ftbc", ["signed+ftbc"]):
+        with pytest.raises(
+            ValueError, match=r"got 'signed.*then=\[\"signed\", \"ftbc\"\].*--then signed,ftbc"
+        ):
+            convert(model, "qcfs", then=then)
+    with pytest.raises(ValueError, match=r"got 'qcfs\+signed'.*then=\[\"signed\", \"ftbc\"\]"):
+        convert(model, "qcfs+signed")
+    assert compose(QCFS(), None) == QCFS()
+
+
+def test_a_setting_of_a_correction_is_not_the_methods() -> None:
+    with pytest.raises(
+        TypeError, match=r"'steps' of qcfs.*ftbc.*then=\[rheobase\.methods\.get\(\"ftbc\", steps=8\)\]"
+    ):
+        convert(nn.Linear(2, 2), "qcfs", then=["ftbc"], steps=8)
+    with pytest.raises(TypeError, match=r"'speed' of qcfs(?!.*then=)"):
+        methods.get("qcfs", speed=8)
 
 
 def test_a_correction_over_fewer_steps_than_outputs_wait_is_refused() -> None:

@@ -105,7 +105,9 @@ class TestTemporalSwitch:
             TemporalSwitch()  # type: ignore[call-arg]
         with pytest.raises(ValueError, match="at least 2 steps, got 1"):
             TemporalSwitch(1)
-        with pytest.raises(ValueError, match=r"TemporalSwitch.*scale=1\.5"):
+        with pytest.raises(
+            ValueError, match=r"coding=rheobase\.network\.TemporalSwitch\(window=4, scale=1\.5\)"
+        ):
             TemporalSwitch(4).encode(torch.tensor([[1.5]]), 0, 1, 0)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from families import build, inputs
-from rheobase import convert
+from rheobase import convert, methods
 from rheobase.network.neurons import Switch
 from rheobase.network.snn import SNN, expect_snn
 
@@ -21,6 +21,14 @@ def test_its_parts(snn: SNN) -> None:
     assert (snn.dtype, snn.device.type, snn.window, snn.dead) == (torch.float32, "cpu", None, {})
     assert isinstance(snn.module.get_submodule(snn.source(snn.sites[0])), nn.Conv2d)
     assert "method=max-norm, initial=half" in repr(snn)
+
+
+def test_it_names_the_methods_that_were_corrected() -> None:
+    chosen = methods.compose(methods.get("max-norm"), ["signed", methods.get("ftbc", steps=2)])
+    snn = convert(build("Plain"), chosen, inputs(), progress=False)
+    assert snn.provenance.title == chosen.title == "max-norm + signed + ftbc"
+    assert "method=max-norm + signed + ftbc, " in repr(snn)
+    assert "max-norm + signed + ftbc" in str(snn.summary())
 
 
 def test_it_is_not_called_like_an_ann(snn: SNN) -> None:

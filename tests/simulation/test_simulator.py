@@ -196,3 +196,14 @@ def test_steps_and_memory_are_integers(value: object) -> None:
         with pytest.raises(ValueError, match=f"{name} must be an integer"):
             simulate(snn, x, **{"steps": 4, name: value})  # type: ignore[arg-type]
     assert torch.equal(simulate(snn, x, np.int64(4)).logits, simulate(snn, x, 4).logits)  # type: ignore[arg-type]
+
+
+def test_too_few_steps_for_the_delay_of_a_network() -> None:
+    snn, x = convert(build("Plain"), "max-norm", inputs(), then=["srp"]), inputs(2)
+    assert snn.delay > 0
+    with pytest.raises(
+        ValueError, match=f"first {snn.delay} steps .*at least {snn.delay + 1} .*got {snn.delay}"
+    ):
+        simulate(snn, x, snn.delay)
+    with pytest.raises(ValueError, match=r"delay.*got 9"):
+        simulate(snn, x, 8, delay=9)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from rheobase import methods as registry
-from rheobase.analysis.costs import Latency, Silence
+from rheobase.analysis.costs import Latency, Silence, latency_of
 from rheobase.analysis.evaluation import accuracy, evaluate
 from rheobase.conversion import convert
 from rheobase.io import (
@@ -196,7 +196,7 @@ def compare(
     columns = _columns(steps)
     if coding not in ("constant", "own"):
         raise ValueError(f"coding must be 'constant' or 'own', got {coding!r}")
-    names = registry.names() if methods is None else [methods] if isinstance(methods, str) else list(methods)
+    names = registry.names() if methods is None else _names(methods)
     for name in (*(trained or {}), *(settings or {})):
         registry.find(name)
     chosen = [_configure(name, columns[0], settings or {}) for name in dict.fromkeys(names)]
@@ -209,7 +209,11 @@ def compare(
             for method, initial in plan:
                 network = (trained or {}).get(_base(method).name) if method.needs_training else model
                 if network is None:
-                    note = "needs a network trained for it; none was given"
+                    name = _base(method).name
+                    note = (
+                        f"needs a network trained for {name}: pass trained={{{name!r}: …}} (on the command "
+                        f"line --trained {name}=FILE)"
+                    )
                     rows.append(Row(method.title, str(initial), note=note))
                 else:
                     shown = ConstantCurrent() if coding == "constant" else cover(method.coding, 1.5 * scale)
@@ -226,6 +230,19 @@ def compare(
     samples = sum(len(x) for x, _ in batches(test, what="test data"))
     ann, seconds = accuracy(model, test), perf_counter() - began
     return Comparison(title, samples, ann, columns, tuple(rows), seconds, package_versions())
+
+
+def _names(methods: Any) -> list[str]:
+    """The names of methods, given as a list or as one name."""
+    names: list[Any] = [methods] if isinstance(methods, (str, Method)) else list(methods)
+    for each in names:
+        if isinstance(each, Method):
+            name = each.title.replace(" ", "")
+            raise TypeError(
+                f"compare takes methods by name, got {each}: pass methods=[{name!r}], and settings by name, "
+                f"settings={{{each.name!r}: {{…}}}}"
+            )
+    return names
 
 
 def _columns(steps: Sequence[int]) -> tuple[int, ...]:
@@ -286,8 +303,17 @@ def _measure(
         end.spikes,
         end.sop,
         end.joules,
-        f"answers once, after {window} steps" if window else "",
+        _explain_wait(latency_of(snn, window)) if window else "",
         result.timing,
         result.silence,
         sum(result.neurons.values()),
     )
+
+
+def _explain_wait(timing: Latency) -> str:
+    """When a network whose neurons collect a window of input has its answer."""
+    note = f"answers once, after {timing.total} steps"
+    if timing.windows == 1:
+        return note
+    idle = f" and {timing.idle} idle between two" if timing.idle else ""
+    return f"{note} ({timing.windows} windows of {timing.steps}{idle}), shown from T={timing.steps} on"

@@ -3,14 +3,16 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from rheobase.methods import Method
     from rheobase.reports import RunRecord
 
 LARGEST_SEED = 2**32 - 1
@@ -141,10 +143,41 @@ def parse_numbers(text: str) -> list[float]:
 
 def parse_names(text: str) -> list[str]:
     """Names separated by commas, each once."""
+    return list(dict.fromkeys(_names(text)))
+
+
+def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise ValueError(f"{text!r} is not a list of names: separate them by commas, without empty ones")
-    return list(dict.fromkeys(names))
+    return names
+
+
+def parse_corrections(text: str) -> list["Method"]:
+    """Corrections separated by commas, each with its settings after colons: signed,ftbc:steps=2:rate=0.2."""
+    from rheobase import methods
+
+    found = []
+    for each in _names(text) if text else []:
+        name, *pairs = (part.strip() for part in each.split(":"))
+        settings = parse_settings(pairs)
+        if "base" in settings:
+            raise ValueError(f"{each}: {name} corrects what is before it; leave base={settings['base']} out")
+        found.append(methods.get(name, **settings))
+    return found
+
+
+def check_owners(method: str, settings: Mapping[str, object], corrections: Sequence["Method"]) -> None:
+    """Refuse settings that the method does not have and one of its corrections has."""
+    from rheobase import methods
+
+    for setting, value in settings.items():
+        owners = [each.name for each in corrections if setting in {field.name for field in fields(each)}]
+        if owners and setting not in {field.name for field in fields(methods.find(method))}:
+            raise ValueError(
+                f"--setting is for {method}, which has no {setting!r}, but {owners[0]} has: give it as "
+                f"--then {owners[0]}:{setting}={value}"
+            )
 
 
 def parse_pairs(pairs: list[str] | None) -> dict[str, str]:

@@ -43,7 +43,7 @@ def convert(
     method: str | Method | None = None,
     calibration: Any = None,
     *,
-    then: Sequence[str | Method] = (),
+    then: str | Method | Sequence[str | Method] | None = (),
     initial: Start | str | float | None = None,
     coding: Coding | str | None = None,
     fire_above: bool | None = None,

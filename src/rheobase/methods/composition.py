@@ -39,7 +39,7 @@ class Correction(Method):
     def _explain_clash(self, other: "Correction") -> str:
         """Why it cannot come after another correction; empty if it can."""
         if self.changes == other.changes:
-            return f"both change its {self.changes}"
+            return f"both change its {self.changes}: leave one of them out"
         if "neurons" in (self.changes, other.changes):
             alone = self.name if self.changes == "neurons" else other.name
             return f"{alone} has neurons of its own: leave the other one out"
@@ -121,13 +121,13 @@ class Correction(Method):
         self.correct(conversion)
 
 
-def compose(method: Method, then: Sequence[str | Method]) -> Method:
-    """A method with corrections, each on top of those before it.
+def compose(method: Method, then: str | Method | Sequence[str | Method] | None) -> Method:
+    """A method with corrections, each on top of those before it; None is no correction.
 
     Raises:
         ValueError: One of them is no correction, or they do not compose in this order.
     """
-    for each in [then] if isinstance(then, (str, Method)) else then:
+    for each in [then] if isinstance(then, (str, Method)) else then or ():
         found = get(each)
         if not isinstance(found, Correction):
             known = ", ".join(n for n in names() if issubclass(find(n), Correction))

@@ -58,15 +58,30 @@ def get(method: str | Method, **settings: Any) -> Method:
                 f"pass the settings {sorted(settings)} to the method object, {type(method).__name__}(…)"
             )
         return method
+    if isinstance(method, str) and {",", "+"} & set(method):
+        raise ValueError(
+            f"expected the name of one method, got {method!r}: pass corrections as a list, such as "
+            'rheobase.convert(model, "qcfs", then=["signed", "ftbc"]) (on the command line --method qcfs '
+            "--then signed,ftbc)"
+        )
     found = find(method)
     known = {f.name: f for f in fields(found)}
     for setting in settings:
-        kind = find_name("setting", setting, known, of=method, error=TypeError).type
+        hint = _explain_owners(setting)
+        kind = find_name("setting", setting, known, of=method, hint=hint, error=TypeError).type
         _check_kind(method, setting, kind, settings[setting])
     missing = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
     if absent := [n for n in missing if n not in settings]:
         raise TypeError(f"{method} needs the setting {absent[0]!r}: pass {absent[0]}=…")
     return found(**settings)
+
+
+def _explain_owners(setting: str) -> str:
+    """How to pass a setting to the corrections that have it; empty if none has."""
+    kinds = {name: {f.name for f in fields(kind)} for name, kind in _registry().items()}
+    owners = ", ".join(name for name, known in kinds.items() if {"base", setting} <= known)
+    example = 'then=[rheobase.methods.get("ftbc", steps=8)]'
+    return f"or pass it to a correction that has it ({owners}), as in {example}" if owners else ""
 
 
 def restore(provenance: Provenance) -> Method | None:

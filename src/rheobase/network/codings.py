@@ -79,7 +79,7 @@ class Poisson(Coding):
         return False
 
     def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
-        share_BN, spike_BN = _parts(x, self.scale, type(self).__name__)
+        share_BN, spike_BN = _parts(x, self)
         # Integers of 31 bits, so that x = 0 never fires and |x| = scale always does.
         level_BN = (share_BN * 2**31).long()
         sample_B = torch.arange(first_sample, first_sample + x.shape[0], device=x.device)
@@ -118,7 +118,7 @@ class TemporalSwitch(Coding):
         return False
 
     def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
-        share_BN, spike_BN = _parts(x, self.scale, type(self).__name__)
+        share_BN, spike_BN = _parts(x, self)
         on_BN = (widen(share_BN) * (self.window - 1)).floor().to(share_BN)
         before_T = torch.arange(first_step, first_step + steps, device=x.device) % self.window
         return ((before_T[:, None, None] < on_BN) * spike_BN).view(steps, *x.shape)
@@ -169,18 +169,20 @@ def _check_scale(scale: float) -> None:
         raise ValueError(f"the scale of a coding must be above zero and finite, got {scale}")
 
 
-def _parts(x: Tensor, scale: float, name: str) -> tuple[Tensor, Tensor]:
+def _parts(x: Tensor, coding: Poisson | TemporalSwitch) -> tuple[Tensor, Tensor]:
     """|x|/scale and sgn(x)·scale, each (B, N).
 
     Raises:
         ValueError: If |x| exceeds the scale anywhere.
     """
+    scale, name = coding.scale, type(coding).__name__
     x_BN = x.flatten(1) if x.dim() > 1 else x[:, None]
     low, high = x.min().item(), x.max().item()
     if max(-low, high) > scale:
         needed = math.ceil(100 * max(-low, high)) / 100
         raise ValueError(
             f"the inputs are in {low:.4g} … {high:.4g}, but {name} can encode only −{scale:g} … "
-            f"{scale:g}: convert with coding={name}(scale={needed:g}), or with constant current"
+            f"{scale:g}: convert with coding=rheobase.network.{replace(coding, scale=needed)}, or with "
+            "constant current"
         )
     return x_BN.abs() / scale, x_BN.sign() * scale

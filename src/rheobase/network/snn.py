@@ -42,6 +42,15 @@ class Provenance:
     data: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, list[int]] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """The method's name, after those of the methods that it corrects: a `Method`'s title."""
+        chain, base = [self.method], self.settings.get("base")
+        while isinstance(base, dict):
+            chain.insert(0, str(base.get("method")))
+            base = base.get("base")
+        return " + ".join(chain)
+
     def record_shift(self, site: str, values: Tensor) -> None:
         """Record a constant that was added to the current of a site, on top of earlier ones."""
         earlier = torch.tensor(self.shifts.get(site, [0.0]), dtype=torch.float64)
@@ -223,15 +232,15 @@ class SNN(nn.Module):
         return Summary(self.extra_repr(), tuple(sites))
 
     def _count_neurons(self) -> dict[str, int]:
-        """The number of neurons of each site, if the shape of the input is known."""
+        """The number of binary neurons of each site, if the shape of the input is known."""
         counts: dict[str, int] = {}
         if self.input_shape is None:
             return counts
 
-        def count(site: str) -> Callable[[nn.Module, object, Tensor], None]:
-            return lambda module, inputs, output: counts.update({site: output.numel()})
+        def count(site: str, neuron: Neuron) -> Callable[[nn.Module, object, Tensor], None]:
+            return lambda module, inputs, output: counts.update({site: neuron.count(output.numel())})
 
-        hooks = [neuron.register_forward_hook(count(site)) for site, neuron in self.neurons.items()]
+        hooks = [neuron.register_forward_hook(count(site, neuron)) for site, neuron in self.neurons.items()]
         try:
             with torch.no_grad():
                 self.limit(torch.zeros(1, *self.input_shape, dtype=self.dtype, device=self.device))
@@ -241,4 +250,4 @@ class SNN(nn.Module):
         return counts
 
     def extra_repr(self) -> str:
-        return f"method={self.provenance.method}, initial={self.provenance.initial}, coding={self.coding}"
+        return f"method={self.provenance.title}, initial={self.provenance.initial}, coding={self.coding}"

@@ -150,7 +150,7 @@ def record_evaluation(
     shown = {**snn.provenance.settings, **snn.provenance.found, **(settings or {})}
     return RunRecord(
         title=title,
-        method=snn.provenance.method,
+        method=snn.provenance.title,
         initial=snn.provenance.initial,
         coding=str(snn.coding),
         evaluation=evaluation,

@@ -304,6 +304,11 @@ def _check(
         raise ValueError(f"the network is in {snn.dtype}, which is too coarse for membranes: use snn.float()")
     if delay < snn.delay:
         raise ValueError(f"the outputs of this network count after {snn.delay} steps, got delay={delay}")
+    if snn.delay >= steps:
+        raise ValueError(
+            f"the first {snn.delay} steps of this network do not count: run it for at least {snn.delay + 1} "
+            f"steps, got {steps}"
+        )
     if delay >= steps:
         raise ValueError(f"delay must lie in 0…{steps - 1} for {steps} steps, got {delay!r}")
     if delay and snn.code == "sum":

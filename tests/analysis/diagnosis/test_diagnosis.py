@@ -90,3 +90,7 @@ def test_steps_that_do_not_count_are_no_error(clipped, digits) -> None:
     assert snn.delay == 1  # a step in which nothing is sent
     found = diagnose(clipped, snn, data, 5, remedies=False).sites[snn.sites[0]]
     assert found.relative("quantisation") < 0.1
+    snn = convert(clipped, "ltb", data, steps=8)
+    assert snn.delay > 1
+    found = diagnose(clipped, snn, data, 8, remedies=False).sites[snn.sites[0]]
+    assert found.relative("made_here") < 1e-6  # its current is constant

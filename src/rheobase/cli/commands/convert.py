@@ -19,7 +19,11 @@ def convert(
     images: Images = REMEMBERED,
     method: options.MethodName = None,
     then: Annotated[
-        str, typer.Option(help="Methods that correct it, separated by commas, as signed,ftbc.")
+        str,
+        typer.Option(
+            help="Methods that correct it, separated by commas, each with its settings after colons, as "
+            "signed,ftbc:steps=2:rate=0.2."
+        ),
     ] = "",
     initial: options.Start = None,
     coding: Annotated[
@@ -43,13 +47,16 @@ def convert(
     options.ensure_apart(models.file_of(model), weights, out)
     dataset, memory = images.load(models.images_of(model, weights))
     settings, trained_for = options.parse_settings(setting), models.method_for(model, weights)
-    chosen = rheobase.methods.get(method or trained_for or DEFAULT_METHOD, **settings)
+    corrections = options.parse_corrections(then)
+    name = method or trained_for or DEFAULT_METHOD
+    options.check_owners(name, settings, corrections)
+    chosen = rheobase.methods.get(name, **settings)
     largest = datasets.find_largest(dataset.train.mean, dataset.train.std)
     snn = rheobase.convert(
         models.load(model, weights, dataset, random_weights=random_weights),
         method or trained_for,
         models.take(dataset.train, samples),
-        then=options.parse_names(then) if then else (),
+        then=corrections,
         initial=initial,
         coding=cover(chosen.coding if coding is None else parse_coding(coding), largest),
         **settings,
@@ -59,4 +66,4 @@ def convert(
     made = snn.provenance
     found = "".join(f", {name} {value}" for name, value in made.found.items())
     sites = "1 site" if len(snn.sites) == 1 else f"{len(snn.sites)} sites"
-    typer.echo(f"{sites}, method {made.method}{found}, start {made.initial}: written to {out}")
+    typer.echo(f"{sites}, method {made.title}{found}, start {made.initial}: written to {out}")
