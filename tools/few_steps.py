@@ -71,7 +71,7 @@ class Tuning:
 
     epochs: int = 1
     steps: tuple[int, ...] = (2, 4)
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     batch_size: int = 128
     augment: str | None = None
     precision: Precision = "float32"
@@ -334,7 +334,7 @@ def main() -> None:
     parser.add_argument("--calibration", type=int, default=500, help="training images to fit to")
     parser.add_argument("--held-out", type=int, default=1000, help="training images to choose settings by")
     parser.add_argument("--fine-tune", type=int, default=0, help="epochs of fine_tune; 0 leaves it out")
-    parser.add_argument("--learning-rate", type=float, default=1e-3, help="of fine_tune")
+    parser.add_argument("--learning-rate", type=float, default=2e-3, help="of fine_tune")
     parser.add_argument("--tune-steps", default="2,4", help="numbers of steps to fine-tune for")
     parser.add_argument("--steps", default=",".join(map(str, STEPS)))
     parser.add_argument("--rows", help="rows of the table, separated by semicolons; by default all")

@@ -238,8 +238,9 @@ def test_lines_and_true_latency_limit_the_choice(
     waiting = [t for t in ask(trained, data, Budget(steps=48)).trials if t.method.name == "few-spikes"]
     assert {t.latency for t in waiting if not t.note} == {3 * t.steps for t in waiting if not t.note}
     assert f"{waiting[0].steps} ({waiting[0].latency})" in str(waiting[0])
-    short = [t for t in ask(trained, data, Budget(steps=17)).trials if t.method.name == "few-spikes"]
-    assert all(f"{3 * t.method.steps} steps" in t.note and "17" in t.note for t in short)  # type: ignore[attr-defined]
+    short = [t for t in ask(trained, data, Budget(steps=2)).trials if t.method.name == "few-spikes"]
+    assert short
+    assert all("3 steps" in t.note and "2 are allowed" in t.note for t in short)
     with pytest.raises(ValueError, match=r"lines .* 0"):
         Budget(steps=4, lines=0)
 
@@ -273,3 +274,78 @@ def test_chains_meet_a_budget_in_latency_lines_and_accuracy(
     waiting = [t.note for t in found.trials if t.method.name in ("cos", "parallel")]
     assert waiting
     assert all(re.search(r"\d+ steps.* 1 ", note) for note in waiting)
+
+
+@pytest.fixture
+def mlp() -> tuple[nn.Module, Tensor]:
+    """A random network, whose answers no conversion gives for all of some random inputs."""
+    torch.manual_seed(0)
+    layers = nn.Linear(16, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 200)
+    return nn.Sequential(*layers).eval(), torch.randn(160, 16)
+
+
+def members_of(advice: Advice, title: str) -> set[int]:
+    """The numbers of members that a method was measured with, at the bottom of a chain."""
+    found = [t.method for t in advice.trials if t.method.title == title and not t.note]
+    bottom: list[Any] = [m.base if isinstance(m, methods.Correction) else m for m in found]
+    return {method.members for method in bottom}
+
+
+def test_methods_with_too_many_lines_are_tried_with_fewer(
+    mlp: tuple[nn.Module, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(methods, "names", lambda: ["dcgs", "ftbc", "hmt", "max-norm"])
+    two = ask(*mlp, Budget(steps=2, lines=2))
+    assert members_of(two, "hmt") == members_of(two, "hmt + ftbc") == {2}
+    assert members_of(two, "dcgs") == set()  # it would need 4 lines
+    assert two.chosen.method.title in ("hmt", "hmt + ftbc")
+    assert two.chosen.lines == 2
+    assert "after 2 steps with 2 lines per neuron" in two.verdict
+    four = ask(*mlp, Budget(steps=2, lines=4))
+    assert (members_of(four, "dcgs"), members_of(four, "hmt")) == ({2}, {2, 4})
+
+
+def test_methods_that_wait_are_aimed_at_what_the_latency_allows(
+    mlp: tuple[nn.Module, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["dcgs", "few-spikes", "ltb", "max-norm", "parallel", "pascal", "srp"]
+    monkeypatch.setattr(methods, "names", lambda: names)
+    advice = ask(*mlp, Budget(steps=9, lines=1))
+    assert not any("needs" in t.note for t in advice.trials)
+    assert all(t.latency <= 9 for t in advice.trials)
+    aims = {name: {t.method.steps for t in advice.trials if t.method.name == name} for name in names[:3]}  # type: ignore[attr-defined]
+    assert aims == {"dcgs": {8}, "few-spikes": {4}, "ltb": {9}}  # a delay, two layers that wait, neither
+    for name, most in (("parallel", 4), ("pascal", 3)):
+        chains = [t.method for t in advice.trials if t.method.name == name]
+        assert {m.steps for m in chains} == {most}  # type: ignore[attr-defined]
+    rehearsed = [t.method.base for t in advice.trials if t.method.title == "ltb + srp"]  # type: ignore[attr-defined]
+    assert [m.steps for m in rehearsed] == [5]
+
+
+def test_a_shorter_latency_is_looked_for_once_one_is_enough(
+    mlp: tuple[nn.Module, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(methods, "names", lambda: ["dcgs", "few-spikes"])
+    advice = ask(*mlp, Budget(accuracy_loss=5))
+    assert advice.met
+    first, second = advice.trials[:2]
+    assert not second.note
+    assert second.latency < first.latency
+
+
+def test_names_and_records_tell_all_settings(
+    mlp: tuple[nn.Module, Tensor], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(methods, "names", lambda: ["ftbc", "robust-norm", "signed"])
+    advice = ask(*mlp, Budget(steps=2, lines=2))
+    names = [t.name for t in advice.trials]
+    assert len(set(names)) == len(names)
+    usual = "robust-norm percentile=99.0 + signed steps=2 + ftbc steps=2, start half"
+    assert usual in names
+    assert usual.replace("signed", "signed rule=annealed") in names
+    advice.write(tmp_path / "advice.json")
+    kept = json.loads((tmp_path / "advice.json").read_text())["trials"][names.index(usual)]
+    signed = kept["settings"]["base"]
+    assert (kept["method"], signed["method"], signed["base"]["method"]) == ("ftbc", "signed", "robust-norm")
+    assert signed["base"]["percentile"] == 99.0
+    assert kept["lines"] == 2

@@ -154,6 +154,7 @@ def test_rates_count_only_the_steps_that_samples_took(trained: nn.Module, digits
 
 
 def test_a_summary_without_a_known_input_shape_or_run() -> None:
+    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
     snn = rheobase.convert(model, "max-norm", torch.rand(8, 4))
     (site,) = snn.summary().sites

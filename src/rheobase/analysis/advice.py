@@ -2,9 +2,11 @@
 
 Candidates are converted on one part of the calibration data and measured on the other, from the cheap to the
 expensive: every method as in its paper, with the default of `convert` before all that measure the network,
-then the cheap ones with a half start, then other starts and other settings of the best, then the best with
-methods that correct them, twice over, with all settings of these if lines are limited. One run gives the
-accuracy after every step; once a number of steps is enough, other candidates only run for fewer.
+then settings with fewer lines of those that have too many, then the cheap ones with a half start, then other
+starts and other settings of the best, then the best with methods that correct them, twice over, with all
+settings of these if lines are limited. One run gives the accuracy after every step; once a number of steps is
+enough, other candidates only run for fewer. Where layers wait or the first steps do not count, a method is
+aimed at the most steps whose true latency is allowed.
 """
 
 import math
@@ -17,14 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from rheobase import methods
-from rheobase.analysis.costs import latency_of
+from rheobase.analysis.costs import Latency, latency_of
 from rheobase.analysis.energy import PAPER, Convention, find_convention, snn_joules
 from rheobase.analysis.evaluation import Evaluation, evaluate
 from rheobase.analysis.trials import TRIED, Advice, Budget, Trial
 from rheobase.conversion import DEFAULT_METHOD, convert, lower
 from rheobase.io import Data, batches, live_table
 from rheobase.methods import COSTS, Correction, Method
-from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, classes_of, require_double
+from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, Start, classes_of, require_double
 
 __all__ = ["Advice", "Budget", "Trial", "advise"]
 
@@ -130,13 +132,20 @@ class _Search:
         self.trials: list[Trial] = []
         self.best: tuple[Trial, SNN] | None = None
         self.impossible = False
+        self.surveyed = False  # whether every method has been tried once
+        self.timings: dict[str, Latency] = {}  # of methods whose latency is not their number of steps
 
     def candidates(self) -> Iterator[Trial]:
         """What to try next, given the results so far."""
-        every = [self._aim(method) for method in _examples() if not isinstance(method, Correction)]
-        own = [Trial(method, method.initial) for method in every]
-        usual = [Trial(method, HALF) for method in every if method.name == DEFAULT_METHOD]
-        yield from sorted([*usual, *own], key=lambda trial: COSTS.index(trial.method.cost))
+        every = [method for method in _examples() if not isinstance(method, Correction)]
+        own = [(method, False) for method in every]
+        usual = [(method, True) for method in every if method.name == DEFAULT_METHOD]
+        for method, half in sorted([*usual, *own], key=lambda each: COSTS.index(each[0].cost)):
+            aimed = self._aim(method)
+            yield Trial(aimed, HALF if half else aimed.initial)
+        if self.budget.lines is not None:
+            yield from self._with_fewer_lines(self.budget.lines)
+        self.surveyed = True
         for trial in [t for t in self.trials if not t.note]:
             # What a method fits depends on its own start.
             if trial.method.cost != "runs" and trial.method.fits == "nothing":
@@ -150,8 +159,17 @@ class _Search:
             for method in (aimed, *(variant for _, variant in aimed.variants())):
                 yield Trial(method, trial.initial)
         for _ in range(_CORRECTIONS):
-            for trial in self._ranked()[:_SETTINGS_OF]:
+            # Nothing corrects neurons that wait.
+            for trial in [t for t in self._ranked() if t.latency == t.steps][:_SETTINGS_OF]:
                 yield from self._corrected(trial)
+
+    def _with_fewer_lines(self, allowed: int) -> Iterator[Trial]:
+        """Methods that have too many lines, with those of their settings that do not."""
+        for trial in [t for t in self.trials if t.lines > allowed]:
+            for _, variant in self._aim(trial.method).variants():
+                with suppress(ValueError):  # it cannot convert this network
+                    if self._sketch(variant).lines <= allowed:
+                        yield Trial(variant, variant.initial)
 
     def _corrected(self, trial: Trial) -> Iterator[Trial]:
         """A method with each correction that fits it."""
@@ -173,6 +191,8 @@ class _Search:
         every = [method for method in _examples() if not isinstance(method, Correction)]
         settings = max(1 + len(list(method.variants())) for method in _examples())
         plain = 2 * len(every) + 2 * _STARTS_OF + settings * _SETTINGS_OF
+        if self.budget.lines is not None:
+            plain += 2 * sum(len(list(method.variants())) for method in every)
         return plain + len(self._corrections()) * _SETTINGS_OF * _CORRECTIONS
 
     def try_all(self) -> Iterator[Trial]:
@@ -187,11 +207,14 @@ class _Search:
         """Convert and measure a candidate, and keep the result."""
         snn = None
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # dead channels show in the accuracy
-                snn = convert(
-                    self.model, trial.method, self.parts.fit, initial=trial.initial, coding=ConstantCurrent()
-                )
+            snn = self._convert(trial.method, trial.initial, self.parts.fit)
+            if trial.method.title not in self.timings and (snn.window or snn.delay):
+                self.timings[trial.method.title] = self._time(trial.method, snn)
+                method = self._aim(trial.method)
+                if method != trial.method:
+                    own = trial.initial == trial.method.initial
+                    trial = Trial(method, method.initial if own else trial.initial)
+                    snn = self._convert(trial.method, trial.initial, self.parts.fit)
         except ValueError as error:
             trial = replace(trial, note=str(error))
         else:
@@ -200,6 +223,22 @@ class _Search:
         if snn is not None and not trial.note:
             self._keep_best(trial, snn)
         return trial
+
+    def _convert(self, method: Method, initial: Start, inputs: Tensor) -> SNN:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # dead channels show in the accuracy
+            return convert(self.model, method, inputs, initial=initial, coding=ConstantCurrent())
+
+    def _sketch(self, method: Method) -> Latency:
+        """The wires of a method, and its latency in a run of one step, from a conversion by one input."""
+        snn = self._convert(method, method.initial, self.parts.fit[:1])
+        return latency_of(snn, snn.window or snn.delay + 1)
+
+    def _time(self, method: Method, snn: SNN) -> Latency:
+        """The latency of a method at some number of steps, without a delay that is part of these."""
+        if snn.window is not None and snn.window > 1:  # one step alone does not tell what grows with them
+            return latency_of(snn, snn.window)
+        return self._sketch(method.aimed_at(2))
 
     def _keep_best(self, trial: Trial, snn: SNN) -> None:
         if self.best is None or self._rank(trial) < self._rank(self.best[0]):
@@ -228,7 +267,9 @@ class _Search:
             steps += f" per layer, {chosen.latency} in all"
         gain = chosen.accuracy - self.parts.ann
         loss = f"{abs(gain):.2f} points {'above' if gain > 0 else 'below'} the ANN"
-        result = f"{chosen.name}: {chosen.accuracy:.2f} % after {steps}, {loss}, {chosen.joules * 1e6:.3g} µJ"
+        lines = f"{chosen.lines} line{'s' if chosen.lines > 1 else ''} per neuron"
+        costs = f"after {steps} with {lines}, {loss}, {chosen.joules * 1e6:.3g} µJ"
+        result = f"{chosen.name}: {chosen.accuracy:.2f} % {costs}"
         found = "take" if chosen.met else f"nothing tried stays within {self.budget}; the closest is"
         if interrupted:
             found = f"stopped after {len(self.trials)} trials; so far, {found}"
@@ -247,6 +288,7 @@ class _Search:
     def _measure(self, trial: Trial, snn: SNN) -> Trial:
         window = snn.window
         timing = latency_of(snn, window or max(self.horizon, snn.delay + 1))
+        trial = replace(trial, lines=timing.lines)
         if self.budget.lines is not None and timing.lines > self.budget.lines:
             allowed = f"{self.budget.lines} {'is' if self.budget.lines == 1 else 'are'} allowed"
             return replace(trial, note=f"its neurons drive {timing.lines} lines, but only {allowed}")
@@ -294,5 +336,17 @@ class _Search:
         return sorted((t for t in self.trials if not t.note), key=self._rank)
 
     def _aim(self, method: Method) -> Method:
-        """The method for the number of steps that is looked for."""
-        return method.aimed_at(max(1, min(self.horizon, self.best[0].steps if self.best else 16)))
+        """The method for the number of steps that is looked for, or the most whose latency is allowed."""
+        wanted = self.best[0].steps if self.best and self.surveyed else 16
+        timing = self.timings.get(method.title)
+        if timing is None:
+            return method.aimed_at(max(1, min(self.horizon, wanted)))
+        most = self.horizon if self.budget.steps else min(self.horizon, wanted)
+        fitting = (t for t in range(1, most + 1) if _latency_at(timing, t) <= self.horizon)
+        return method.aimed_at(max(fitting, default=1))
+
+
+def _latency_at(timing: Latency, steps: int) -> int:
+    """The true latency at another number of steps: what layers wait for in between grows with them."""
+    idle = timing.idle * (steps - 1) // max(1, timing.steps - 1)
+    return replace(timing, steps=steps, idle=idle).total

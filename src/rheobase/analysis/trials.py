@@ -8,7 +8,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from rheobase.io import Result, Shown, axes_or_new, package_versions, replace_file
-from rheobase.methods import Method
+from rheobase.methods import Correction, Method, settings_of
 from rheobase.network import SNN, Start
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class Trial:
         accuracy: Accuracy after these steps on the held-out data, in percent.
         joules: Energy per image up to then.
         latency: The true latency: more than `steps` where every layer waits for its input.
+        lines: Binary wires that a neuron drives; 0 if it was not converted.
         met: Whether it is within the budget.
         remark: What to say of that, if the budget limits more than the number of steps.
         note: Why it was not measured, if it was not.
@@ -91,20 +92,15 @@ class Trial:
     accuracy: float = 0.0
     joules: float = 0.0
     latency: int = 0
+    lines: int = 0
     met: bool = False
     remark: str = ""
     note: str = ""
 
     @property
     def name(self) -> str:
-        """The method, the settings that differ from its example, and the start."""
-        usual = type(self.method).example()
-        changed = [
-            f" {f.name}={getattr(self.method, f.name)}"
-            for f in fields(self.method)
-            if f.name != "base" and getattr(self.method, f.name) != getattr(usual, f.name)
-        ]
-        return f"{self.method.title}{''.join(changed)}, start {self.initial}"
+        """The method with those it corrects, the settings that differ from their examples, and the start."""
+        return f"{_describe(self.method)}, start {self.initial}"
 
     @property
     def duration(self) -> str:
@@ -122,7 +118,7 @@ class Trial:
     def plain(self) -> dict[str, Any]:
         """As plain values for JSON."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("method", "initial")}
-        settings = {name: str(value) for name, value in asdict(self.method).items()}
+        settings = settings_of(self.method)
         return {"method": self.method.name, "settings": settings, "initial": str(self.initial), **values}
 
     def __str__(self) -> str:
@@ -130,6 +126,18 @@ class Trial:
             return f"{self.name:<44} not measured: {shorten(self.note, 70, placeholder=' …')}"
         measured = f"{self.accuracy:6.2f} %  T = {self.duration:<4} {self.joules * 1e6:9.3g} µJ"
         return f"{self.name:<44} {measured}{self.remark and f'  {self.remark}'}"
+
+
+def _describe(method: Method) -> str:
+    """A method after those it corrects, each with the settings that differ from its example."""
+    usual = type(method).example()
+    changed = [
+        f" {f.name}={getattr(method, f.name)}"
+        for f in fields(method)
+        if f.name != "base" and getattr(method, f.name) != getattr(usual, f.name)
+    ]
+    corrected = f"{_describe(method.base)} + " if isinstance(method, Correction) else ""
+    return f"{corrected}{method.name}{''.join(changed)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,4 +197,4 @@ class Advice(Result):
             "trials": [trial.plain() for trial in self.trials],
             "versions": package_versions(),
         }
-        replace_file(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+        replace_file(path, json.dumps(content, indent=1, sort_keys=True, default=str) + "\n")

@@ -36,7 +36,7 @@ def fine_tune(
     *,
     epochs: int = 1,
     batch_size: int = 64,
-    learning_rate: float = 1e-3,
+    learning_rate: float = 2e-3,
     relative: bool = True,
     weight_decay: float = 0.0,
     dropout: float = 0.0,
