@@ -178,10 +178,10 @@ def _measure_scales(parameters: Mapping[str, Tensor]) -> dict[str, float]:
         layer, _, own = name.rpartition(".")
         if own == "threshold":  # that of a neuron that never fires is the largest number
             found[name] = p.detach().abs().median().item()
-        elif own == "bias":
-            found[name] = max(sizes[name], sizes.get(f"{layer}.weight", 0.0))
-        else:
+        elif p.dim() > 1:
             found[name] = sizes[name] * (len(p) ** -0.5 + p[0].numel() ** -0.5)
+        else:
+            found[name] = max(sizes[name], sizes.get(f"{layer}.weight", 0.0) if own == "bias" else 0.0)
     return {name: scale or 1.0 for name, scale in found.items()}
 
 

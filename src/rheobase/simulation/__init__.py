@@ -4,7 +4,7 @@ A plan orders the calls, fusion combines those that one kernel computes, and the
 chunks under a memory cap. Profiles choose the arithmetic, exits let samples leave early, probes show signals.
 """
 
-from rheobase.simulation.backward import Surrogate, Triangle, unroll
+from rheobase.simulation.backward import SpikeTime, Surrogate, Triangle, unroll
 from rheobase.simulation.device import Pace, device_traits, memory_for_all_steps
 from rheobase.simulation.exits import Confidence, Exit, Margin, Patience
 from rheobase.simulation.observe import still_currents, watch_sites
@@ -27,6 +27,7 @@ __all__ = [
     "Probe",
     "Run",
     "Simulator",
+    "SpikeTime",
     "Surrogate",
     "Synapses",
     "Triangle",
