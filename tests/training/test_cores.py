@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from rheobase import convert
 from rheobase.methods import fine_tuning, rnl
 from rheobase.training import cores
 from rheobase.training.cores import let_threads_sleep, suit_cores
@@ -75,7 +76,10 @@ def test_threads_sleep_while_fine_tuning_too(method: ModuleType, monkeypatch: py
     monkeypatch.setattr(method, "Recipe", stop)
     before = threading.active_count()
     with pytest.raises(ZeroDivisionError):
-        method.fine_tune(network(), textures(), *[1][: method is fine_tuning])
+        if method is rnl:
+            method.fine_tune(network(), textures())
+        else:
+            method.fine_tune(convert(network().eval(), "opi"), textures(), 1)
     assert seen == [before + 1]
     assert threading.active_count() == before
 
