@@ -73,13 +73,11 @@ def test_threads_sleep_while_fine_tuning_too(method: ModuleType, monkeypatch: py
         seen.append(threading.active_count())
         raise ZeroDivisionError
 
+    given = (network(), textures()) if method is rnl else (convert(network().eval(), "opi"), textures(), 1)
     monkeypatch.setattr(method, "Recipe", stop)
     before = threading.active_count()
     with pytest.raises(ZeroDivisionError):
-        if method is rnl:
-            method.fine_tune(network(), textures())
-        else:
-            method.fine_tune(convert(network().eval(), "opi"), textures(), 1)
+        method.fine_tune(*given)
     assert seen == [before + 1]
     assert threading.active_count() == before
 
