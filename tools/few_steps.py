@@ -359,6 +359,7 @@ def main() -> None:
         augment=dataset.name if dataset.name.startswith("cifar") else None,
         precision="bfloat16" if device.type == "cuda" else "float32",
     )
+    known = {} if given.weights is None else read_weights(given.weights)[1]
     number = "" if given.seed is None else f"-{given.seed}"
     out = given.out or RECORDS / f"few-steps-{given.model}-{dataset.name}{number}.json"
     record = FewSteps(
@@ -371,7 +372,7 @@ def main() -> None:
         profile=given.profile,
         seed=given.seed,
         weights=_hash_weights(model),
-        training={} if given.weights is None else read_weights(given.weights)[1].get("recipe", {}),
+        training={**known.get("recipe", {}), **known.get("settings", {})},
         versions=package_versions(),
         commit=find_commit(),
     )

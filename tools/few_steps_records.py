@@ -62,7 +62,7 @@ class FewSteps:
         profile: The arithmetic.
         seed: The number of the training run, if there are several of the network.
         weights: The SHA-256 checksum of the trained weights; empty in older records.
-        training: The settings of the training, as far as the file of the weights has them.
+        training: The settings of the training and of the method, as far as the file of the weights has them.
         rows: The measurements.
         versions: Versions of the packages.
         commit: The commit of the source, if known.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import rheobase
 from rheobase.io import read_weights
 from rheobase.training import RECIPES, find_recipe
 
@@ -38,6 +39,17 @@ def test_a_method_may_have_its_own_recipe(cli: Cli, tmp_path: Path, monkeypatch:
     for method, epochs in (("qcfs", 3), ("opi", 2)):
         cli("train", "small", "--method", method, "--out", f"{method}.safetensors")
         assert read_weights(tmp_path / f"{method}.safetensors")[1]["recipe"]["epochs"] == epochs
+
+
+def test_settings_of_the_method_travel_with_the_weights(cli: Cli, tmp_path: Path) -> None:
+    train = ("train", "small", "--epochs", "1", "--method", "qcfs", "--out", "w.safetensors")
+    assert "levels must be an integer" in cli(*train, "--setting", "levels=0", code=1)
+    assert not (tmp_path / "w.checkpoint").exists()
+    cli(*train, "--setting", "levels=4")
+    for method, settings in ((), {"start": 8.0, "levels": 4}), (("--method", "max-norm"), {"per_channel": False}):
+        cli("convert", "small", "--weights", "w.safetensors", *method)
+        snn = rheobase.load(tmp_path / "snn.safetensors")
+        assert snn.provenance.settings == settings
 
 
 def test_a_folder_of_images_from_end_to_end(cli: Cli, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def load(
         return network.eval()
     _, metadata = read_weights(weights)
     if "method" in metadata:
-        network = rheobase.prepare(network, metadata["method"])
+        network = rheobase.prepare(network, metadata["method"], **metadata.get("settings", {}))
     load_weights(network, weights)
     return network.eval()
 
@@ -120,6 +120,16 @@ def method_for(model: str, weights: Path | None) -> str | None:
     """The method a network was trained for; None if it was trained for none."""
     known = _metadata(model, weights)
     return str(known["method"]) if "method" in known else None
+
+
+def choose_method(
+    name: str | None, settings: "Mapping[str, Any]", model: str, weights: Path | None
+) -> "tuple[str | None, dict[str, Any]]":
+    """The method to convert by and its settings: by default those that the network was trained for."""
+    trained_for = method_for(model, weights)
+    name = name or trained_for
+    own = _metadata(model, weights).get("settings", {}) if name == trained_for else {}
+    return name, {**own, **settings}
 
 
 def images_of(model: str, weights: Path | None) -> "Mapping[str, Any]":

@@ -46,15 +46,14 @@ def convert(
 
     options.ensure_apart(models.file_of(model), weights, out)
     dataset, memory = images.load(models.images_of(model, weights))
-    settings, trained_for = options.parse_settings(setting), models.method_for(model, weights)
+    name, settings = models.choose_method(method, options.parse_settings(setting), model, weights)
     corrections = options.parse_corrections(then)
-    name = method or trained_for or DEFAULT_METHOD
-    options.check_owners(name, settings, corrections)
-    chosen = rheobase.methods.get(name, **settings)
+    options.check_owners(name or DEFAULT_METHOD, settings, corrections)
+    chosen = rheobase.methods.get(name or DEFAULT_METHOD, **settings)
     largest = datasets.find_largest(dataset.train.mean, dataset.train.std)
     snn = rheobase.convert(
         models.load(model, weights, dataset, random_weights=random_weights),
-        method or trained_for,
+        name,
         models.take(dataset.train, samples),
         then=corrections,
         initial=initial,

@@ -49,8 +49,8 @@ def diagnose(
     calibration = models.take(dataset.train, samples)
     ann = models.load_or_train(model, weights, dataset)
     if snn is None:
-        method = method or models.method_for(model, weights)
-        snn = rheobase.convert(ann, method, calibration, initial=initial, **options.parse_settings(setting))
+        name, settings = models.choose_method(method, options.parse_settings(setting), model, weights)
+        snn = rheobase.convert(ann, name, calibration, initial=initial, **settings)
     written: list[str] = []
     if page is None and record is None:
         found = rheobase.diagnose(ann, snn, calibration, steps, remedies=remedies)

@@ -7,7 +7,7 @@ import typer
 
 from rheobase.cli import models
 from rheobase.cli.images import REMEMBERED, Images, takes_images
-from rheobase.cli.options import LARGEST_SEED, Device, Model, check_output
+from rheobase.cli.options import LARGEST_SEED, Device, Model, Settings, check_output, parse_settings
 
 
 @takes_images
@@ -15,6 +15,7 @@ def train(
     model: Model,
     images: Images = REMEMBERED,
     method: Annotated[str, typer.Option(help="The method to train for.")] = "opi",
+    setting: Settings = None,
     recipe: Annotated[
         str | None, typer.Option(help="The name of a recipe; by default the one for MODEL, DATA and METHOD.")
     ] = None,
@@ -25,7 +26,8 @@ def train(
 ) -> None:
     """Train a network with the activations of a method. An interrupted training resumes.
 
-    Example: `rheobase train small --data digits --out runs/digits.safetensors`
+    Example: `rheobase train small --data digits --out runs/digits.safetensors`,
+    `rheobase train small --method qcfs --setting levels=4`
     """
     from dataclasses import asdict, replace
 
@@ -40,6 +42,8 @@ def train(
         raise ValueError(
             f"{out} is the name of the checkpoint: name the weights otherwise, such as {out.stem}.safetensors"
         )
+    settings = parse_settings(setting)
+    trained_for = rheobase.methods.get(method, **settings)
     dataset, memory = images.load()
     usual = f"{model}-{memory['name']}"
     fitting = (name for name in (f"{usual}-{method}", usual, memory["name"]) if name in RECIPES)
@@ -51,7 +55,7 @@ def train(
     chosen = find_recipe(recipe).suited_to(device)
     chosen = replace(chosen.lasting(epochs or chosen.epochs), seed=chosen.seed if seed is None else seed)
     torch.manual_seed(chosen.seed)
-    prepared = rheobase.prepare(models.build_for(model, dataset), method).to(device)
+    prepared = rheobase.prepare(models.build_for(model, dataset), trained_for).to(device)
     out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}-{method}.safetensors"
     trained = rheobase.train(prepared, dataset.train, chosen, checkpoint=out.with_suffix(".checkpoint"))
     reached = accuracy(trained.model, dataset.test.to(device))
@@ -63,6 +67,7 @@ def train(
             "classes": len(dataset.classes),
             "dataset": dataset.name,
             "method": method,
+            "settings": settings,
             "recipe": asdict(chosen),
             "data": memory,
         },
