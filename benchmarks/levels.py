@@ -19,8 +19,9 @@ import torch
 import rheobase
 from rheobase import methods
 from rheobase.analysis import accuracy
+from rheobase.cli.models import build_for
 from rheobase.io.files import replace_file
-from rheobase.training import Split, datasets, find_recipe, models, train
+from rheobase.training import Split, datasets, find_recipe, train
 
 STEPS = (1, 2, 4, 8, 16, 32)
 CORRECTED = (2, 4)
@@ -35,7 +36,7 @@ def measure(options: argparse.Namespace, levels: int, seed: int) -> Iterator[dic
     recipe = find_recipe(options.recipe).suited_to(options.device)
     recipe = replace(recipe.lasting(options.epochs or recipe.epochs), seed=seed)
     torch.manual_seed(seed)
-    network = models.build(options.network, len(dataset.classes), channels=images.images.shape[1])
+    network = build_for(options.network, dataset)
     prepared = rheobase.prepare(network, "qcfs", start=options.start, levels=levels).to(options.device)
     model = train(prepared, images, recipe, progress=False).model
     test, inputs = test.to(options.device), calibration.to(options.device)

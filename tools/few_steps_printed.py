@@ -87,6 +87,9 @@ PRINTED: tuple[Printed, ...] = (
     Printed(
         _VGG100, "QCFS, run again", "qcfs", _row(58.81, 64.85, 70.50, 74.63, 76.62, 77.60), 77.35, "thesis"
     ),
+    Printed(_VGG100, "QCFS, trained again", "qcfs", _row(43.07, 52.74), 77.14, "note"),
+    Printed(_VGG100, "QCFS for LM-HT", "qcfs", _row(None, 64.85, 70.50, 74.63), 77.31, "paper"),
+    Printed(_VGG100, "QCFS, 4 levels, for LM-HT", None, _row(None, 63.33, 69.70, 74.12), None, "paper"),
     Printed(
         _VGG100,
         "QCFS + signed + R0",
@@ -113,6 +116,8 @@ PRINTED: tuple[Printed, ...] = (
     ),
     Printed(_VGG100, "SNM", "signed", {32: 71.80}, 74.13, "paper", lines=2),
     Printed(_RES20_100, "QCFS", "qcfs", _row(None, 19.96, 34.14, 55.37, 67.33, 69.82), 69.94, "paper"),
+    Printed(_RES20_100, "QCFS for LM-HT", "qcfs", _row(None, 19.76, 34.17, 55.50), 69.56, "paper"),
+    Printed(_RES20_100, "QCFS, 4 levels, for LM-HT", None, _row(None, 38.04, 52.28, 61.77), 63.90, "paper"),
     Printed(
         _RES20_100,
         "QCFS + FTBC + R0",

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import contenders
 import imagenet_input
 import last_bit
+import levels
 import rheobase
 import simulation
 import threshold_scale
@@ -92,6 +93,28 @@ def test_a_training_is_repeated_and_changed_in_its_last_bit(
     ]  # fmt: skip
     assert len({row["sha256"] for row in rows[:2]}) == 1
     assert len({row["sha256"] for row in rows}) == 3
+
+
+def test_levels_are_those_of_the_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    built: list[int] = []
+    prepare = rheobase.prepare
+
+    def watch(model, method, **settings):
+        built.append(settings["levels"])
+        return prepare(model, method, **settings)
+
+    monkeypatch.setattr(rheobase, "prepare", watch)
+    few = ["--epochs", "1", "--images", "64", "--test-images", "20", "--calibration", "16", "--seeds", "3"]
+    told = ["--network", "small", "--levels", "2,4", *few, "--out", str(tmp_path / "record.json")]
+    monkeypatch.setattr(sys, "argv", ["levels.py", *told])
+    levels.main()
+    rows = json.loads((tmp_path / "record.json").read_text())["rows"]
+    assert built == [2, 4]
+    assert [(row["levels"], row["seed"], row["method"]) for row in rows] == [
+        (2, 3, "qcfs"), (2, 3, "signed + ftbc"), (4, 3, "qcfs"), (4, 3, "signed + ftbc"),
+    ]  # fmt: skip
+    assert [len(row["accuracy"]) for row in rows] == [6, 2, 6, 2]
+    assert all(row["ann"] % 5 == 0 and row["images"] == 64 for row in rows)  # of 20 test images
 
 
 def test_thresholds_are_scaled_without_another_training(

@@ -46,7 +46,10 @@ def test_settings_of_the_method_travel_with_the_weights(cli: Cli, tmp_path: Path
     assert "levels must be an integer" in cli(*train, "--setting", "levels=0", code=1)
     assert not (tmp_path / "w.checkpoint").exists()
     cli(*train, "--setting", "levels=4")
-    for method, settings in ((), {"start": 8.0, "levels": 4}), (("--method", "max-norm"), {"per_channel": False}):
+    for method, settings in (
+        ((), {"start": 8.0, "levels": 4}),
+        (("--method", "max-norm"), {"per_channel": False}),
+    ):
         cli("convert", "small", "--weights", "w.safetensors", *method)
         snn = rheobase.load(tmp_path / "snn.safetensors")
         assert snn.provenance.settings == settings

@@ -133,6 +133,13 @@ def test_numbers_that_cannot_be_are_refused(record, name, value, message):
         replace(record, **{name: value})
 
 
+def test_records_of_single_runs_are_no_papers(tmp_path, record):
+    records.write(record, tmp_path)
+    (tmp_path / "evaluate.json").write_text('{"evaluation": {}}')
+    with pytest.raises(ValueError, match=r"evaluate\.json is not a record of `rheobase reproduce`"):
+        records.load_all(tmp_path)
+
+
 def test_the_records_kept_with_the_source_can_all_be_read():
     folder = Path(__file__).parents[2] / "results"
     for path in folder.rglob("*.json"):

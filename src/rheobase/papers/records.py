@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from rheobase.io import Digits, conform, ensure_percent, read_document, write_document
+from rheobase.io import Digits, conform, ensure_percent, read_document, read_fields, write_document
 
 _IDENTITY = (
     "paper", "table", "dataset", "model", "method", "initial", "coding", "seed", "epochs", "images",
@@ -183,8 +183,18 @@ def _steps_in(path: Path) -> int:
 
 
 def load_all(folder: Path | str) -> list[Record]:
-    """Read every record in a folder and its subfolders, sorted by path; a missing folder has none."""
-    return [read(path) for path in sorted(Path(folder).rglob("*.json"))]
+    """Read every record in a folder and its subfolders, sorted by path; a missing folder has none.
+
+    Raises:
+        ValueError: A file is no record of a paper's results.
+    """
+    paths = sorted(Path(folder).rglob("*.json"))
+    if others := [path for path in paths if "paper" not in read_fields(path)]:
+        raise ValueError(
+            f"{others[0]} is not a record of `rheobase reproduce`: move it to another folder; "
+            f"`rheobase report {others[0]}` shows the record of a single run"
+        )
+    return [read(path) for path in paths]
 
 
 def _ensure_at_least(least: int, name: str, *values: float) -> None:

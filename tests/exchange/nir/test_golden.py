@@ -9,7 +9,7 @@ import torch
 from families import inputs, limit_memory
 from nir_examples import example
 from rheobase import simulate
-from rheobase.exchange.nir import to_nir
+from rheobase.exchange.nir import from_nir, to_nir
 from rheobase.exchange.nir.draft import NirError
 from rheobase.exchange.nir.golden import golden_path, read_golden, run
 
@@ -30,6 +30,13 @@ def test_golden_spikes_belong_to_the_graph(tmp_path: Path) -> None:
     expected = run(export.snn, inputs(5), 7)
     for name, site in zip(SHAPES, export.snn.sites, strict=True):
         assert torch.equal(golden.spikes[name], expected[site])
+
+
+def test_golden_spikes_are_not_a_network(tmp_path: Path) -> None:
+    file = tmp_path / "net.nir"
+    to_nir(example(), file, golden=inputs(2), steps=2)
+    with pytest.raises(NirError, match=r"golden spikes.*/net\.nir"):
+        from_nir(golden_path(file))
 
 
 def test_golden_spikes_of_another_graph(tmp_path: Path) -> None:

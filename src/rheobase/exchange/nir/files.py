@@ -62,8 +62,15 @@ def read_nir(path: Path | str) -> Any:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no NIR file at {path}")
-    # Without the type check of nir, which rejects groups and kernels that are not square.
-    return read_file(path, lambda path: nir.read(path, type_check=False))
+    try:
+        # Without the type check of nir, which rejects groups and kernels that are not square.
+        return read_file(path, lambda path: nir.read(path, type_check=False))
+    except NirError as error:
+        if path.stem.endswith(".golden"):
+            network = path.with_stem(path.stem.removesuffix(".golden"))
+            told = f"{path} holds golden spikes, not a network: give the network's file, {network}"
+            raise NirError(told) from error
+        raise
 
 
 def read_file(path: Path, read: Callable[[Path], Any]) -> Any:
