@@ -9,32 +9,20 @@ what the last bits change is what the training makes of a rounding error.
 
 import argparse
 import hashlib
-import json
 import os
-import platform
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import torch
 
 import rheobase
-from rheobase.io.files import replace_file
-from rheobase.training import datasets, find_recipe, models, train
-
-STEPS = (1, 2, 4, 8, 16, 32)
+from rheobase.training import datasets, models, train
+from training_runs import STEPS, options_of, recipe_of, write
 
 
 def run(options: argparse.Namespace, seed: int, weight: int | None) -> dict[str, object]:
     """Train, convert and measure; `weight` is the number of the weight to raise by its last bit."""
     dataset = datasets.load(options.data, options.root)
-    recipe = replace(find_recipe(options.recipe), seed=seed, deterministic=options.deterministic)
-    if options.epochs:
-        recipe = replace(
-            recipe, epochs=options.epochs, warmup_epochs=min(recipe.warmup_epochs, options.epochs - 1)
-        )
-    if options.device == "cpu":
-        recipe = replace(recipe, precision="float32", compile=False)
+    recipe = recipe_of(options, seed=seed, deterministic=options.deterministic)
     torch.manual_seed(seed)
     prepared = rheobase.prepare(models.build(options.network, len(dataset.classes)), "opi")
     if weight is not None:
@@ -56,33 +44,17 @@ def list_runs(repeats: int) -> Iterator[tuple[str, int, int | None]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--network", default="small-residual")
-    parser.add_argument("--data", default="digits")
-    parser.add_argument("--root")
-    parser.add_argument("--recipe", default="digits")
-    parser.add_argument("--epochs", type=int, help="by default the recipe's")
+    parser = options_of(__doc__)
     parser.add_argument("--repeats", type=int, default=8)
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--deterministic", action="store_true")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    head = {
-        "benchmark": "last bit", "device": platform.machine() if options.device == "cpu" else "cuda",
-        "torch": str(torch.__version__), "network": options.network, "data": options.data,
-        "recipe": options.recipe, "epochs": options.epochs or find_recipe(options.recipe).epochs,
-        "deterministic": options.deterministic,
-    }  # fmt: skip
     rows: list[dict[str, object]] = []
     for what, seed, weight in list_runs(options.repeats):
         rows.append({"what": what, "seed": seed, "weight": weight} | run(options, seed, weight))
         print(what, seed, weight, rows[-1]["accuracy"], flush=True)
-        if options.out:
-            replace_file(options.out, json.dumps(head | {"rows": rows}, indent=1) + "\n")
+        write(options, "last bit", rows, deterministic=options.deterministic)
 
 
 if __name__ == "__main__":

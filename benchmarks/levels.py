@@ -7,12 +7,8 @@ Trains a network for `qcfs` with each number of levels and several seeds, conver
 """
 
 import argparse
-import json
-import platform
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import torch
 
@@ -20,10 +16,9 @@ import rheobase
 from rheobase import methods
 from rheobase.analysis import accuracy
 from rheobase.cli.models import build_for
-from rheobase.io.files import replace_file
-from rheobase.training import Split, datasets, find_recipe, train
+from rheobase.training import Split, datasets, train
+from training_runs import STEPS, options_of, recipe_of, write
 
-STEPS = (1, 2, 4, 8, 16, 32)
 CORRECTED = (2, 4)
 """The numbers of steps that corrections are fitted for."""
 
@@ -33,12 +28,10 @@ def measure(options: argparse.Namespace, levels: int, seed: int) -> Iterator[dic
     dataset = datasets.load(options.data, options.root)
     pool, calibration = dataset.train.hold_out(options.calibration)
     images, test = _first(pool, options.images), _first(dataset.test, options.test_images)
-    recipe = find_recipe(options.recipe).suited_to(options.device)
-    recipe = replace(recipe.lasting(options.epochs or recipe.epochs), seed=seed)
     torch.manual_seed(seed)
     network = build_for(options.network, dataset)
     prepared = rheobase.prepare(network, "qcfs", start=options.start, levels=levels).to(options.device)
-    model = train(prepared, images, recipe, progress=False).model
+    model = train(prepared, images, recipe_of(options, seed=seed), progress=False).model
     test, inputs = test.to(options.device), calibration.to(options.device)
     about = {"levels": levels, "seed": seed, "images": len(images), "ann": accuracy(model, test)}
     found = rheobase.evaluate(rheobase.convert(model, "qcfs"), test, max(STEPS), progress=False)
@@ -56,37 +49,21 @@ def _first(split: Split, count: int | None) -> Split:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--network", default="small-residual")
-    parser.add_argument("--data", default="digits")
-    parser.add_argument("--root")
-    parser.add_argument("--recipe", default="digits")
-    parser.add_argument("--epochs", type=int, help="by default the recipe's")
+    parser = options_of(__doc__)
     parser.add_argument("--images", type=int, help="training images; by default all")
     parser.add_argument("--test-images", type=int, help="by default all")
     parser.add_argument("--calibration", type=int, default=200, help="training images held out to fit to")
     parser.add_argument("--start", type=float, default=8.0, help="thresholds before the training")
     parser.add_argument("--levels", default="2,4,8,16")
     parser.add_argument("--seeds", default="0,1,2,3,4,5,6,7,8")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    head = {
-        "benchmark": "levels", "device": platform.machine() if options.device == "cpu" else "cuda",
-        "torch": str(torch.__version__), "network": options.network, "data": options.data,
-        "recipe": options.recipe, "epochs": options.epochs or find_recipe(options.recipe).epochs,
-        "start": options.start, "calibration": options.calibration,
-    }  # fmt: skip
     rows: list[dict[str, object]] = []
     numbers = ([int(n) for n in text.split(",")] for text in (options.levels, options.seeds))
     for levels, seed in product(*numbers):
         for row in measure(options, levels, seed):
             rows.append(row)
             print(levels, seed, f"{row['ann']:.2f}", row["method"], row["accuracy"], flush=True)
-            if options.out:
-                replace_file(options.out, json.dumps(head | {"rows": rows}, indent=1) + "\n")
+            write(options, "levels", rows, start=options.start, calibration=options.calibration)
 
 
 if __name__ == "__main__":
