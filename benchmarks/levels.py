@@ -33,7 +33,8 @@ def measure(options: argparse.Namespace, levels: int, seed: int) -> Iterator[dic
     prepared = rheobase.prepare(network, "qcfs", start=options.start, levels=levels).to(options.device)
     model = train(prepared, images, recipe_of(options, seed=seed), progress=False).model
     test, inputs = test.to(options.device), calibration.to(options.device)
-    about = {"levels": levels, "seed": seed, "images": len(images), "ann": accuracy(model, test)}
+    about = {"levels": levels, "seed": seed, "images": len(images), "tested": len(test)}
+    about["ann"] = accuracy(model, test)
     found = rheobase.evaluate(rheobase.convert(model, "qcfs"), test, max(STEPS), progress=False)
     yield about | {"method": "qcfs", "accuracy": {t: found.at(t).accuracy for t in STEPS}}
     corrected = {}

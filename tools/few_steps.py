@@ -77,7 +77,7 @@ class Tuning:
     precision: Precision = "float32"
 
     def __str__(self) -> str:
-        return f"fine_tune(epochs={self.epochs}, learning_rate={self.learning_rate:g})"
+        return f"fine_tune(epochs={self.epochs}, learning_rate={self.learning_rate:g}, relative=True)"
 
 
 Pick = Callable[[str], Chain]
@@ -175,17 +175,18 @@ class _Choice:
             fixed = all(aim(method, t + 1) == method for method in chain)
             wanted = {t, *(s for s in self.steps if s <= CHOSEN)} if fixed else {t}
             snn, data = self.network(chain), self.images.held_out
+            before = _steps_before(snn)
             result = evaluate(
                 snn,
                 data,
-                max(wanted) + snn.delay,
+                max(wanted) + before,
                 batch_size=len(data[1]),
                 profile=self.profile,
                 metric=F.cross_entropy,
                 progress=False,
             )
             for s in wanted:
-                loss = result.at(s + snn.delay).score
+                loss = result.at(s + before).score
                 assert loss is not None
                 self._losses[chain][s] = loss
         return self._losses[chain][t]
@@ -277,11 +278,16 @@ def _tune(choice: _Choice, chain: Chain, t: int, tuning: Tuning) -> SNN:
     )
 
 
+def _steps_before(snn: SNN) -> int:
+    """The steps before the T that a method's paper counts; that of `ltb` counts those that are left out."""
+    return 0 if snn.provenance.method == "ltb" else snn.delay
+
+
 def _test(
     name: str, settings: str, snn: SNN, steps: Sequence[int], images: Images, profile: str
 ) -> list[Row]:
     """The rows of one run over the test images."""
-    before = 0 if name == "ltb" else snn.delay  # its T has the steps that do not count
+    before = _steps_before(snn)
     result = evaluate(snn, list(images.test), max(steps) + before, profile=profile, progress=False)
     rows = []
     for t in steps:

@@ -104,6 +104,10 @@ def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
     for asked in ({"trained": {"tlc": trained}}, {"settings": {"tlc": {}}}):
         with pytest.raises(ValueError, match="tlc"):
             ask(trained, data, **asked)
+    with pytest.raises(ValueError, match="settings for ftbc, which is not compared"):
+        ask(trained, data, settings={"ftbc": {"steps": 2}})
+    with pytest.raises(TypeError, match="got 3"):
+        ask(trained, data, methods=[3])
     with pytest.raises(ValueError, match=r"'constant' or 'own'.*'poisson'"):
         ask(trained, data, coding="poisson")
     signed = methods.get("signed", base="qcfs")

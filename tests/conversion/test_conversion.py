@@ -72,6 +72,11 @@ def test_progress_can_be_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         assert bool(shown) == wanted
 
 
+def test_starts_are_not_searched_where_steps_do_not_count() -> None:
+    with pytest.raises(ValueError, match=r"the first 4 of this network do not count.*initial=0\.5"):
+        convert(build("Plain"), "max-norm", inputs(), then=["srp"], initial="searched:8")
+
+
 def test_a_folding_that_changes_the_network_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def fold_wrongly(module: fx.GraphModule) -> None:
         fold_amplitudes(module)

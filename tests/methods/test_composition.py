@@ -75,11 +75,28 @@ def test_several_names_in_one_string_are_refused() -> None:
     assert compose(QCFS(), None) == QCFS()
 
 
+@pytest.mark.parametrize(
+    ("then", "error", "fact"),
+    [
+        ({"ftbc": {"steps": 2}}, TypeError, r"'steps': 2.*then=\[rheobase"),
+        (3, TypeError, "got 3"),
+        ([methods.get("ftbc", base=methods.get("signed"))], ValueError, "robust-norm \\+ signed \\+ ftbc"),
+        (methods.get("signed", base="opi"), ValueError, "opi \\+ signed.*leave base= out of signed"),
+    ],
+)
+def test_corrections_are_not_dropped(then: object, error: type[Exception], fact: str) -> None:
+    with pytest.raises(error, match=fact):
+        convert(nn.Linear(2, 2), "qcfs", then=then)
+
+
 def test_a_setting_of_a_correction_is_not_the_methods() -> None:
     with pytest.raises(
-        TypeError, match=r"'steps' of qcfs.*ftbc.*then=\[rheobase\.methods\.get\(\"ftbc\", steps=8\)\]"
+        TypeError,
+        match=r"'members' of qcfs.*\(gn\), as in then=\[rheobase\.methods\.get\(\"gn\", members=8\)\]",
     ):
-        convert(nn.Linear(2, 2), "qcfs", then=["ftbc"], steps=8)
+        convert(nn.Linear(2, 2), "qcfs", then=["gn"], members=8)
+    with pytest.raises(TypeError, match=r"'base' of qcfs(?!.*then=)"):
+        methods.get("qcfs", base="opi")
     with pytest.raises(TypeError, match=r"'speed' of qcfs(?!.*then=)"):
         methods.get("qcfs", speed=8)
 

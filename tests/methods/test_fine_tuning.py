@@ -1,6 +1,7 @@
 """Training a converted network through its spikes, for a few steps."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -70,13 +71,14 @@ def test_the_scale_of_a_network_does_not_matter(clipped, digits) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*never activated")
-def test_neurons_that_never_fire_stay_silent(clipped, digits) -> None:
+@pytest.mark.parametrize("count", [1, 10])  # of 16
+def test_neurons_that_never_fire_stay_silent(count, clipped, digits) -> None:
     data, model = digits.train.take(256), copy.deepcopy(clipped)
     norm = model.get_submodule("1")
-    norm.weight.data[3], norm.bias.data[3] = 0, -1
+    norm.weight.data[:count], norm.bias.data[:count] = 0, -1
     snn = convert(model, "hmt", data, steps=2)
     silent = snn.neuron("2").threshold > 1e30
-    assert silent[3]
+    assert silent[:count].all()
     x, y = data.normalise(data.images), data.labels
     tuned = fine_tune(snn, data, 2, epochs=3, progress=False)
     assert torch.equal(tuned.neuron("2").threshold > 1e30, silent)
@@ -102,12 +104,37 @@ def test_thresholds_do_not_decay(clipped, digits) -> None:
         ({"steps": 2.5}, ValueError, "steps"),
         ({"data": (torch.zeros(2, 1, 8, 8), torch.zeros(2))}, TypeError, "Split"),
         ({"surrogate": "triangle"}, TypeError, r"Triangle\(\)"),
+        ({"weight_decay": -1.0}, ValueError, "weight_decay"),
+        ({"weight_decay": float("nan")}, ValueError, "weight_decay"),
     ],
 )
 def test_wrong_arguments_are_named(wrong, error, told, clipped, digits) -> None:
     given = {"snn": convert(clipped, "opi"), "data": digits.train.take(64), "steps": 2} | wrong
     with pytest.raises(error, match=told):
         fine_tune(**given, progress=False)
+
+
+def test_data_and_networks_that_do_not_fit_are_refused(clipped, digits) -> None:
+    data = digits.train.take(64)
+    others = replace(data, labels=data.labels + 10)
+    with pytest.raises(ValueError, match="labels run from 10 to 19, but the network has 10 outputs"):
+        fine_tune(convert(clipped, "opi"), others, 2, progress=False)
+    with pytest.raises(ValueError, match=r"torch\.float16.*snn\.float\(\)"):
+        fine_tune(convert(clipped, "opi").half(), data, 2, progress=False)
+
+
+def test_every_training_is_remembered(clipped, digits, tmp_path) -> None:
+    snn = convert(clipped, "opi", then=["signed"])
+    for steps in (2, 3):
+        snn = fine_tune(snn, digits.train.take(64), steps, learning_rate=1e-4, progress=False)
+    save(snn, tmp_path / "tuned.safetensors")
+    made = load(tmp_path / "tuned.safetensors").provenance
+    assert made.title == "opi + signed + fine_tune"
+    assert [(each["steps"], each["learning_rate"]) for each in made.settings["fine_tuned"]] == [
+        (2, 1e-4),
+        (3, 1e-4),
+    ]
+    assert all(p.grad is None for p in snn.parameters())
 
 
 def test_a_loss_that_grows_is_told(clipped, digits) -> None:

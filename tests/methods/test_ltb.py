@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from rheobase import convert, simulate
+from rheobase.methods import get
 from rheobase.methods.ltb import LTB
 
 
@@ -42,6 +43,15 @@ def test_a_rehearsal_comes_before_the_steps_that_do_not_count() -> None:
     nn.init.zeros_(model[0].bias)
     x = torch.tensor([[0.0], [4.0]])
     assert [convert(model, LTB(), x, then=[name]).delay for name in ("srp", "cos")] == [5, 5]
+
+
+def test_small_members_fire_early() -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 2)).eval()
+    nn.init.ones_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    x = torch.tensor([[0.0], [4.0]])
+    delays = [convert(model, LTB(), x, initial=0.0, then=[get("gn", members=m)]).delay for m in (2, 8)]
+    assert [convert(model, LTB(), x, initial=0.0).delay, *delays] == [2, 1, 0]
 
 
 def test_a_silent_site_takes_no_time() -> None:

@@ -60,7 +60,7 @@ def test_every_row_has_all_numbers(quantised: nn.Module, data: few_steps.Images)
     assert by["gn, 8 members"].neurons == 8 * by["qcfs"].neurons
     assert figures["gn, 2 members + ftbc"] == figures["hmt, 2 members + ftbc"] == (0, 2, 2, 5, 2)
     for name in few_steps.TUNED:
-        assert by[name].settings.endswith("fine_tune(epochs=1, learning_rate=0.002)")
+        assert by[name].settings.endswith("fine_tune(epochs=1, learning_rate=0.002, relative=True)")
     again = few_steps.measure(quantised, data, record, **options)
     assert again == record  # nothing is measured twice
 

@@ -188,7 +188,7 @@ def compare(
         steps: The columns. A method for a fixed number of steps is converted for the smallest of them.
         coding: `constant` gives every method the same constant input; `own` uses the coding of its paper.
         trained: Networks trained for methods that need it, by the methods' names.
-        settings: Settings of methods, by name.
+        settings: Settings of the methods that are compared, by name.
         title: The network and the data.
         progress: Whether to show a progress bar.
     """
@@ -199,6 +199,9 @@ def compare(
     names = registry.names() if methods is None else _names(methods)
     for name in (*(trained or {}), *(settings or {})):
         registry.find(name)
+    parts = {part.strip() for name in names for part in name.split("+")}
+    if unused := [name for name in settings or {} if name not in parts]:
+        raise ValueError(f"there are settings for {unused[0]}, which is not compared: name it in methods")
     chosen = [_configure(name, columns[0], settings or {}) for name in dict.fromkeys(names)]
     asked = [parse_start(start) for start in ([starts] if isinstance(starts, str) else starts)]
     scale = max(x.abs().max().item() for x, _ in batches(calibration, what="calibration data"))
@@ -236,6 +239,8 @@ def _names(methods: Any) -> list[str]:
     """The names of methods, given as a list or as one name."""
     names: list[Any] = [methods] if isinstance(methods, (str, Method)) else list(methods)
     for each in names:
+        if not isinstance(each, str | Method):
+            raise TypeError(f"compare takes methods by name, as methods=['qcfs+signed'], got {each!r}")
         if isinstance(each, Method):
             name = each.title.replace(" ", "")
             raise TypeError(

@@ -173,7 +173,8 @@ def check_owners(method: str, settings: Mapping[str, object], corrections: Seque
 
     for setting, value in settings.items():
         owners = [each.name for each in corrections if setting in {field.name for field in fields(each)}]
-        if owners and setting not in {field.name for field in fields(methods.find(method))}:
+        known = {field.name for field in fields(methods.find(method))}
+        if owners and setting not in known and setting != "base":
             raise ValueError(
                 f"--setting is for {method}, which has no {setting!r}, but {owners[0]} has: give it as "
                 f"--then {owners[0]}:{setting}={value}"

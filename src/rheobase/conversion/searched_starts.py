@@ -11,6 +11,11 @@ from rheobase.simulation import Simulator
 def search_starts(search: Searched, conversion: Conversion) -> None:
     """Set the start of every neuron of a conversion to the best constant for its site."""
     snn = conversion.snn
+    if snn.delay:
+        raise ValueError(
+            f"starts are searched for the mean over all steps, but the first {snn.delay} of this network do "
+            "not count: choose a start, such as initial=0.5"
+        )
     for neuron in snn.neurons.values():
         if neuron.window not in (None, search.steps):
             raise ValueError(

@@ -14,6 +14,8 @@ ORDER = ("neurons", "members", "signs", "biases")
 """What corrections change, in the only order in which they compose: each is fitted to those before it. Those
 that change the neurons themselves compose with no other."""
 
+_BASE = "robust-norm"
+
 
 @dataclass(frozen=True)
 class Correction(Method):
@@ -28,7 +30,7 @@ class Correction(Method):
     adds: ClassVar[Cost] = "reads"
     """What it does in addition to its base."""
 
-    base: Method = field(default="robust-norm", kw_only=True)  # type: ignore[assignment]
+    base: Method = field(default=_BASE, kw_only=True)  # type: ignore[assignment]
     """The method that it corrects: a method, or the name of one. The default takes any trained network."""
 
     def __post_init__(self) -> None:
@@ -125,13 +127,25 @@ def compose(method: Method, then: str | Method | Sequence[str | Method] | None) 
     """A method with corrections, each on top of those before it; None is no correction.
 
     Raises:
-        ValueError: One of them is no correction, or they do not compose in this order.
+        TypeError: They are not names or methods.
+        ValueError: One of them is no correction, corrects another method already, or they do not compose in
+            this order.
     """
-    for each in [then] if isinstance(then, (str, Method)) else then or ():
+    if not isinstance(then, str | Method | Sequence | None):
+        raise TypeError(
+            f"expected corrections as a list of names or methods, got {then!r}: pass settings as "
+            'then=[rheobase.methods.get("ftbc", steps=8)]'
+        )
+    for each in [then] if isinstance(then, str | Method) else then or ():
         found = get(each)
         if not isinstance(found, Correction):
             known = ", ".join(n for n in names() if issubclass(find(n), Correction))
             raise ValueError(f"{found.name} corrects no other method; those that do are {known}")
+        if found.base != get(_BASE):
+            raise ValueError(
+                f"{found.title} is given as a correction, but has a method to correct: leave base= out of "
+                f"{found.name}, and list all corrections in their order"
+            )
         method = replace(found, base=method)
     return method
 
@@ -142,9 +156,9 @@ def extend(method: Method, correction: Correction) -> Method:
     Raises:
         ValueError: There is no such place.
     """
-    chain = [correction]
+    chain = [replace(correction, base=get(_BASE))]
     while isinstance(method, Correction):
-        chain.append(method)
+        chain.append(replace(method, base=get(_BASE)))
         method = method.base
     chain.sort(key=lambda each: ORDER.index(each.changes))
     return compose(method, chain)

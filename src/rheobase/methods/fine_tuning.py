@@ -3,7 +3,6 @@
 import copy
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rheobase.io import Ranks, display, expect_integer
-from rheobase.network import SNN, expect_snn
+from rheobase.network import SNN, Neuron, expect_snn, require_classes, require_labels, require_membranes
 from rheobase.simulation import Plan, Surrogate, Triangle, plan_calls, unroll
 from rheobase.training import (
     Decay,
@@ -54,7 +53,7 @@ def fine_tune(
     Minimises the cross-entropy of the mean output over the steps by Adam with AMSGrad. Weights and biases are
     trained as they are in the converted network, with the amplitudes of spikes folded in. Starts do not
     change, in units of the threshold. Dropout removes the same outputs of a site at every step of an image.
-    On a CPU the same arguments give the same bits.
+    On a CPU the same arguments give the same bits, with the same number of threads.
 
     Warns if the loss in the last tenth of the batches is more than twice that of the first batch, plus 0.1.
 
@@ -67,14 +66,16 @@ def fine_tune(
         epochs: Passes over the data.
         batch_size: Images per optimiser step.
         learning_rate: The first learning rate of Adam, which is about what a step changes.
-        relative: Whether the learning rate is relative: about the share by which a first step changes biases,
-            thresholds and the spectral norm of weights. Then it suits networks of any width and scale.
+        relative: Whether the learning rate is relative: about the share by which a first step changes
+            thresholds and the spectral norm of weights. A bias changes by that share of its size or of its
+            layer's weights, whichever is larger. It suits networks of any width with inputs
+            of order one.
         weight_decay: L2 penalty on weights and biases.
         dropout: The share of outputs removed; the others are scaled up to compensate.
         thresholds: Whether thresholds are trained too; they stay above a thousandth of what they were.
         surrogate: The surrogate gradient of firing, by default `Triangle(1.0)`: with less than 1, gradients
             vanish over many layers. For long runs there is `SpikeTime()`.
-        chunk: Time steps held in memory at a time; see `unroll`. It does not change the result.
+        chunk: Time steps held in memory at a time; see `unroll`. It changes no more than rounding.
         augment: The name of an augmentation, as in `Recipe.augment`, or None.
         schedule: Decay of the learning rate: along half a cosine to zero, or none.
         precision: Of the products of weights and spikes; membranes are in the precision of the network.
@@ -85,6 +86,7 @@ def fine_tune(
         A new network.
     """
     expect_snn(snn)
+    require_membranes(snn.dtype)
     steps = expect_integer("steps", steps)
     if not isinstance(data, Split | Folder):
         raise TypeError(
@@ -94,7 +96,8 @@ def fine_tune(
     if not isinstance(surrogate, Surrogate | None):
         raise TypeError(f"surrogate must be Triangle() or SpikeTime(), got {surrogate!r}")
     settings: dict[str, Any] = {"schedule": schedule, "augment": augment, "seed": seed}
-    recipe = Recipe(epochs, batch_size, learning_rate, precision=precision, **settings)
+    settings |= {"weight_decay": weight_decay, "precision": precision}
+    recipe = Recipe(epochs, batch_size, learning_rate, **settings)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
     surrogate = Triangle(1.0) if surrogate is None else surrogate
@@ -102,10 +105,11 @@ def fine_tune(
     if thresholds:
         _hold_thresholds(tuned, nn.Parameter)
     lowest = {site: neuron.threshold.detach() / 1000 for site, neuron in tuned.neurons.items()}
+    dead = {name: neuron.dead for name, neuron in tuned.named_modules() if isinstance(neuron, Neuron)}
     tuned.requires_grad_()
     parameters = dict(tuned.named_parameters())
     held = {name for name in parameters if name.endswith(".threshold")}
-    scales = _measure_scales(parameters) if relative else dict.fromkeys(parameters, 1.0)
+    scales = _measure_scales(parameters, dead) if relative else dict.fromkeys(parameters, 1.0)
     groups = [
         {"params": [p], "scale": scales[name], "weight_decay": 0.0 if name in held else weight_decay}
         for name, p in parameters.items()
@@ -136,6 +140,9 @@ def fine_tune(
                         plan=plan,
                         first_sample=place * batch_size,  # so that an image gets new spikes in every epoch
                     )
+                if not losses:
+                    require_classes(logits, images)
+                    require_labels(torch.as_tensor(data.labels, device="cpu"), logits.shape[1])
                 loss = F.cross_entropy(logits, labels)
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -154,20 +161,26 @@ def fine_tune(
     first, last = losses[0].item(), torch.stack(losses[-max(1, len(losses) // 10) :]).mean().item()
     if not last <= 2 * first + 0.1:
         warnings.warn(
-            f"fine_tune: the loss has grown from {first:.3g} in the first batch to {last:.3g} in the last: "
-            "lower learning_rate",
-            stacklevel=2,
+            f"fine_tune: the loss has grown from {first:.3g} in the first batch to {last:.3g} in the last "
+            "tenth of them: lower learning_rate",
+            stacklevel=4,  # below the two decorators
         )
     if thresholds:
         _hold_thresholds(tuned, Tensor.detach)
-    lesson = {"steps": steps, "epochs": epochs, "surrogate": str(surrogate), "seed": seed}
-    lesson |= {"thresholds": True} if thresholds else {}
-    tuned.provenance = replace(snn.provenance, settings={**snn.provenance.settings, "fine_tuned": lesson})
+    lesson = {
+        "steps": steps, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate,
+        "relative": relative, "dropout": dropout, "thresholds": thresholds, "surrogate": str(surrogate),
+        **settings,
+    }  # fmt: skip
+    tuned.provenance = snn.provenance.tuned(lesson)
+    optimiser.zero_grad()  # gives their memory back
     return tuned.requires_grad_(False)
 
 
-def _measure_scales(parameters: Mapping[str, Tensor]) -> dict[str, float]:
+def _measure_scales(parameters: Mapping[str, Tensor], dead: Mapping[str, Tensor]) -> dict[str, float]:
     """What the learning rate of each parameter is relative to; 1 for one that is zero.
+
+    Neurons that never fire, given by the name of their module, have a threshold that does not count.
 
     A step of Adam changes all weights by about the same amount d. If they agree in sign, the spectral norm of
     m × n weights changes by d·√(mn), while that of random weights of root mean square r is r·(√m + √n).
@@ -176,8 +189,9 @@ def _measure_scales(parameters: Mapping[str, Tensor]) -> dict[str, float]:
     found = {}
     for name, p in parameters.items():
         layer, _, own = name.rpartition(".")
-        if own == "threshold":  # that of a neuron that never fires is the largest number
-            found[name] = p.detach().abs().median().item()
+        if own == "threshold":
+            live = p.detach()[~dead[layer]]
+            found[name] = live.median().item() if live.numel() else 1.0
         elif p.dim() > 1:
             found[name] = sizes[name] * (len(p) ** -0.5 + p[0].numel() ** -0.5)
         else:

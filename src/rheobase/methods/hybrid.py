@@ -2,31 +2,36 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import torch
 
 from rheobase.methods import fine_tuning
 from rheobase.methods.contract import Conversion, Method, Observer, Tuning
 from rheobase.methods.shared.balancing import balance
-from rheobase.network import Coding, IntegrateFire, Neuron, Poisson, Site
+from rheobase.network import SNN, Coding, IntegrateFire, Neuron, Poisson, Site
 from rheobase.simulation import Triangle
+from rheobase.training import Folder, Split
 
-fine_tune = partial(
-    fine_tuning.fine_tune,
-    learning_rate=1e-4,
-    relative=False,
-    weight_decay=5e-4,
-    dropout=0.3,
-    thresholds=False,
-    surrogate=Triangle(),
-    schedule="constant",
-)
-"""`rheobase.fine_tune` with the settings of the authors' code, which has runs of 100 and more steps.
+_SETTINGS: dict[str, Any] = {
+    "learning_rate": 1e-4, "relative": False, "weight_decay": 5e-4, "dropout": 0.3, "thresholds": False,
+    "surrogate": Triangle(), "schedule": "constant",
+}  # fmt: skip
 
-Their code minimises the cross-entropy of the sum of the outputs instead of the mean.
-"""
+
+def fine_tune(snn: SNN, data: Split | Folder, steps: int, **settings: Any) -> SNN:
+    """Train a converted network with the settings of the authors' code, which has runs of 100 and more steps.
+
+    These are a learning rate of 10⁻⁴, a weight decay of 5·10⁻⁴ and a dropout of 0.3, with thresholds that are
+    not trained. Their code minimises the cross-entropy of the sum of the outputs instead of the mean.
+
+    Args:
+        snn: The converted network.
+        data: Training images with labels.
+        steps: Number of time steps.
+        **settings: Others than these, as `rheobase.fine_tune` takes them.
+    """
+    return fine_tuning.fine_tune(snn, data, steps, **(_SETTINGS | settings))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 from rheobase.methods.contract import Conversion, Method, Observer
 from rheobase.methods.shared.histograms import Histogram, bin_values
 from rheobase.methods.shared.side_by_side import mean_activations
-from rheobase.network import HALF, Initial, IntegrateFire, Neuron, Site
+from rheobase.network import HALF, Group, Initial, IntegrateFire, Neuron, Site, along_channels
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,11 @@ class LTB(Method):
         for site, a in mean_activations(conversion).items():
             neuron = conversion.snn.neuron(site)
             start = neuron.start(torch.Size([1, *a.shape]), conversion.snn.sites.index(site), 0)[0].to(a)
-            mean, start = (v.flatten(1).mean(1) if v.dim() > 1 else v for v in (a, start))
-            times = ((neuron.threshold - start).clamp(min=0) / mean.clamp(min=1e-12))[~neuron.dead]
+            first = along_channels(neuron.threshold, a.dim() + 1)
+            if isinstance(neuron, Group):  # its last member is the smallest
+                first = first * along_channels(neuron.sizes[-1], a.dim() + 1)
+            mean, missing = (v.flatten(1).mean(1) if v.dim() > 1 else v for v in (a, first - start))
+            times = (missing.clamp(min=0) / mean.clamp(min=1e-12))[~neuron.dead]
             delay += times.amin().item() if len(times) else 0.0  # no spike crosses a silent site
         conversion.snn.delay = max(0, min(round(delay), self.steps - 4))
 

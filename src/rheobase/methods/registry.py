@@ -67,7 +67,7 @@ def get(method: str | Method, **settings: Any) -> Method:
     found = find(method)
     known = {f.name: f for f in fields(found)}
     for setting in settings:
-        hint = _explain_owners(setting)
+        hint = _explain_owners(setting, settings[setting])
         kind = find_name("setting", setting, known, of=method, hint=hint, error=TypeError).type
         _check_kind(method, setting, kind, settings[setting])
     missing = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
@@ -76,12 +76,15 @@ def get(method: str | Method, **settings: Any) -> Method:
     return found(**settings)
 
 
-def _explain_owners(setting: str) -> str:
+def _explain_owners(setting: str, value: Any) -> str:
     """How to pass a setting to the corrections that have it; empty if none has."""
     kinds = {name: {f.name for f in fields(kind)} for name, kind in _registry().items()}
-    owners = ", ".join(name for name, known in kinds.items() if {"base", setting} <= known)
-    example = 'then=[rheobase.methods.get("ftbc", steps=8)]'
-    return f"or pass it to a correction that has it ({owners}), as in {example}" if owners else ""
+    owners = [name for name, known in kinds.items() if {"base", setting} <= known]
+    if not owners or setting == "base":
+        return ""
+    example = f'then=[rheobase.methods.get("{owners[0]}", {setting}={value!r})]'
+    typed = f"--then {owners[0]}:{setting}={value}"
+    return f"or pass it to a correction that has it ({', '.join(owners)}), as in {example} or {typed}"
 
 
 def restore(provenance: Provenance) -> Method | None:

@@ -28,7 +28,7 @@ from rheobase.network.analog import (
     Softmax,
     count_products,
 )
-from rheobase.network.ann import classes_of, evaluating, find_like, require_classes
+from rheobase.network.ann import classes_of, evaluating, find_like, require_classes, require_labels
 from rheobase.network.batch_invariant import is_direct, memory_format, run_graph, weigh
 from rheobase.network.captured import Network, Site
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, cover, parse_coding
@@ -68,7 +68,7 @@ from rheobase.network.operations import (
     along_channels,
     count_multiplications,
 )
-from rheobase.network.precision import full_precision, has_double, require_double
+from rheobase.network.precision import full_precision, has_double, require_double, require_membranes
 from rheobase.network.rehearsals import Rehearsed, Waiting
 from rheobase.network.settings import TENSOR
 from rheobase.network.sigma_delta import SigmaDelta
@@ -192,6 +192,8 @@ __all__ = [
     "replace_node",
     "require_classes",
     "require_double",
+    "require_labels",
+    "require_membranes",
     "run_graph",
     "run_values",
     "save",

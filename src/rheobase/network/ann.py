@@ -42,6 +42,16 @@ def classes_of(logits: Tensor, *, by_step: bool = False) -> Tensor:
     return logits.argmax(-1)
 
 
+def require_labels(labels: Tensor, outputs: int) -> None:
+    """Refuse labels that a network with so many outputs has none for."""
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= outputs:
+        raise ValueError(
+            f"the labels run from {low} to {high}, but the network has {outputs} outputs; build it with "
+            f"classes={high + 1}"
+        )
+
+
 def require_classes(logits: object, images: Tensor) -> None:
     """Refuse outputs other than one score per class; labels would be broadcast over them without an error."""
     found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__

@@ -31,6 +31,12 @@ def has_double(device: torch.device) -> bool:
     return widest_float(device) == torch.float64
 
 
+def require_membranes(dtype: torch.dtype) -> None:
+    """Refuse the precision of a network that is too coarse for membranes."""
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"the network is in {dtype}, which is too coarse for membranes: use snn.float()")
+
+
 def require_double(device: torch.device, what: str) -> None:
     """Raise an error if a device has no double precision, in which something is computed."""
     if not has_double(device):

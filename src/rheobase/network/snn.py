@@ -1,8 +1,8 @@
 """The converted network."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn
 
 import torch
@@ -44,12 +44,21 @@ class Provenance:
 
     @property
     def title(self) -> str:
-        """The method's name, after those of the methods that it corrects: a `Method`'s title."""
+        """The method's name, after those of the methods that it corrects: a `Method`'s title.
+
+        With `fine_tune` last if the converted network was trained.
+        """
         chain, base = [self.method], self.settings.get("base")
         while isinstance(base, dict):
             chain.insert(0, str(base.get("method")))
             base = base.get("base")
-        return " + ".join(chain)
+        return " + ".join([*chain, *(["fine_tune"] if "fine_tuned" in self.settings else [])])
+
+    def tuned(self, lesson: Mapping[str, object]) -> "Provenance":
+        """The same with the settings of one more training of the converted network."""
+        earlier = self.settings.get("fine_tuned", [])
+        lessons = [*(earlier if isinstance(earlier, list) else [earlier]), dict(lesson)]
+        return replace(self, settings={**self.settings, "fine_tuned": lessons})
 
     def record_shift(self, site: str, values: Tensor) -> None:
         """Record a constant that was added to the current of a site, on top of earlier ones."""

@@ -16,7 +16,16 @@ from torch import Tensor
 
 from rheobase.io import announce, expect_integer
 from rheobase.kernels import count_threads, explain_no_triton, load_triton, only_compile
-from rheobase.network import SNN, Constant, Group, IntegrateFire, SigmaDelta, expect_snn, full_precision
+from rheobase.network import (
+    SNN,
+    Constant,
+    Group,
+    IntegrateFire,
+    SigmaDelta,
+    expect_snn,
+    full_precision,
+    require_membranes,
+)
 from rheobase.simulation.counters import Counters
 from rheobase.simulation.cuda_graphs import RecordingError, Recordings
 from rheobase.simulation.device import cap_memory, device_traits
@@ -300,8 +309,7 @@ def _check(
     snn: SNN, x: Tensor, steps: int, at: Sequence[int] | None, delay: int, chunk: int | None
 ) -> tuple[int, ...]:
     """Check a request; the steps to read out."""
-    if snn.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"the network is in {snn.dtype}, which is too coarse for membranes: use snn.float()")
+    require_membranes(snn.dtype)
     if delay < snn.delay:
         raise ValueError(f"the outputs of this network count after {snn.delay} steps, got delay={delay}")
     if snn.delay >= steps:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rheobase.io import Ranks, display, interruptible, present_ranks
-from rheobase.network import evaluating, require_classes
+from rheobase.network import evaluating, require_classes, require_labels
 from rheobase.training.cores import let_threads_sleep, suit_cores
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Split
@@ -234,10 +234,5 @@ def _find_chance(learner: Learner, data: Split | Folder) -> float:
         logits = learner.model(x)
     require_classes(logits, x)
     labels = torch.as_tensor(data.labels, device="cpu")
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= logits.shape[1]:
-        raise ValueError(
-            f"the labels run from {low} to {high}, but the network has {logits.shape[1]} outputs; "
-            f"build it with classes={high + 1}"
-        )
+    require_labels(labels, logits.shape[1])
     return int(labels.bincount().max()) / len(labels)

@@ -94,3 +94,16 @@ def test_steps_that_do_not_count_are_no_error(clipped, digits) -> None:
     assert snn.delay > 1
     found = diagnose(clipped, snn, data, 8, remedies=False).sites[snn.sites[0]]
     assert found.relative("made_here") < 1e-6  # its current is constant
+    assert found.waiting[snn.delay - 1] == 1.0  # a spike before the steps that count is none
+    assert found.waiting[-1] < 1.0
+
+
+def test_findings_tell_the_steps_that_count(clipped, digits) -> None:
+    data = digits.train.take(32)
+    snn = convert(clipped, "opi", data, then=["srp"])
+    found = diagnose(clipped, snn, data, 4 + 1)
+    assert "counts to 1 only" in str(found)
+    assert "without a spike after 1 step" in str(found)
+    tried = {remedy.what: remedy.steps for remedy in found.remedies}
+    assert tried["2 times as many steps"] == 4 + 2
+    assert "robust-norm instead of opi + srp" in tried

@@ -140,7 +140,7 @@ def diagnose(
         ann=100.0 if right is None else 100 * right / first,
         snn=before,
         sites=sites,
-        findings=find(list(sites.values()), tried, steps, bool(untried), snn.code == "sum"),
+        findings=find(list(sites.values()), tried, steps, bool(untried), snn.code == "sum", snn.delay),
         remedies=tried,
         untried=untried,
     )

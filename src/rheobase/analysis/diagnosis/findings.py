@@ -48,6 +48,7 @@ def _bias(site: SiteDiagnosis) -> float:
 
 
 def _kinds(steps: int, settles: bool) -> list[_Kind]:
+    """The kinds of findings in a run with so many steps that count."""
     after = f"after {steps} step{'s' if steps > 1 else ''}"
     why = "as it rounds to its levels" if settles else f"as it counts to {steps} only"
     kinds = (
@@ -107,6 +108,7 @@ def find(
     steps: int,
     stopped: bool = False,
     settles: bool = False,
+    delay: int = 0,
 ) -> list[Finding]:
     """The findings, worst first; each kind once, at the site where it is worst.
 
@@ -116,9 +118,10 @@ def find(
         steps: T.
         stopped: Whether some remedies were not tried.
         settles: Whether the network is one of the sum code.
+        delay: How many of the T steps do not count.
     """
     found = []
-    for kind in _kinds(steps, settles):
+    for kind in _kinds(steps - delay, settles):
         hit = [site for site in sites if kind.size(site) >= kind.least]
         if not hit:
             continue

@@ -90,7 +90,7 @@ class Observation:
         own_current: z', the mean current of the neurons; in the sum code its sum.
         output: Their mean output, in the sum code its sum, in units of the activation.
         start: Their membranes before the first step.
-        waiting: For each step the number of neurons with a > 0 that have not fired yet, (T,).
+        waiting: For each step the number of neurons with a > 0 that have not fired yet, in steps that count.
         worth: The activation that a mean output of one stands for.
     """
 
@@ -137,7 +137,8 @@ def _total_over_time(
 ) -> _Totals:
     """Mean signals of all sites and their currents, and the number of active neurons that have not fired.
 
-    Means are over the steps that count. In the sum code a signal is its own sum, and the last one counts.
+    Means are over the steps that count, and spikes before them do not count as fired. In the sum code a
+    signal is its own sum, and the last one counts.
     """
     sums_up = snn.code == "sum"
     sums: dict[str, Tensor] = {}
@@ -153,7 +154,8 @@ def _total_over_time(
             elif t >= snn.delay:
                 sums[name][rows] += signal
             if name in fired:
-                fired[name][rows] |= signal != 0
+                if t >= snn.delay:
+                    fired[name][rows] |= signal != 0
                 waiting[name][t] += (active[name][rows] & ~fired[name][rows]).sum()
 
     watch_sites(snn, x, steps, first_sample, see)

@@ -101,7 +101,8 @@ def _more_steps(snn: SNN, steps: int) -> Iterator[_Change]:
         return
     cures = ("unsettled",) if snn.code == "sum" else ("quantisation", "waiting", "unevenness", "bias")
     for factor in (2, 4):
-        yield _Change(f"{factor} times as many steps", cures, lambda: snn, factor * steps)
+        total = snn.delay + factor * (steps - snn.delay)
+        yield _Change(f"{factor} times as many steps", cures, lambda: snn, total)
 
 
 def _starts(snn: SNN, steps: int) -> Iterator[_Change]:
@@ -132,7 +133,7 @@ def _settings(model: nn.Module, snn: SNN, data: Batches, steps: int) -> Iterator
         return lambda: convert(model, method, inputs, initial=initial, coding=snn.coding, fire_above=strict)
 
     cures = ("clipping", "quantisation", "waiting", "bias", "unsettled")
-    for what, method in _variants(own, snn.provenance.method, steps):
+    for what, method in _variants(own, snn.provenance.title, steps):
         yield _Change(what, cures, again(method), steps)
 
 
