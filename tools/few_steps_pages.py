@@ -4,11 +4,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
+from typing import Any
 
 from rheobase.reports import Axis, Curve, Panel, draw_curves, escape_markdown, number, standalone
 from tools.few_steps_printed import PRINTED, SOURCES, Printed
 from tools.few_steps_records import FewSteps, Row, load_records
 from tools.markdown import table
+from tools.measured import read
 
 NOTHING = "Nothing has been measured yet."
 SHORT, LONG, MOST_LINES = 4, 8, 2
@@ -300,6 +302,50 @@ def _arrange(title: str, panels: Sequence[Panel]) -> Panel:
     return Panel(title, f"<svg {size} {frame}>\n" + "\n".join(parts) + "\n</svg>", f"{title}, by network")
 
 
+def levels() -> str:
+    """Networks that were trained with several numbers of levels, otherwise alike."""
+    record = read("levels-resnet20-cpu")
+    runs: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for r in record["rows"]:
+        runs.setdefault((r["method"], r["levels"]), []).append(r)
+    steps = tuple(record["rows"][0]["accuracy"])
+    rows = []
+    for (method, count), own in runs.items():
+        found = [[r["accuracy"][t] for r in own] if t in own[0]["accuracy"] else [] for t in steps]
+        cells = (" / ".join(map(number, some)) or "–" for some in found)
+        rows.append([method, str(count), " / ".join(number(r["ann"]) for r in own), *cells])
+    images, tested = record["rows"][0]["images"], record["rows"][0]["tested"]
+    seeds = ", ".join(sorted({str(r["seed"]) for r in record["rows"]}))
+    about = (
+        f"`{record['network']}` on {record['data']}, {record['epochs']} epochs over {images:,} training "
+        f"images on a CPU, thresholds that start at {record['start']:g}, {tested:,} test images; seeds "
+        f"{seeds}, separated by a slash (`benchmarks/levels.py`)."
+    )
+    head = ["Method", "levels", "ANN", *(f"T = {t}" for t in steps)]
+    return f"{table(head, rows)}\n\n{about}"
+
+
+def tuned() -> str:
+    """A trained network of the package before and after `fine_tune` with its defaults."""
+    record = read("fine-tuning-resnet20-cifar100-cpu")
+    rows = [
+        [
+            r["method"],
+            f"T = {r['steps']}",
+            number(r["before"]),
+            number(r["after"]),
+            f"{r['seconds'] / 60:.0f}",
+        ]
+        for r in record["rows"]
+    ]
+    about = (
+        f"`{record['model']}`, one epoch over {record['images']:,} training images, measured on "
+        f"{record['test images']:,} test images (`benchmarks/fine_tuning.py`)."
+    )
+    head = ["Conversion", "steps", "before", "after", "minutes, one thread of a CPU"]
+    return f"{table(head, rows)}\n\n{about}"
+
+
 def pictures() -> dict[str, str]:
     """The figures as SVG files by their names; none without records."""
     return {name: standalone(panel) for name, panel in draw(load_records()).items()}
@@ -308,6 +354,8 @@ def pictures() -> dict[str, str]:
 BLOCKS: dict[str, Callable[[], str]] = {
     "few-steps": measured,
     "few-steps-against": against,
+    "few-steps-levels": levels,
+    "few-steps-tuned": tuned,
     "few-steps-printed": printed,
 }
 if load_records():

@@ -90,8 +90,10 @@ PRINTED: tuple[Printed, ...] = (
     Printed(
         _VGG100, "QCFS, trained again", "qcfs", _row(43.08, 52.73, 63.49, 71.77, 75.71, 76.87), 77.15, "note"
     ),
-    Printed(_VGG100, "QCFS for LM-HT", "qcfs", _row(None, 64.85, 70.50, 74.63), 77.31, "paper"),
-    Printed(_VGG100, "QCFS, 4 levels, for LM-HT", None, _row(None, 63.33, 69.70, 74.12), None, "paper"),
+    Printed(_VGG100, "QCFS, run by LM-HT", "qcfs", _row(None, 64.85, 70.50, 74.63), 77.31, "paper"),
+    Printed(
+        _VGG100, "QCFS with 4 levels, run by LM-HT", None, _row(None, 63.33, 69.70, 74.12), None, "paper"
+    ),
     Printed(
         _VGG100,
         "QCFS + signed + R0",
@@ -118,8 +120,10 @@ PRINTED: tuple[Printed, ...] = (
     ),
     Printed(_VGG100, "SNM", "signed", {32: 71.80}, 74.13, "paper", lines=2),
     Printed(_RES20_100, "QCFS", "qcfs", _row(None, 19.96, 34.14, 55.37, 67.33, 69.82), 69.94, "paper"),
-    Printed(_RES20_100, "QCFS for LM-HT", "qcfs", _row(None, 19.76, 34.17, 55.50), 69.56, "paper"),
-    Printed(_RES20_100, "QCFS, 4 levels, for LM-HT", None, _row(None, 38.04, 52.28, 61.77), 63.90, "paper"),
+    Printed(_RES20_100, "QCFS, run by LM-HT", "qcfs", _row(None, 19.76, 34.17, 55.50), 69.56, "paper"),
+    Printed(
+        _RES20_100, "QCFS with 4 levels, run by LM-HT", None, _row(None, 38.04, 52.28, 61.77), 63.90, "paper"
+    ),
     Printed(
         _RES20_100,
         "QCFS + FTBC + R0",

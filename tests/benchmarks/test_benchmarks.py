@@ -11,6 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import contenders
+import fine_tuning
 import imagenet_input
 import last_bit
 import levels
@@ -115,6 +116,20 @@ def test_levels_are_those_of_the_training(monkeypatch: pytest.MonkeyPatch, tmp_p
     ]  # fmt: skip
     assert [len(row["accuracy"]) for row in rows] == [6, 2, 6, 2]
     assert all(row["ann"] % 5 == 0 and row["images"] == 64 for row in rows)  # of 20 test images
+
+
+def test_a_network_is_measured_before_and_after_its_training(
+    clipped, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(models, "catalogue", lambda: {"trained": {"dataset": "digits"}})
+    monkeypatch.setattr(models, "pretrained", {"trained": clipped}.get)
+    few = ["--steps", "1", "--images", "1000", "--test-images", "40", "--calibration", "16"]
+    monkeypatch.setattr(sys, "argv", ["fine_tuning.py", "trained", *few, "--out", str(tmp_path / "r.json")])
+    fine_tuning.main()
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert [row["method"] for row in rows] == list(fine_tuning.CONVERSIONS)
+    assert all(row["before"] % 2.5 == row["after"] % 2.5 == 0 for row in rows)  # of 40 test images
+    assert any(row["after"] != row["before"] for row in rows)
 
 
 def test_thresholds_are_scaled_without_another_training(

@@ -88,7 +88,7 @@ def test_the_best_rows_are_within_four_steps_and_two_lines() -> None:
         "2",
     )
     assert vgg["best printed"] == "94.72 (QCFS + FTBC + HA-SNM + R0)"
-    assert found[0][-1] == "52.28 (QCFS, 4 levels, for LM-HT)"
+    assert found[0][-1] == "52.28 (QCFS with 4 levels, run by LM-HT)"
 
 
 @pytest.mark.usefixtures("records")
