@@ -41,7 +41,7 @@ methods
 report RESULTS --out
 reproduce PAPER CELL --parts --rows --study --candidate --chosen --pretrained --trained-for --methods \
 --tuning --profile --seed --epochs --limit --size --steps --deterministic --results --runs --root --device
-train MODEL IMAGES --method --recipe --out --epochs --seed --device
+train MODEL IMAGES --method --setting --recipe --out --epochs --seed --device
 verify NETWORK --in --ann --weights IMAGES
 """
 """All commands and options, IMAGES for those that choose data: a change here is a change for users."""
@@ -123,8 +123,10 @@ def test_examples_work_as_printed(
     said = {}
     for words in (words for command in commands for words in examples(command)):
         if not " ".join(words[1:]).startswith(ELSEWHERE):
-            said[" ".join(words[1:3])] = cli(*words[1:])
+            name = " ".join(words[1:3])
+            said[name] = said.get(name, "") + cli(*words[1:])
     assert "runs/digits.safetensors" in said["train small"]
+    assert "runs/small-digits-qcfs.safetensors" in said["train small"]
     assert "start half" in said["convert small"]
     assert "saved:" in said["evaluate snn.safetensors"]
     assert "quantisation" in said["diagnose small"]
