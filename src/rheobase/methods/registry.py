@@ -82,9 +82,12 @@ def _explain_owners(setting: str, value: Any) -> str:
     owners = [name for name, known in kinds.items() if {"base", setting} <= known]
     if not owners or setting == "base":
         return ""
-    example = f'then=[rheobase.methods.get("{owners[0]}", {setting}={value!r})]'
+    found = f'("{owners[0]}", {setting}={value!r})'
     typed = f"--then {owners[0]}:{setting}={value}"
-    return f"or pass it to a correction that has it ({', '.join(owners)}), as in {example} or {typed}"
+    return (
+        f"or pass it to a correction that has it ({', '.join(owners)}), as in "
+        f"then=[rheobase.methods.get{found}] or {typed}"
+    )
 
 
 def restore(provenance: Provenance) -> Method | None:
