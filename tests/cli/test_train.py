@@ -46,6 +46,9 @@ def test_settings_of_the_method_travel_with_the_weights(cli: Cli, tmp_path: Path
     assert "levels must be an integer" in cli(*train, "--setting", "levels=0", code=1)
     assert not (tmp_path / "w.checkpoint").exists()
     cli(*train, "--setting", "levels=4")
+    again = cli(*train, code=1)  # what was trained with four levels does not pass for eight
+    assert "another number of levels" in again
+    assert "is 4 there and 8 here" in again
     for method, settings in (
         ((), {"start": 8.0, "levels": 4}),
         (("--method", "max-norm"), {"per_channel": False}),

@@ -85,8 +85,9 @@ class TrainingState:
         """Restore the state of the checkpoint; return whether there is one.
 
         Raises:
-            ValueError: It is damaged, or belongs to another recipe, architecture or dataset, or to thresholds
-                that started elsewhere. The state and the network were not changed.
+            ValueError: It is damaged, or belongs to another recipe, architecture or dataset, to thresholds
+                that started elsewhere, or to clips with other levels. The state and the network were not
+                changed.
         """
         if self._path is None or not self._path.is_file():
             return False
@@ -105,6 +106,9 @@ class TrainingState:
         self._require_same("start of its thresholds", kept["starts"], self.starts)
         present = self._learner.tensors()
         require_matching(present, tensors, self._path)
+        levels = [name for name in present if name.endswith(".levels")]
+        there, here = ({name: int(held[name]) for name in levels} for held in (tensors, present))
+        self._require_same("number of levels", there, here)
         for name, tensor in present.items():
             tensor.copy_(tensors[name])
         self.epoch, self.step = kept["epoch"], kept["step"]
