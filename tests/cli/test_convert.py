@@ -75,4 +75,6 @@ def test_corrections_and_their_settings(trained: nn.Module, cli: Cli) -> None:
     assert "--then ftbc:rate=0.25" in said
     assert "both" in cli(*made, "--then", "signed,signed", code=1)
     assert "base=opi" not in cli(*made, "--then", "signed", "--setting", "base=opi", code=1)
-    assert "--then signed,ftbc" in cli(*made, "--method", "max-norm+signed", code=1)
+    chain = (*made, "--method", "max-norm+signed")
+    assert "--then signed,ftbc" in cli(*chain, code=1)
+    assert "--then signed,ftbc" in cli(*chain, "--then", "ftbc", "--setting", "rate=0.25", code=1)

@@ -37,6 +37,13 @@ def test_the_rate_code_has_the_trained_thresholds(quantised: nn.Module) -> None:
         assert (neuron.initial, neuron.reset) == (HALF, "subtract")
 
 
+def test_a_conversion_records_the_trained_levels(quantised: nn.Module) -> None:
+    assert convert(quantised, "qcfs").provenance.settings["levels"] == 4
+    assert convert(quantised, "qcfs", then="signed").provenance.settings["base"]["levels"] == 4
+    with pytest.raises(ValueError, match=r"trained with \[4\] levels, not 16: leave levels out"):
+        convert(quantised, "qcfs", levels=16)
+
+
 def test_a_single_layer_is_exact_after_as_many_steps_as_levels() -> None:
     model = prepare(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), "qcfs", start=0.5).eval()
     x = torch.randn(64, 6)

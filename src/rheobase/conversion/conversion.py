@@ -91,6 +91,7 @@ def convert(
     if chosen.code == "sum":
         _require_sums(chosen, initial, coding)
     network = capture(model, example, chosen.handles, chosen.encodes)
+    chosen = chosen.trained_as(network)
     _require_bounds(network)
     observers = _observe(network, chosen, None if calibration is None else inputs)
     snn = SNN(

@@ -8,7 +8,7 @@ from torch import nn
 
 from rheobase.methods.contract import COSTS, Conversion, Cost, Fits, Method, Observer
 from rheobase.methods.registry import find, get, names
-from rheobase.network import HALF, Coding, Neuron, Site, Start
+from rheobase.network import HALF, Coding, Network, Neuron, Site, Start
 
 ORDER = ("neurons", "members", "signs", "biases")
 """What corrections change, in the only order in which they compose: each is fitted to those before it. Those
@@ -104,6 +104,9 @@ class Correction(Method):
     def aimed_at(self, steps: int) -> Self:
         aim = {"steps": steps} if any(f.name == "steps" for f in fields(self)) else {}
         return replace(self, base=self.base.aimed_at(steps), **aim)
+
+    def trained_as(self, network: Network) -> Self:
+        return replace(self, base=self.base.trained_as(network))
 
     def activation(self, site: Site) -> nn.Module:
         return self.base.activation(site)

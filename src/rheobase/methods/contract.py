@@ -160,6 +160,10 @@ class Method(ABC):
         """The method with the settings for runs of this many steps: by default as it is."""
         return self
 
+    def trained_as(self, network: Network) -> Self:
+        """The method with the settings that a network was trained with: by default as it is."""
+        return self
+
     def variants(self) -> Iterator[tuple[str, Self]]:
         """Other settings worth trying, each with a description: by default none."""
         yield from ()

@@ -1,11 +1,12 @@
 """Quantisation clip-floor-shift."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from torch import nn
 
 from rheobase.methods.tcl import TrainedClip
-from rheobase.network import HALF, Initial, QuantisedClip, Site
+from rheobase.network import HALF, Initial, Network, QuantisedClip, Site
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,16 @@ class QCFS(TrainedClip):
     @property
     def initial(self) -> Initial:
         return HALF
+
+    def trained_as(self, network: Network) -> Self:
+        clips = [site.activation for site in network.sites if isinstance(site.activation, QuantisedClip)]
+        found = {clip.grid.levels for clip in clips}
+        if found and self.levels not in {*found, QCFS.levels}:
+            raise ValueError(
+                f"qcfs: the network was trained with {sorted(found)} levels, not {self.levels}: leave "
+                "levels out of convert"
+            )
+        return replace(self, levels=found.pop()) if len(found) == 1 else self
 
     def activation(self, site: Site) -> nn.Module:
         return QuantisedClip(self.start if site.bound is None else min(self.start, site.bound), self.levels)

@@ -35,12 +35,18 @@ def find(name: str) -> type[Method]:
     """The class of a method by its name.
 
     Raises:
-        ValueError: The name is unknown; the message suggests the closest one.
+        ValueError: The name is unknown, and the message suggests the closest one; or it is that of a chain.
         TypeError: It is not a name.
     """
     if not isinstance(name, str):
         raise TypeError(
             f"expected a method's name ({', '.join(names())}) or a Method with its settings, got {name!r}"
+        )
+    if {",", "+"} & set(name):
+        raise ValueError(
+            f"expected the name of one method, got {name!r}: pass corrections as a list, such as "
+            'rheobase.convert(model, "qcfs", then=["signed", "ftbc"]) (on the command line --method qcfs '
+            "--then signed,ftbc)"
         )
     return find_name("method", name, _registry())
 
@@ -58,12 +64,6 @@ def get(method: str | Method, **settings: Any) -> Method:
                 f"pass the settings {sorted(settings)} to the method object, {type(method).__name__}(…)"
             )
         return method
-    if isinstance(method, str) and {",", "+"} & set(method):
-        raise ValueError(
-            f"expected the name of one method, got {method!r}: pass corrections as a list, such as "
-            'rheobase.convert(model, "qcfs", then=["signed", "ftbc"]) (on the command line --method qcfs '
-            "--then signed,ftbc)"
-        )
     found = find(method)
     known = {f.name: f for f in fields(found)}
     for setting in settings:
