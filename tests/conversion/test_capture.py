@@ -373,3 +373,9 @@ def test_a_model_that_computes_with_the_number_of_samples_is_refused() -> None:
     torch.manual_seed(0)
     with pytest.raises(CaptureError):
         convert(PerBatch().eval(), "max-norm", list(torch.randn(16, 4).split(2)))
+
+
+def test_a_model_made_in_inference_mode_converts() -> None:
+    with torch.inference_mode():
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+    assert convert(model, "max-norm", torch.rand(8, 4), progress=False).sites == ["1"]

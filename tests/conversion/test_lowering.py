@@ -112,12 +112,42 @@ def test_what_is_computed_of_sizes_is_no_signal() -> None:
         prepare(Applied(lambda r: r**2), "max-norm")
 
 
-def test_the_last_call_and_an_unknown_argument() -> None:
-    class Named(nn.Module):
-        def forward(self, x: Tensor) -> dict[str, Tensor]:
-            return {"logits": F.relu(x)}
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda r: r.mean().item(),
+        lambda r: r.mean(1).tolist()[0],
+        lambda r: torch.allclose(r, r.abs()),
+    ],
+)
+def test_a_number_read_from_a_signal_is_refused(read) -> None:
+    """It would stay that of the example, whatever the input."""
+    model = Applied(lambda r: r * read(r)).eval()
+    with pytest.raises(CaptureError, match=r"into a number[^§]*compute with tensors"):
+        capture(model, torch.randn(1, 12))
+    capture(Applied(lambda r: (r * read(r), r)[1]).eval(), torch.randn(1, 12))  # it is not used
 
-    assert inspect(Named(), torch.rand(2, 12)).refused[0].call == "return dict"
+
+@pytest.mark.parametrize(
+    ("returned", "fact"),
+    [
+        (lambda r: {"logits": r}, "one tensor in a dict"),
+        (lambda r: (r, None), "not all tensors"),
+        (lambda r: (r, (r, r)), "not all tensors"),
+        (lambda r: [], "a list without tensors"),
+        (lambda r: (r, r.mean()), "mean over the batch"),
+    ],
+)
+def test_what_is_returned_besides_tensors_is_named(returned, fact: str) -> None:
+    class Named(nn.Module):
+        def forward(self, x: Tensor) -> object:
+            return returned(F.relu(x))
+
+    with pytest.raises(CaptureError, match=fact):
+        capture(Named(), torch.rand(2, 12))
+
+
+def test_the_last_call_and_an_unknown_argument() -> None:
     last = inspect(nn.Sequential(nn.Linear(12, 4), nn.ReLU(), nn.Sigmoid()), torch.rand(2, 12))
     assert last.refused[0].remedy.startswith("remove it")
 

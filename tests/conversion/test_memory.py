@@ -191,7 +191,7 @@ VERBS: dict[str, Callable[[nn.Module, rheobase.SNN, Tensor, Tensor], object]] = 
     "simulate": lambda model, snn, x, y: rheobase.simulate(snn, x, 4),
     "evaluate": lambda model, snn, x, y: rheobase.evaluate(snn, (x, y), 4, progress=False),
     "accuracy": lambda model, snn, x, y: accuracy(model, (x, y)),
-    "verify": lambda model, snn, x, y: rheobase.verify(model, snn, x, long=64, raise_on_failure=False),
+    "verify": lambda model, snn, x, y: rheobase.verify(model, snn, x, long=256, raise_on_failure=False),
     "compare": lambda model, snn, x, y: rheobase.compare(model, x, (x, y), steps=(4,), progress=False),
     "diagnose": lambda model, snn, x, y: rheobase.diagnose(model, snn, (x, y), 4, progress=False),
     "advise": lambda model, snn, x, y: rheobase.advise(model, x, rheobase.Budget(steps=4), progress=False),

@@ -200,6 +200,7 @@ def assemble(lowering: Lowering) -> Network:
     return Network(module, sites, lowering.outputs)
 
 
+@torch.no_grad()
 def _check_model(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
@@ -239,7 +240,11 @@ def _check_quantisation(model: nn.Module) -> None:
     parents = {child: parent for parent in model.modules() for child in parent.children()}
     for name, module in model.named_modules():
         kind, origin = type(module).__name__, type(module).__module__.removeprefix("torch.ao.")
-        found, remedy = "", "pass it as prepare_qat returned it, after torch.ao.quantization.disable_observer"
+        found = ""
+        remedy = (
+            "pass the float model that it was made from; or, if that was prepared by prepare_qat, what "
+            "prepare_qat returned, after torch.ao.quantization.disable_observer"
+        )
         if origin.startswith(("nn.quantized.", "nn.intrinsic.quantized.")) and kind != "FloatFunctional":
             found = "computes in integers of its own, as torch.ao.quantization.convert makes it"
         elif origin == "quantization.observer" and hasattr(module, "min_val"):

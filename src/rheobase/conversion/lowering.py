@@ -18,15 +18,17 @@ from rheobase.conversion.batch_dim import ANY_BATCH, batch_first, find_dim, is_p
 from rheobase.conversion.constants import Constants
 from rheobase.conversion.memory import Memory, may_write
 from rheobase.conversion.nodes import (
+    MAYBE_VIEWS,
     describe_call,
     first_argument,
+    is_fixed,
     is_list,
     leaves,
     name_of,
     parts_of,
     plain_name,
 )
-from rheobase.conversion.refusals import NeedsExample, Refusal
+from rheobase.conversion.refusals import NeedsExample, Refusal, refuse_output
 from rheobase.conversion.tracing import IN_PLACE
 from rheobase.conversion.unwrap import has_hooks, is_patched, is_torchs, layer_type
 from rheobase.network import Activation, Concat, Reshape, Scale, free_name, traits_of
@@ -100,13 +102,8 @@ class Lowering:
         if several and all(map(is_plain, parts.values())):
             self._join({str(name): part for name, part in parts.items()})
         elif not several and not isinstance(value, fx.Node):
-            given = type(node.args[0]).__name__.removeprefix("immutable_")  # of torch.fx
-            found = "not a tensor" if isinstance(node.args[0], fx.Node) else given
-            remedy = (
-                "wrap the model so that it returns the tensor of logits alone, or several in a dictionary"
-            )
-            reason = "the model's output must be a tensor, or several in a tuple, list or dictionary"
-            self.rows.append(Row("output", f"return {found}", reason, remedy, refused=True))
+            refusal = refuse_output(node.args[0], list(parts.values()))
+            self.rows.append(Row("output", "return", refusal.reason, refusal.remedy, refused=True))
         elif several or not is_plain(value):
             row = Row("output", "return", "its first dimension is not the batch", "return one row per sample")
             row.refused = True
@@ -126,9 +123,9 @@ class Lowering:
             self.outputs[name] = list(part.meta["shape"][1:])
             shape = (1, math.prod(self.outputs[name]))
             flat.append(self.add(f"output_{name}", Reshape(shape), [part]))
-            flat[-1].meta["shape"] = (part.meta["shape"][0], *shape)
+            flat[-1].meta["shape"] = (self.batch, *shape)
         joined = self.add("outputs", Concat(2), flat)
-        joined.meta["shape"] = (flat[0].meta["shape"][0], 1, sum(x.meta["shape"][2] for x in flat))
+        joined.meta["shape"] = (self.batch, 1, sum(x.meta["shape"][2] for x in flat))
         self.graph.output(joined)
 
     def _call(self, node: fx.Node) -> None:
@@ -136,8 +133,9 @@ class Lowering:
         row = Row(name_of(node), describe_call(node, module), line=node.meta.get("line", ""))
         call = Call(self, node, row)
         writes = call.in_place or may_write(node, module)
-        if self.shapes_known and "shape" not in node.meta and not parts_of(node) and not writes:
-            self.values[node] = node.meta.get("value")  # an int, a size …: known from the example
+        read = leaves([self.values[n] for n in node.all_input_nodes])
+        if self.shapes_known and not writes and is_fixed(node, call.function, read):
+            self.values[node] = node.meta.get("value")
             return
         try:
             self.values[node] = _apply(call, module)
@@ -150,7 +148,12 @@ class Lowering:
             self.rows.append(row)
 
     def _stand_in(self, node: fx.Node) -> Any:
-        """A node of the right shape in place of a refused call, so that one run finds all refusals."""
+        """A node of the right shape in place of a refused call, so that one run finds all refusals.
+
+        It is the value of the example where the call returned no tensor.
+        """
+        if self.shapes_known and "shape" not in node.meta and not parts_of(node):
+            return node.meta.get("value")
         sources = leaves([self.values[n] for n in node.all_input_nodes])
         if sources and all(value is None for value in sources):
             return None  # it is computed from unknown sizes, so it is unknown too
@@ -334,7 +337,7 @@ class Call:
         """The call has no effect in the converted network."""
         self.row.becomes = why
         first = first_argument(self.node)
-        if isinstance(first, fx.Node) and self.function in ("contiguous", "to", "float", "double", "half"):
+        if isinstance(first, fx.Node) and self.function in MAYBE_VIEWS:
             self.lowering.memory.view(self.node, first)  # or a copy
         elif isinstance(first, fx.Node) and self.function != "clone":
             self.lowering.memory.share(self.node, first)

@@ -1,9 +1,33 @@
 """Nodes of a traced model: their names, arguments and results."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, fx, nn
+
+METADATA = (
+    "size", "stride", "dim", "ndimension", "numel", "nelement", "len", "getattr", "getitem", "type",
+    "is_complex", "is_floating_point", "is_contiguous", "get_device", "element_size", "storage_offset",
+)  # fmt: skip
+"""Functions whose result depends on the shape and the type of a tensor, not on its values."""
+
+MAYBE_VIEWS = ("contiguous", "to", "float", "double", "half", "cpu", "cuda")
+"""Functions that return their argument itself, or a copy of it."""
+
+
+def is_fixed(node: fx.Node, function: str, read: Sequence[Any]) -> bool:
+    """Whether a call returns no tensor and the same for all inputs: an int, a size … of the example.
+
+    Args:
+        node: The call.
+        function: What it calls.
+        read: The values that it reads, signals among them as nodes.
+    """
+    if "shape" in node.meta or parts_of(node):
+        return False
+    signals = any(isinstance(value, fx.Node) for value in read)
+    return not signals or function in METADATA or node.meta.get("value") is None
 
 
 def parts_of(node: fx.Node) -> list[Any]:

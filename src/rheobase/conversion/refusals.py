@@ -1,5 +1,10 @@
 """Refusals: why a call cannot become spikes, and what to change."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from torch import fx
+
 
 class Refusal(Exception):  # noqa: N818 - an answer rather than an error
     """A call that cannot become spikes: the reason and the remedy."""
@@ -27,6 +32,26 @@ def refuse_unknown(name: str) -> Refusal:
     )
 
 
+def refuse_output(returned: Any, parts: Sequence[Any]) -> Refusal:
+    """The refusal of what a model returns, in parts if it is a container."""
+    kind = type(returned).__name__.removeprefix("immutable_")  # of torch.fx
+    tensors = sum(isinstance(part, fx.Node) for part in parts)
+    if tensors == len(parts) == 1:
+        return Refusal(
+            f"the model returns one tensor in a {kind}", "wrap the model: return the tensor itself"
+        )
+    if tensors:
+        return Refusal(
+            f"the model returns a {kind} whose values are not all tensors computed from the input",
+            "wrap the model: return such tensors alone, in one tuple, list or dictionary",
+        )
+    found = "what is not a tensor" if isinstance(returned, fx.Node) else f"a {kind} without tensors"
+    return Refusal(
+        f"the model returns {found}",
+        "wrap the model: return the tensor of logits alone, or several tensors in a dictionary",
+    )
+
+
 _REMEDIES = [
     (
         ("attention", "transformer", "bmm", "matmul", "einsum", "scaled_dot"),
@@ -45,7 +70,20 @@ _REMEDIES = [
         "remove it, or keep it as the last call only",
     ),
     (
-        ("elu", "silu", "swish", "mish", "sigmoid", "tanh", "softplus", "glu"),
+        ("glu",),
+        "multiplies two signals",
+        "write a, b = x.chunk(2, 1); a * torch.sigmoid(b), and convert by sigma-delta",
+    ),
+    (("stack",), "has no spiking form", "use x.unsqueeze(dim) and torch.cat"),
+    (("expand", "repeat", "tile"), "copies a signal", "leave it out: sums and products broadcast without it"),
+    (("flip", "index_select", "gather"), "reorders a signal", "slice it and use torch.cat"),
+    (
+        ("norm",),
+        "divides by a norm of the signal",
+        "write it by pow, mean, sqrt and a division, and convert by sigma-delta",
+    ),
+    (
+        ("elu", "silu", "swish", "mish", "sigmoid", "tanh", "softplus"),
         "is not a ReLU",
         "replace it by nn.ReLU and train or fine-tune the network",
     ),

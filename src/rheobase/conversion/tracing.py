@@ -53,8 +53,8 @@ def trace(model: nn.Module) -> fx.GraphModule:
     except Exception as error:  # tracing runs the user's code: anything can be raised there
         raise CaptureError(
             f"the model could not be traced: {error}\n  at {_user_line(error)}\n"
-            "  -> the control flow must not depend on the values or shapes of tensors (if, for, int(...) on "
-            "a tensor); decide it by a constructor argument, or wrap the part that can be traced"
+            "  -> nothing in Python may depend on the values or shapes of tensors (if, for, int(...), "
+            "float(...), NumPy); decide it by a constructor argument, or wrap the part that can be traced"
         ) from error
     _check_names(graph)
     return fx.GraphModule(model, graph)

@@ -81,6 +81,14 @@ class Correction(Method):
         return self.base.converges
 
     @property
+    def handles(self) -> tuple[str, ...]:
+        return self.base.handles
+
+    @property
+    def encodes(self) -> bool | None:
+        return self.base.encodes
+
+    @property
     def cost(self) -> Cost:
         return max(self.base.cost, self.adds, key=COSTS.index)
 

@@ -73,3 +73,27 @@ def test_linear_weights_of_other_shapes_are_refused(weight: tuple[int, ...], bia
     model = Applied(lambda r: F.linear(r, *values).view(-1, width), width)
     with pytest.raises(CaptureError, match=re.escape(f"{weight} and {bias}")):
         capture(model, torch.rand(6, 12))
+
+
+def test_an_instance_norm_with_tracked_statistics_is_a_scale() -> None:
+    norm = nn.InstanceNorm2d(6, affine=True, track_running_stats=True)
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2)
+    model, x = nn.Sequential(nn.Conv2d(3, 6, 3), norm, nn.ReLU()).eval(), inputs(8)
+    torch.testing.assert_close(capture(model, x).module(x), model(x).detach())
+
+
+def test_an_instance_norm_of_the_sample_is_a_group_norm() -> None:
+    model, x = (
+        nn.Sequential(nn.Conv2d(3, 6, 3), nn.InstanceNorm2d(6, affine=True), nn.ReLU()).eval(),
+        inputs(8),
+    )
+    with pytest.raises(CaptureError, match="sigma-delta"):
+        capture(model, x)
+    torch.testing.assert_close(capture(model, x, ["group-norm"]).module(x), model(x).detach())
+
+
+@pytest.mark.parametrize("kind", [nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d])
+def test_old_names_of_upsampling(kind: type[nn.Upsample]) -> None:
+    model, x = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), kind(scale_factor=2)).eval(), inputs(8)
+    torch.testing.assert_close(capture(model, x).module(x), model(x).detach())

@@ -65,3 +65,9 @@ def test_narrow_takes_what_torch_takes(function) -> None:
 def test_parts_without_values_and_truth_values_are_refused(function, fact: str) -> None:
     with pytest.raises(CaptureError, match=fact):
         capture(Applied(function).eval(), torch.randn(6, 12))
+
+
+@pytest.mark.parametrize("function", [lambda r: r.sum(1), lambda r: r.sum([1], keepdim=True).flatten(1)])
+def test_a_sum_over_a_dimension_is_its_mean_scaled(function) -> None:
+    model, x = Applied(function).eval(), torch.randn(2, 5, 12)
+    torch.testing.assert_close(capture(model, x).module(x), model(x).detach())

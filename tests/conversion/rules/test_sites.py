@@ -1,10 +1,11 @@
 """Rules for calls that become neurons."""
 
+import pytest
 import torch
 from torch.nn import functional as F
 
 from families import Applied
-from rheobase.conversion import capture
+from rheobase.conversion import CaptureError, capture
 
 
 def test_a_functional_threshold_at_zero_is_a_site() -> None:
@@ -12,3 +13,28 @@ def test_a_functional_threshold_at_zero_is_a_site() -> None:
     network = capture(model, x)
     assert len(network.sites) == 2
     assert torch.allclose(network.module(x), model(x), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda r: torch.max(r, torch.zeros_like(r)), lambda r: torch.maximum(torch.tensor(0.0), r)]
+)
+def test_a_maximum_with_zero_is_a_site(function) -> None:
+    model, x = Applied(lambda r: function(r - 0.2)).eval(), torch.randn(4, 12)
+    network = capture(model, x)
+    assert len(network.sites) == 2
+    torch.testing.assert_close(network.module(x), model(x).detach())
+
+
+@pytest.mark.parametrize(
+    ("function", "remedy"),
+    [
+        (lambda r: torch.max(r, 0.1 * r), "leaky_relu"),
+        (lambda r: torch.maximum(r, torch.ones(8)), r"F\.relu"),
+        (lambda r: r.clamp_max(1.0), r"clamp\(x, 0, c\)"),
+        (lambda r: torch.min(r, torch.ones(8)), r"clamp\(x, 0, c\)"),
+        (lambda r: torch.where(r > 0, r, 0), r"F\.relu"),
+    ],
+)
+def test_other_maxima_and_minima_name_what_converts(function, remedy: str) -> None:
+    with pytest.raises(CaptureError, match=remedy):
+        capture(Applied(function).eval(), torch.randn(4, 12))

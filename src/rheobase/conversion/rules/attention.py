@@ -1,7 +1,6 @@
 """Rules for products of two signals, softmax and attention."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from rheobase.conversion.batch_dim import model_shape
 from rheobase.conversion.lowering import Call, Rule
 from rheobase.conversion.refusals import Refusal, refuse_unknown
 from rheobase.conversion.rules.arithmetic import MASKED, one_sample, refuse_mask
-from rheobase.conversion.rules.layers import lower_linear
+from rheobase.conversion.rules.matrices import read_einsum, reorder
 from rheobase.conversion.rules.registry import RULES
 from rheobase.network import Elementwise, MatMul, Permute, Scale, Softmax
 
@@ -19,10 +18,8 @@ BECOMES = "attention: events, analog softmax"
 
 
 def _lower_matmul(call: Call, x: Any, other: Any) -> fx.Node:
-    if isinstance(x, fx.Node) and isinstance(other, Tensor) and other.dim() == 2:
-        return lower_linear(call, x, other.T)
     if not isinstance(x, fx.Node) or not isinstance(other, fx.Node):
-        raise refuse_unknown(call.function)
+        return RULES["matmul"](call, x, other)  # type: ignore[no-any-return]
     for signal in (x, other):
         dims = len(model_shape(call.shape_of(signal), signal))
         if dims < 3 or signal.meta.get("at", 0) > dims - 3:
@@ -30,28 +27,15 @@ def _lower_matmul(call: Call, x: Any, other: Any) -> fx.Node:
     return call.emit(MatMul(), x, other)
 
 
-def _lower_addmm(call: Call, bias: Any, x: Any, weight: Any) -> fx.Node:
-    if not isinstance(x, fx.Node) or not isinstance(weight, Tensor):
-        raise refuse_unknown("addmm")
-    return lower_linear(call, x, weight.T, bias)
-
-
 def _lower_einsum(call: Call, equation: str, *operands: Any) -> fx.Node:
     """A matrix product in index notation: one index of each signal is kept, and one is summed over."""
-    signals = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
-    terms, _, result = equation.replace(" ", "").partition("->")
-    first, *second = terms.split(",")
-    if len(signals) != 2 or len(second) != 1 or not result or "." in equation:
+    terms, signals, result = read_einsum(equation, operands)
+    if any(isinstance(signal, Tensor) for signal in signals):
+        return RULES["einsum"](call, equation, *operands)  # type: ignore[no-any-return]
+    if len(signals) != 2 or len(terms) != 2 or not result or "." in equation:
         raise refuse_unknown("einsum")
-    a, b = first, second[0]
+    a, b = terms
     kept_a, kept_b, summed = set(a) - set(b), set(b) - set(a), (set(a) & set(b)) - set(result)
-    if (
-        isinstance(signals[1], Tensor)
-        and len(b) == 2
-        and a[-1] in summed
-        and result == a[:-1] + "".join(kept_b)
-    ):
-        return lower_linear(call, signals[0], signals[1] if b[1] == a[-1] else signals[1].T)
     shared = [letter for letter in result if letter in a and letter in b]
     matrix = len(kept_a) == len(kept_b) == len(summed) == 1 and {*result} == {*shared, *kept_a, *kept_b}
     nodes = all(
@@ -60,19 +44,11 @@ def _lower_einsum(call: Call, equation: str, *operands: Any) -> fx.Node:
     if not matrix or not nodes or not a[0] == b[0] == result[0]:
         raise Refusal(f"einsum {equation!r} is not a product of matrices with the batch first", "use matmul")
     (i,), (j,), (k,) = kept_a, kept_b, summed
-    x = _reorder(call, signals[0], a, [*shared, i, k])
-    y = _reorder(call, signals[1], b, [*shared, k, j])
+    x = reorder(call, signals[0], a, [*shared, i, k])
+    y = reorder(call, signals[1], b, [*shared, k, j])
     sizes = dict(zip(result, call.shape, strict=True))
     product = call.emit(MatMul(), x, y, shape=[sizes[letter] for letter in (*shared, i, j)])
-    return _reorder(call, product, [*shared, i, j], result)
-
-
-def _reorder(call: Call, x: fx.Node, found: Sequence[str], wanted: Sequence[str]) -> fx.Node:
-    order = [list(found).index(letter) for letter in wanted]
-    if order == sorted(order):
-        return x
-    shape = call.shape_of(x)
-    return call.emit(Permute(order), x, shape=[shape[d] for d in order])
+    return reorder(call, product, [*shared, i, j], result)
 
 
 def _lower_softmax(
@@ -172,9 +148,8 @@ ANALOG_RULES: dict[str, Rule] = {
     **dict.fromkeys(("div", "truediv", "divide"), _lower_div),
 }
 PRODUCTS: dict[str, Rule] = {
-    **dict.fromkeys(("matmul", "__matmul__", "bmm"), _lower_matmul),
+    **dict.fromkeys(("matmul", "__matmul__", "bmm", "mm"), _lower_matmul),
     "einsum": _lower_einsum,
-    "addmm": _lower_addmm,
     "scaled_dot_product_attention": _lower_attention,
 }
 SOFTMAX: dict[str, Rule] = dict.fromkeys(("softmax", "Softmax", "_softmax"), _lower_softmax)

@@ -41,13 +41,6 @@ def make_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     return layer
 
 
-@rule("matmul", "bmm")
-def _matmul(call: Call, x: Any, other: Any) -> fx.Node:
-    if not isinstance(x, fx.Node) or not isinstance(other, Tensor) or other.dim() != 2:
-        RULES["anything else"](call)  # which refuses
-    return lower_linear(call, x, other.T)
-
-
 @rule("embedding")
 def _embedding(call: Call, x: Any, weight: Any, *_: Any, **__: Any) -> fx.Node:
     if isinstance(weight, fx.Node):  # aten has the table first
@@ -143,6 +136,15 @@ def _batch_norm_function(call: Call, x: fx.Node, *args: Any, **named: Any) -> fx
     return _batch_norm(call, x, *args, **named)
 
 
+@rule("InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d")
+def lower_instance_norm(call: Call, x: fx.Node, module: nn.InstanceNorm2d) -> fx.Node:
+    """An instance norm with tracked statistics, which is a batch norm in evaluation."""
+    if module.running_mean is None:
+        RULES["anything else"](call, module=module)  # which refuses
+    statistics = module.running_mean, module.running_var
+    return _batch_norm(call, x, *statistics, module.weight, module.bias, eps=module.eps)
+
+
 def _batch_norm(
     call: Call,
     x: fx.Node,
@@ -168,7 +170,7 @@ def _batch_norm(
     return call.emit(Scale(scale.detach(), shift.detach()), x, becomes="scale and shift")
 
 
-# Pooling
+# Pooling and resizing
 
 
 @rule("MaxPool1d", "MaxPool2d", "MaxPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d")
@@ -210,6 +212,11 @@ for _d in (1, 2, 3):
 RULES["pixel_shuffle"] = _by_module(nn.PixelShuffle)
 RULES["pixel_unshuffle"] = _by_module(nn.PixelUnshuffle)
 RULES["channel_shuffle"] = _by_module(nn.ChannelShuffle)
+
+
+@rule("UpsamplingNearest2d", "UpsamplingBilinear2d")
+def _upsampling(call: Call, x: fx.Node, module: nn.Upsample) -> fx.Node:
+    return call.emit(nn.Upsample(module.size, module.scale_factor, module.mode, module.align_corners), x)
 
 
 @rule("interpolate")

@@ -37,7 +37,7 @@ def _stochastic_depth(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
 
 @rule(
     "Identity", "contiguous", "detach", "clone", "float", "double", "half", "to", "alias", "_to_copy",
-    "type_as", "long", "int",
+    "type_as", "long", "int", "cpu", "cuda",
 )  # fmt: skip
 def _identity(call: Call, x: fx.Node, *args: Any, module: nn.Module | None = None, **kwargs: Any) -> fx.Node:
     casts = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype) and not v.is_floating_point]
@@ -62,6 +62,14 @@ def _reads_tables(node: fx.Node) -> bool:
 @rule("_assert", "_assert_tensor_metadata", "_assert_async", "sym_size", "_guards_fn")
 def _assertion(call: Call, *_: Any, **__: Any) -> None:
     call.row.becomes = "removed: a check"
+
+
+@rule("item", "tolist", "numpy", "allclose", "equal", "is_nonzero", "_local_scalar_dense")
+def _number(call: Call, *_: Any, **__: Any) -> NoReturn:
+    raise Refusal(
+        f"{call.row.call} turns values of a signal into a number, which would stay that of the example",
+        "compute with tensors: leave it out, and keep dimensions, as in x.mean(1, keepdim=True)",
+    )
 
 
 @rule("Sigmoid", "sigmoid", "Tanh", "tanh")

@@ -1,5 +1,6 @@
 """Rules for calls that move values or take their mean."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from rheobase.conversion.batch_dim import batch_first, is_plain, model_shape
 from rheobase.conversion.lowering import Call
 from rheobase.conversion.refusals import NeedsExample, Refusal
 from rheobase.conversion.rules.registry import rule
-from rheobase.network import Concat, Mean, Pad, Permute, Reshape, Slice
+from rheobase.network import Concat, Mean, Pad, Permute, Reshape, Scale, Slice
 
 
 @rule("flatten", "Flatten")
@@ -236,14 +237,30 @@ def _mean(call: Call, x: fx.Node, dim: Any = None, keepdim: bool = False, axis: 
     return call.emit(Mean(places, keepdim), x, at=at if keepdim else at - sum(d < at for d in dims))
 
 
+@rule("sum")
+def _sum(call: Call, x: fx.Node, dim: Any = None, keepdim: bool = False, axis: Any = None) -> fx.Node:
+    count = math.prod(call.shape_of(x)) // math.prod(call.shape)
+    return call.emit(Scale(torch.tensor(float(count))), _mean(call, x, dim, keepdim, axis), becomes="sum")
+
+
 @rule("pad")
 def _pad(
     call: Call, x: fx.Node, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> fx.Node:
     if mode != "constant" or (value or 0) != 0:
         found = f"the constant {value:g}" if mode == "constant" else f"mode {mode!r}"
-        raise Refusal(f"padding with {found} is not zero-padding", "pad with zeros")
+        raise Refusal(
+            f"padding with {found} is not zero-padding",
+            "pad with zeros, or let the convolution pad: nn.Conv2d(…, padding_mode='reflect')",
+        )
     return call.emit(Pad(pad), x)
+
+
+@rule("ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
+      "ReplicationPad3d", "CircularPad1d", "CircularPad2d", "CircularPad3d")  # fmt: skip
+def _pad_by_values(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
+    modes = {"Reflection": "reflect", "Replication": "replicate", "Circular": "circular"}
+    return _pad(call, x, (), modes[type(module).__name__[:-5]])
 
 
 @rule("ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d")

@@ -1,7 +1,7 @@
 """Rules for calls that become neurons: ReLU in all its forms, and functions of some methods."""
 
 import copy
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, fx, nn
@@ -78,6 +78,26 @@ def _clamp(call: Call, x: fx.Node, min: Any = None, max: Any = None, inplace: bo
             "use clamp(min=0), or clamp(min=0, max=c) with c > 0",
         )
     return call.site(x, Rectifier(high), high, inplace or call.in_place)
+
+
+@rule("max", "maximum", "fmax", "amax")
+def _maximum(call: Call, x: Any, other: Any = None, *_: Any, **__: Any) -> fx.Node:
+    signal, constant = (x, other) if isinstance(x, fx.Node) else (other, x)
+    zero = isinstance(constant, Tensor) and not constant.any()
+    if not isinstance(signal, fx.Node) or not zero:
+        raise Refusal(
+            f"{call.row.call} takes a maximum other than that with zero",
+            "use F.relu(x) for max(x, 0), F.leaky_relu(x, slope) for max(x, slope * x), and "
+            "F.adaptive_max_pool2d(x, 1) for the largest value of a map",
+        )
+    return call.site(signal, Rectifier(), None, False)
+
+
+@rule("min", "minimum", "fmin", "clamp_max", "clamp_max_")
+def _minimum(call: Call, *_: Any, **__: Any) -> NoReturn:
+    raise Refusal(
+        f"{call.row.call} clips above only", "use clamp(x, 0, c), which is a ReLU and a clip in one"
+    )
 
 
 def _smooth(name: str, function: str, module_name: str) -> dict[str, Rule]:

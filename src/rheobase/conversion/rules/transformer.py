@@ -10,7 +10,7 @@ from rheobase.conversion.lowering import Call, Rule
 from rheobase.conversion.refusals import Refusal
 from rheobase.conversion.rules.arithmetic import refuse_mask
 from rheobase.conversion.rules.attention import BECOMES, attend
-from rheobase.conversion.rules.layers import make_linear
+from rheobase.conversion.rules.layers import lower_instance_norm, make_linear
 from rheobase.network import Add, GroupNorm, LayerNorm, Permute, Rectifier, Reshape, RmsNorm, Smooth
 
 
@@ -41,6 +41,12 @@ def _lower_group_norm(
     if module is not None:
         num_groups, weight, bias, eps = module.num_groups, module.weight, module.bias, module.eps
     return call.emit(GroupNorm(num_groups, weight, bias, eps), x)
+
+
+def _lower_instance_norm(call: Call, x: fx.Node, module: nn.InstanceNorm2d) -> fx.Node:
+    if module.running_mean is not None:
+        return lower_instance_norm(call, x, module)
+    return call.emit(GroupNorm(call.shape_of(x)[1], module.weight, module.bias, module.eps), x)
 
 
 def _lower_multihead(
@@ -176,7 +182,10 @@ def _split_heads(
 NORMS: dict[str, dict[str, Rule]] = {
     "layer-norm": {"layer_norm": _lower_layer_norm, "LayerNorm": _lower_layer_norm},
     "rms-norm": {"rms_norm": _lower_rms_norm, "RMSNorm": _lower_rms_norm},
-    "group-norm": {"group_norm": _lower_group_norm, "GroupNorm": _lower_group_norm},
+    "group-norm": {
+        **dict.fromkeys(("group_norm", "GroupNorm"), _lower_group_norm),
+        **dict.fromkeys((f"InstanceNorm{d}d" for d in (1, 2, 3)), _lower_instance_norm),
+    },
 }
 LAYERS: dict[str, Rule] = {
     "MultiheadAttention": _lower_multihead,
