@@ -7,7 +7,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from rheobase.reports import Axis, Curve, Panel, draw_curves, escape_markdown, number, standalone
-from tools.few_steps_printed import PRINTED, SOURCES, Printed
+from tools.few_steps_printed import PRINTED, SOURCES, Printed, Source
 from tools.few_steps_records import FewSteps, Row, load_records
 from tools.markdown import table
 from tools.measured import read
@@ -17,6 +17,8 @@ SHORT, LONG, MOST_LINES = 4, 8, 2
 """The true latencies that rows are compared within, and the lines that a neuron may drive there."""
 _DRAWN = ("signed + ftbc", "hmt, 2 members + ftbc", "srp", "cos", "parallel")
 """The rows with a colour in figures, beside that of the plain conversion, which is the first."""
+_DOUBTED: dict[Source, str] = {"note": ", third party", "thesis": ", thesis", "memory": ", from memory"}
+"""What marks a printed accuracy that is not from a paper or the authors' code."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def _show_network(network: Network) -> str:
         for t in steps:
             latency = own[t].row.latency if t in own else t
             cells.append(
-                (f"{own[t].shown} ({latency})" if latency != t else own[t].shown) if t in own else "–"
+                (f"{own[t].shown} ({latency:,})" if latency != t else own[t].shown) if t in own else "–"
             )
         costs = [
             f"{some.row.events / 1000:,.0f}",
@@ -112,7 +114,7 @@ def _show_network(network: Network) -> str:
     head += [f"events, thousands, T = {usual}", "neurons, thousands", f"latency with delays, T = {usual}"]
     runs = f", mean ± SD of {len(network.ann)} training runs" if len(network.ann) > 1 else ""
     if any(len(line.accuracies) < len(network.ann) for line in network.lines.values()):
-        runs += ", of one run alone where there is no SD"
+        runs += "; rows without ± are from one run"
     return f"**{network.name}**, ANN {_spread(network.ann)} %{runs}:\n\n{table(head, rows)}"
 
 
@@ -128,7 +130,7 @@ def measured() -> str:
     samples = ", ".join(sorted({f"{r.samples:,}" for r in records}))
     about = (
         f"{samples} test images, {devices}, profile {profiles}; {first.calibration:,} training images for "
-        f"calibration and {first.held_out:,} others to choose settings by."
+        f"calibration and {first.held_out:,} others to select settings. A dash means not measured."
     )
     figures = "\n\n".join(f"![{panel.alt}]({name})" for name, panel in draw(records).items())
     return f"{figures}\n\n{show(records)}\n\n{escape_markdown(about)}"
@@ -145,7 +147,7 @@ def printed() -> str:
         rows.append([p.network, p.system, p.source, _count(p), ann, *cells])
     head = ["Network", "Printed for", "source", "T, lines", "ANN", *(f"T = {t}" for t in steps)]
     told = "; ".join(f"*{name}*: {text}" for name, text in SOURCES.items())
-    return f"{table(head, rows)}\n\nSources: {told}.{_sum_up(networks)}"
+    return f"{table(head, rows)}\n\nA dash means not printed. Sources: {told}.{_sum_up(networks)}"
 
 
 def _sum_up(networks: Mapping[str, Network]) -> str:
@@ -158,9 +160,9 @@ def _sum_up(networks: Mapping[str, Network]) -> str:
         return ""
     lost = max(mean(n.ann) - line.accuracy for n, line in chosen)
     return (
-        f"\n\nOur ANNs have up to {max(gaps):.1f} points less than those of the papers. Within {SHORT} steps "
-        f"and {MOST_LINES} lines, the rows that training images choose are at most {lost:.2f} points below "
-        "their ANN."
+        f"\n\nOur ANNs are up to {max(gaps):.1f} points less accurate than those of the papers. Within "
+        f"{SHORT} steps and {MOST_LINES} lines, the rows that are selected on training images are at most "
+        f"{lost:.2f} points below their ANN."
     )
 
 
@@ -196,9 +198,9 @@ def best() -> str:
     head.append("best printed")
     return (
         f"{table(head, rows)}\n\nAt most {SHORT} steps of true latency and {MOST_LINES} lines per "
-        "neuron. Training images choose the method: by the loss, or by the accuracy where the record has no "
-        "loss; of two that are equal, the one with fewer events is taken. The ANNs of the papers are not "
-        "ours."
+        "neuron. The method is selected on training images by its loss, or by its accuracy if no loss was "
+        "recorded; ties go to the method with fewer events. The papers converted other ANNs. *Thesis*: "
+        "unpublished."
     )
 
 
@@ -225,7 +227,7 @@ def _choose(network: Network, most: int) -> Line | None:
 def _find_printed(network: str, most: int) -> tuple[float | None, str]:
     """The best accuracy that is printed for a network within a true latency and two lines, and for what."""
     found = [
-        (accuracy, p.system + (", from memory" if p.source == "memory" else ""))
+        (accuracy, p.system + _DOUBTED.get(p.source, ""))
         for p in PRINTED
         for t, accuracy in p.accuracy.items()
         if p.network == network and not p.waits and _fits(p.pre + t, p.lines, most)
@@ -315,13 +317,13 @@ def levels() -> str:
         cells = (" / ".join(map(number, some)) or "–" for some in found)
         rows.append([method, str(count), " / ".join(number(r["ann"]) for r in own), *cells])
     images, tested = record["rows"][0]["images"], record["rows"][0]["tested"]
-    seeds = ", ".join(sorted({str(r["seed"]) for r in record["rows"]}))
+    seeds = " / ".join(f"seed {seed}" for seed in sorted({r["seed"] for r in record["rows"]}))
     about = (
         f"`{record['network']}` on {record['data']}, {record['epochs']} epochs over {images:,} training "
-        f"images on a CPU, thresholds that start at {record['start']:g}, {tested:,} test images; seeds "
-        f"{seeds}, separated by a slash (`benchmarks/levels.py`)."
+        f"images on a CPU, thresholds that start at {record['start']:g}, {tested:,} test images "
+        "(`benchmarks/levels.py`)."
     )
-    head = ["Method", "levels", "ANN", *(f"T = {t}" for t in steps)]
+    head = [f"Accuracy, %, {seeds}", "levels", "ANN", *(f"T = {t}" for t in steps)]
     return f"{table(head, rows)}\n\n{about}"
 
 
@@ -342,7 +344,7 @@ def tuned() -> str:
         f"`{record['model']}`, one epoch over {record['images']:,} training images, measured on "
         f"{record['test images']:,} test images (`benchmarks/fine_tuning.py`)."
     )
-    head = ["Conversion", "steps", "before", "after", "minutes, one thread of a CPU"]
+    head = ["Accuracy, %", "steps", "before", "after", "minutes, one thread of a CPU"]
     return f"{table(head, rows)}\n\n{about}"
 
 

@@ -1,7 +1,6 @@
 """The tables of docs/performance.md, and the README's tables of speeds and of SpikingJelly."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from statistics import fmean, median
 
 from rheobase.papers.records import Record
@@ -10,13 +9,7 @@ from tools.markdown import table
 from tools.measured import COMPILED, CONTENDERS, MODELS, PEER, best, milliseconds, read, results, speed
 
 GPU, CPU = "simulation-h200", "simulation-cpu"
-NEWEST_FIRST = (
-    "simulation-one-image-beside-h200", "simulation-one-image-ahead-h200", "simulation-one-image-h200",
-    "simulation-grid-h200", "simulation-grid-resnet18-h200", GPU,
-)  # fmt: skip
 PROFILES = ("exact", "fast", "int8")
-STEPS = (4, 8, 32, 128, 512)
-BATCHES = (1, 64, 512)
 VERBS = (
     *(("verbs-h200", model) for model in ("vgg16", "resnet20", "resnet18")), ("verbs-cpu", "resnet20"),
 )  # fmt: skip
@@ -95,7 +88,7 @@ def _verb(name: str, model: str, way: str, profile: str) -> dict[int, float]:
 
 
 def imagenet_size() -> str:
-    """A large network at 224 pixels by `evaluate`, next to forward passes of its compiled ANN."""
+    """A large network at 224 pixels by `evaluate`, next to its compiled ANN."""
     record = read("imagenet-size-h200")
     passes = next(row for row in record["rows"] if row["way"] == "compiled passes")
     lines = []
@@ -103,10 +96,11 @@ def imagenet_size() -> str:
         share = row["median"] / row["steps"] * passes["steps"] / passes["median"]
         speed = f"{row['images_per_second']:,.0f}"
         memory = _gib(row["peak_bytes"])
-        lines.append((f"{row['way']}, T = {row['steps']}", speed, f"{share:.2f}", memory))
+        way = row["way"].replace("compiled passes", "compiled ANN, T times")
+        lines.append((f"{way}, T = {row['steps']}", speed, f"{share:.2f}", memory))
     options = record["options"]
     title = f"{options['model']}, {record['device']}, batch {options['batch']}"
-    return table((title, "images/s", "time / time of T passes", "peak memory, GiB"), lines)
+    return table((title, "images/s", "time / time of the ANN", "peak memory, GiB"), lines)
 
 
 def conversions() -> str:
@@ -138,22 +132,8 @@ def gpu_speed() -> str:
     ratio("fast relative to SpikingJelly", "rheobase, fast", PEER, "{:.1f}×")
     ratio("int8 relative to SpikingJelly", "rheobase, int8", PEER, "{:.1f}×")
     ratio("exact relative to the plain loop", "rheobase, exact", "a plain step loop", "{:.1f}×")
-    ratio("time of fast / time of T compiled forward passes", COMPILED, "rheobase, fast", "{:.2f}")
+    ratio("time of fast / time of the compiled ANN, T times", COMPILED, "rheobase, fast", "{:.2f}")
     return table(("", *MODELS.values()), lines)
-
-
-def gpu_times() -> str:
-    """Milliseconds per batch of every network, batch size, contender and number of steps."""
-    tables = []
-    for model, title in MODELS.items():
-        lines = []
-        for batch in BATCHES:
-            for name, contender in CONTENDERS.items():
-                label = f"batch {batch}, {name.removeprefix('rheobase, ').removesuffix(' configuration')}"
-                times = (milliseconds(NEWEST_FIRST, contender, model, batch, t) for t in STEPS)
-                lines.append((label, *(DASH if time is None else significant(time) for time in times)))
-        tables.append(table((title, *(f"T = {t}" for t in STEPS)), lines))
-    return "\n\n".join(tables)
 
 
 def gpu_step_cost() -> str:
@@ -166,13 +146,7 @@ def gpu_step_cost() -> str:
             values.append((many - few) / 504)
         values.append((milliseconds((GPU,), COMPILED, model, 512, 32) or 0.0) / 32)
         lines.append((title, *(f"{value:.2f}" for value in values)))
-    return table(("ms per step, batch 512", *PROFILES, "one compiled forward pass"), lines)
-
-
-def gpu_slower() -> str:
-    """The sizes at which others are faster on the GPU."""
-    sizes = [(m, b, t) for m in MODELS for b in BATCHES for t in STEPS]
-    return _slower(sizes, partial(milliseconds, NEWEST_FIRST))
+    return table(("ms per step, batch 512", *PROFILES, "compiled ANN, once"), lines)
 
 
 def cpu_slower() -> str:
@@ -184,7 +158,7 @@ def cpu_slower() -> str:
 
 def _slower(sizes: Sequence[tuple[str, int, int]], cost: Callable[..., float | None]) -> str:
     lines = []
-    for label, other in ((PEER, PEER), ("T forward passes of the compiled ANN", COMPILED)):
+    for label, other in ((PEER, PEER), ("the compiled ANN, T times", COMPILED)):
         for profile in PROFILES:
             slower: dict[tuple[str, int], list[str]] = {}
             for model, batch, steps in sizes:
@@ -350,9 +324,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "imagenet-size": imagenet_size,
     "spikingjelly": conversions,
     "gpu-speed": gpu_speed,
-    "gpu-times": gpu_times,
     "gpu-step-cost": gpu_step_cost,
-    "gpu-slower": gpu_slower,
     "gpu-memory": gpu_memory,
     "gpu-layers": gpu_layers,
     "profile-gaps": profile_gaps,

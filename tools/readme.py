@@ -22,6 +22,13 @@ from tools.markdown import table
 from tools.measured import RECORDS, results
 
 PAPER = papers.get("opi2022")
+NOISE = (
+    f"{tables.WITHIN} marks a difference within the noise: two standard errors of our mean, from the number "
+    "of test images and, where there are several training runs, from their standard deviation (±). The paper "
+    "does not report how much its training runs vary."
+)
+_IN_WORDS = {"batch_size": "a batch size of {}", "decayed layers": "no weight decay on batch norms"}
+"""Readings of open settings for readers who do not know the names."""
 _CODE = re.compile(r"\\`(.*?)\\`")  # as it comes out of escaping
 
 
@@ -49,15 +56,34 @@ def accuracy() -> str:
             strict=True,
         )
         lines.append((cell.title, *(" / ".join(values) for values in columns)))
-    notes = [tables.NOISE]
+    notes = [NOISE]
     for reading, titles in chosen.items():
         text = reading.replace(", ", ",").replace(" ", "=")  # as `--chosen` takes it
         notes.append(
-            f"For {_list(titles)}, settings that the paper leaves open were [chosen on held-out images]"
-            f"(docs/reproduce.md#settings-that-the-paper-leaves-open): `{text}`."
+            f"For {_list_titles(titles)}, training settings that the paper leaves open were [selected on "
+            "held-out images](docs/reproduce.md#settings-that-the-paper-leaves-open): "
+            f"{_say(reading)} (`{text}`)."
         )
     header = ("Accuracy, %: paper / ours / difference", "ANN", *(f"T = {t}" for t in steps))
     return f"{table(header, lines)}\n\n{' '.join(notes)}"
+
+
+def _list_titles(titles: Sequence[str]) -> str:
+    """Networks by their data: "VGG-16 and ResNet-20 on CIFAR-10"."""
+    found: dict[str, list[str]] = {}
+    for title in titles:
+        network, _, data = title.rpartition(" on ")
+        found.setdefault(data, []).append(network)
+    return _list([f"{_list(networks)} on {data}" for data, networks in found.items()])
+
+
+def _say(reading: str) -> str:
+    """A reading in words, as far as there are some."""
+    words = []
+    for change in reading.split(", "):
+        name, _, value = change.partition(" ")
+        words.append(_IN_WORDS.get(change) or _IN_WORDS.get(name, f"{name} {{}}").format(value))
+    return _list(words)
 
 
 def _demo() -> dict[str, RunRecord]:
@@ -83,9 +109,9 @@ def demo() -> str:
     return (
         f"{table(header, lines)}\n\nThe ANN has {number(first.ann_accuracy)} % accuracy on the test "
         f"images and needs {operations:,} operations per image. A synaptic operation (SOP) is the addition "
-        "that a spike causes at a synapse. Lines are the wires of a neuron: 1 for spikes of 0 and 1, 2 for "
-        f"each size of a signed spike. `sigma-delta` is silent after {exact.timing.total} steps at most; "
-        "then it has computed the quantised ANN."
+        "that a spike causes at a synapse. Lines are the binary wires of a neuron: 1 for spikes of 0 and 1, "
+        "2 for each size of a signed spike. `sigma-delta` stops firing after at most "
+        f"{exact.timing.total} steps; its output then equals that of the quantised ANN."
     )
 
 
@@ -129,7 +155,7 @@ def paper_table() -> str:
     sources = escape_markdown(_sources([g for _, g in headlines]))
     return (
         f"{table(('Accuracy, %', 'ANN', *columns.values()), lines)}\n\n"
-        f"{tables.NOISE} {sources}\n\n{_count_lower(headlines)}"
+        f"{NOISE} {sources}\n\n{_count_lower(headlines)}"
     )
 
 

@@ -54,7 +54,7 @@ def checksums() -> str:
 
 
 def last_bit() -> str:
-    """How far trainings part that differ in the last bit of a weight, and trainings of other seeds."""
+    """How far training runs differ with the last bit of one weight, and with the seed."""
     return "\n\n".join(_part(read(name), where) for name, where in _LAST_BIT.items())
 
 
@@ -72,11 +72,11 @@ def _part(record: dict[str, Any], where: str) -> str:
         found = ([r["accuracy"][t] for r in runs] for t in columns)
         lines.append((name, *(f"{stdev(v):.1f} ({max(v) - min(v):.1f})" for v in found)))
         counts.add(len(runs))
-    shown = table(("Trainings that differ in", *(f"T = {t}" for t in columns)), lines)
+    shown = table(("Training runs that differ in", *(f"T = {t}" for t in columns)), lines)
     return (
         f"{shown}\n\nStandard deviation and, in parentheses, range of the accuracy in points, of "
-        f"{counts.pop()} trainings each: `{record['network']}` on {record['data']}, {record['epochs']} "
-        f"epochs on {where}. A training that was repeated as it was gave the same bits."
+        f"{counts.pop()} training runs each: `{record['network']}` on {record['data']}, {record['epochs']} "
+        f"epochs on {where}. Repeating a run without changes gave identical bits."
     )
 
 
@@ -99,8 +99,9 @@ def settings() -> str:
     steps = (f"T = {t}" for t in columns)
     header = ("Network", "changes", "images", "epochs", "n", "ANN", *steps, "threshold")
     return (
-        f"{table(header, lines)}\n\nMeans of n trainings with other seeds, ± their standard deviation. The "
-        "threshold is the geometric mean over the sites, after training."
+        f"{table(header, lines)}\n\nMeans of n training runs with different seeds, ± their standard "
+        "deviation. The threshold is the geometric mean over the sites after training, in units of the "
+        "activation. A dash means not measured or not recorded."
     )
 
 

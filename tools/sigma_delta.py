@@ -48,7 +48,7 @@ class SumRecord:
         unequal: Number of final answers that differ from the quantised ANN computed by the same routines.
         last_event: Number of images whose last event was at each step.
         silence: The same as percentiles.
-        timing: Latency and wires.
+        timing: Latency and lines.
         events_per_neuron: Mean events of a neuron over the run.
         sop: Mean synaptic operations of an image.
         seconds: Duration of the simulation, without the conversion.
@@ -189,11 +189,22 @@ def show(records: list[SumRecord]) -> str:
         cells = [r.network, str(r.levels), str(r.sizes or "any"), str(r.timing.lines), r.profile]
         cells += [f"{r.ann:.2f}", f"{r.quantised:.2f}", *curve, *silent, f"{r.events_per_neuron:.2f}"]
         rows.append([*cells, f"{r.unequal:,} of {r.samples:,}"])
-    sources = sorted({f"{r.device}, torch {r.versions['torch']}" for r in records})
     return (
-        f"{table(head, rows)}\n\nAccuracy in percent. Other answers: final answers that differ from those of "
-        f"the quantised ANN in the same arithmetic. Measured on: {'; '.join(sources)}."
+        f"{table(head, rows)}\n\nAccuracy in percent; ANN and quantised ANN in single precision. Other "
+        "answers: final answers that differ from those of the quantised ANN in the arithmetic of the row. "
+        f"Measured on: {_machines(records)}."
     )
+
+
+def _machines(records: list[SumRecord]) -> str:
+    """What the records were measured on, each with its models if there are several."""
+    found: dict[str, list[str]] = {}
+    for r in records:
+        models = found.setdefault(f"{r.device}, torch {r.versions['torch']}", [])
+        if (model := r.network.partition(",")[0]) not in models:
+            models.append(model)
+    shown = (f"{machine} ({', '.join(models)})" for machine, models in sorted(found.items()))
+    return "; ".join(found if len(found) == 1 else shown)
 
 
 def trained() -> str:
@@ -210,7 +221,10 @@ def trained() -> str:
         cells = [name, str(r["sizes"]), r["profile"], f"{r['ann']:.2f}", *curve, *silence]
         rows.append([*cells, f"{r['events_per_neuron']:.2f}"])
     return (
-        f"{table(head, rows)}\n\nAll {rows and found['rows'][0]['images']:,} test images, {_machine(found)}."
+        f"{table(head, rows)}\n\nAccuracy in percent of all {rows and found['rows'][0]['images']:,} test "
+        f"images, {_machine(found)}. The ANN ran with PyTorch's defaults, which on this GPU round the inputs "
+        "of convolutions to TF32; `exact` and `int8` round differently. Values near the border between two "
+        "levels can then get another level, so the accuracies differ by some tenths of a point."
     )
 
 

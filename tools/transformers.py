@@ -42,8 +42,11 @@ def architectures() -> str:
         cells += [f"{row['events']:.2f}", f"{row['analog']:,}", f"{row['evaluated']:.2f} times"]
         rows.append(cells)
     return (
-        f"{table(head, rows)}\n\nRandom weights, {found['levels']} levels, {found['sizes']} sizes. Exact and "
-        "int8: outputs at silence against those of the quantised ANN by the same routines, bit for bit. "
+        f"{table(head, rows)}\n\nRandom weights, {found['levels']} levels, {found['sizes']} sizes. Input: "
+        "channels × height × width, or tokens. Exact and int8: whether the final outputs are bit-identical "
+        "to those of the quantised ANN in the same arithmetic. L = 2^20, to the ANN: relative error of the "
+        "output with so many levels. Evaluated: how often each analog value is computed for one input, on "
+        "average. "
         f"{found['device']}, torch {found['torch']}."
     )
 
@@ -66,7 +69,7 @@ def outliers() -> str:
         f"inputs, 4 of them larger, rounded to ±{found['levels']} levels.\n\n"
         f"{table(['Large features, times', *forms], accuracies)}\n\nAccuracy in percent of the transformer "
         "above, trained on the digits. Behind every norm 4 of 32 features are larger, and the weights that "
-        "read them smaller by as much."
+        "read them are scaled down by the same factor."
     )
 
 

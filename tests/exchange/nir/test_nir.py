@@ -10,7 +10,7 @@ import nir
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from torch import nn
+from torch import Tensor, nn
 
 from families import build, inputs, networks
 from nir_examples import WRITABLE, assert_same, example, rounded
@@ -153,6 +153,16 @@ def test_the_sum_code_is_refused_with_its_reason(tmp_path: Path) -> None:
     assert len(refused.value.places) == len(snn.sites)
     assert all("robust-norm" in place.remedy for place in refused.value.places.values())
     assert not list(tmp_path.iterdir())
+
+
+def test_several_outputs_are_refused_by_the_names_of_the_model(tmp_path: Path) -> None:
+    class Heads(nn.Linear):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"boxes": super().forward(x.relu()), "classes": x.relu()}
+
+    snn = convert(Heads(4, 3), "max-norm", torch.rand(8, 4))
+    with pytest.raises(NirError, match=r"2 outputs \(boxes, classes\)[^§]*one tensor"):
+        to_nir(snn, tmp_path / "net.nir")
 
 
 def test_the_delay_is_kept(tmp_path: Path) -> None:

@@ -86,6 +86,11 @@ def to_nir(
         raise ValueError("weights='grid' needs the range of the inputs: pass golden=, a few hundred inputs")
     if golden is not None and not (golden.numel() and golden.isfinite().all()):
         raise ValueError("golden inputs are empty, NaN or infinite: pass a batch of finite inputs")
+    if outputs := snn.provenance.outputs:
+        raise NirError(
+            f"the network has {len(outputs)} outputs ({', '.join(outputs)}), and a NIR file has one: wrap the "
+            "model so that it returns one tensor, and convert that"
+        )
     draft = Draft(snn)
     grid = None
     with torch.no_grad():
