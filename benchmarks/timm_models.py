@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import rheobase
 from rheobase.conversion import CaptureError
-from torchvision_models import CountActivations, _relative
+from torchvision_models import CountActivations, relative_error
 
 ARCHITECTURES = [
     "resnet10t",
@@ -195,7 +195,7 @@ def examine(timm: Any, name: str) -> dict[str, Any] | None:
         return row | {"converts": False, "why": str(error).replace(installed, "")}
     seconds = round(time.perf_counter() - began, 1)
     with torch.no_grad():
-        error = _relative(snn.limit(x), expected)
+        error = relative_error(snn.limit(x), expected)
     same = len(snn.sites) == counter.calls["relu"] and error <= LIMIT
     return row | {"converts": same, "sites": len(snn.sites), "error": error, "seconds": seconds}
 

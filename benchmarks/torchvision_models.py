@@ -160,10 +160,10 @@ def attempt(model: nn.Module, method: str, x: Tensor, at: tuple[int, ...], **set
         "converts": True,
         "sites": len(snn.sites),
         "spiking": sum(bool(counts.any()) for counts in run.spikes.values()),
-        "twin_error": _relative(limit, expected),
-        "ann_error": _relative(run.logits[-1], expected),
+        "twin_error": relative_error(limit, expected),
+        "ann_error": relative_error(run.logits[-1], expected),
         "last_event": None if run.last_event is None else int(run.last_event.max()),
-        "errors": {str(t): _relative(logits, limit) for t, logits in zip(at, run.logits, strict=True)},
+        "errors": {str(t): relative_error(logits, limit) for t, logits in zip(at, run.logits, strict=True)},
         "neuron_errors": neuron_errors(snn, x[:1]),
         "convert_seconds": round(converted - start, 1),
         "run_seconds": round(simulated - converted, 1),
@@ -183,7 +183,7 @@ def neuron_errors(snn: SNN, x: Tensor) -> dict[str, float]:
             expected, neuron = super().call_module(target, args, kwargs), self.fetch_attr(target)
             if isinstance(neuron, FewSpikes):
                 spikes = neuron.advance(args[0], neuron.start(args[0].shape, 0, 0), neuron.window)
-                errors.setdefault(neuron.function, []).append(_relative(spikes.mean(0), expected))
+                errors.setdefault(neuron.function, []).append(relative_error(spikes.mean(0), expected))
             return expected
 
     with torch.no_grad():
@@ -191,7 +191,7 @@ def neuron_errors(snn: SNN, x: Tensor) -> dict[str, float]:
     return {function: float(f"{statistics.median(found):.3g}") for function, found in sorted(errors.items())}
 
 
-def _relative(found: Tensor, expected: Tensor) -> float:
+def relative_error(found: Tensor, expected: Tensor) -> float:
     return float(f"{((found - expected).norm() / expected.norm()).item():.3g}")
 
 

@@ -30,6 +30,7 @@ ONLY = {
     "kernels": {"network", "simulation", "training"},
     "papers": {"cli"},
 }
+ENTRANCES = {"__init__.py", "__main__.py"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -54,7 +55,7 @@ def module_name(path: Path) -> str:
 
 def test_the_package_has_these_rooms() -> None:
     assert {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"} == set(ROOMS)
-    assert {p.name for p in PACKAGE.glob("*.py")} == {"__init__.py"}
+    assert {p.name for p in PACKAGE.glob("*.py")} == ENTRANCES
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -69,11 +70,9 @@ def test_imports_go_left_and_through_front_doors(path: Path) -> None:
         there, *inside = module.split(".")[1:] or [name]
         if there == here:
             continue
-        assert here == "__init__.py" or ROOMS.index(there) < ROOMS.index(here), (
-            f"{where} imports up: {module}"
-        )
+        assert here in ENTRANCES or ROOMS.index(there) < ROOMS.index(here), f"{where} imports up: {module}"
         assert not inside, f"{where} enters {there} by a window: {module}"
-        assert here in {"__init__.py", *ONLY.get(there, ROOMS)}, f"{where}: {here} may not use {there}"
+        assert here in {*ENTRANCES, *ONLY.get(there, ROOMS)}, f"{where}: {here} may not use {there}"
         if module != "rheobase":
             door = importlib.import_module(module)
             assert name in door.__all__, f"{where}: {name} is not offered by {module}"
@@ -86,8 +85,9 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         here = module_name(path)
         if here == "rheobase":
             continue
-        targets = {f"{m}.{n}" if f"{m}.{n}" in names else m for _, m, n in imported(path)}
-        graph[here] = targets - {"rheobase"}
+        # Whoever imports a module of a package that it is not in imports the package too.
+        found = {each for _, m, n in imported(path) for each in (m.rpartition(".")[0], m, f"{m}.{n}")}
+        graph[here] = {m for m in found & names if not f"{here}.".startswith(f"{m}.")}
     assert list(TopologicalSorter(graph).static_order())
 
 

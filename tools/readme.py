@@ -22,11 +22,6 @@ from tools.markdown import table
 from tools.measured import RECORDS, results
 
 PAPER = papers.get("opi2022")
-NOISE = (
-    f"{tables.WITHIN} marks a difference within the noise: two standard errors of our mean, from the number "
-    "of test images and, where there are several training runs, from their standard deviation (±). The paper "
-    "does not report how much its training runs vary."
-)
 _IN_WORDS = {"batch_size": "a batch size of {}", "decayed layers": "no weight decay on batch norms"}
 """Readings of open settings for readers who do not know the names."""
 _CODE = re.compile(r"\\`(.*?)\\`")  # as it comes out of escaping
@@ -56,7 +51,7 @@ def accuracy() -> str:
             strict=True,
         )
         lines.append((cell.title, *(" / ".join(values) for values in columns)))
-    notes = [NOISE]
+    notes = [tables.NOISE]
     for reading, titles in chosen.items():
         text = reading.replace(", ", ",").replace(" ", "=")  # as `--chosen` takes it
         notes.append(
@@ -155,7 +150,7 @@ def paper_table() -> str:
     sources = escape_markdown(_sources([g for _, g in headlines]))
     return (
         f"{table(('Accuracy, %', 'ANN', *columns.values()), lines)}\n\n"
-        f"{NOISE} {sources}\n\n{_count_lower(headlines)}"
+        f"{tables.NOISE} {sources}\n\n{_count_lower(headlines)}"
     )
 
 

@@ -207,8 +207,10 @@ def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
         Budget(accuracy_loss=-1)
     with pytest.raises(TypeError, match=r"accuracy_loss.*'1'"):
         Budget(accuracy_loss="1")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"Budget\(.*got 0.5"):
-        ask(trained, digits.train.take(8), 0.5)  # type: ignore[arg-type]
+    for given, described in ((0.5, "float"), ((torch.rand(2, 3), torch.zeros(2)), "tuple")):
+        with pytest.raises(TypeError, match=rf"Budget\(.*got a {described};.*held out") as refused:
+            ask(trained, digits.train.take(8), given)  # type: ignore[arg-type]
+        assert "tensor" not in str(refused.value)
     with pytest.raises(ValueError, match=r"joules.*got 0"):
         Budget(joules=0.0)
     with pytest.raises(ValueError, match="hold_out"):

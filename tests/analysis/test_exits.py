@@ -115,6 +115,13 @@ def test_levels_of_more_scores_than_single_precision_can_number() -> None:
     assert (levels[0], levels[-1], len(levels)) == (0, len(scores) - 1, 256)
 
 
+def test_the_least_loss_can_be_shown() -> None:
+    for count in (*range(1, 200), 1437, 2000):
+        least, tested = exits.least_loss(count), count - len(range(0, count, 4))
+        assert exits._shows(0, tested, least)
+        assert not exits._shows(0, tested, least - 0.011)
+
+
 def test_bad_requests() -> None:
     snn = network("Plain")
     with pytest.raises(ValueError, match=r"40 inputs.*0\.2 points.*1538.*7\.39 points"):

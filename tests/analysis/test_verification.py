@@ -64,7 +64,7 @@ def test_every_method_passes(name: str, trained: nn.Module, digits: datasets.Dat
 def test_every_start_passes(initial, clipped: nn.Module, digits: datasets.Dataset) -> None:
     data = digits.test.take(4)
     assert verify(clipped, convert(clipped, "opi", initial=initial), data).passed
-    assert verify(clipped, convert(clipped, "opi", initial=initial, fire_above=True), data, long=64).passed
+    assert verify(clipped, convert(clipped, "opi", initial=initial, fire_above=True), data).passed
 
 
 def test_a_coding_does_not_matter() -> None:
@@ -153,12 +153,12 @@ def test_damage_of_any_method_fails(method: Method, tmp_path: Path) -> None:
     model, x = small(method), torch.rand(16, 12, generator=torch.Generator().manual_seed(1))
     save(convert(model, method, x), tmp_path / "snn.safetensors")
     snn = load(tmp_path / "snn.safetensors")
-    assert verify(model, snn, x, long=64).passed
+    assert verify(model, snn, x, long=256).passed
     for damage, checks in BREAKS.items():
         broken = copy.deepcopy(snn)
         with torch.no_grad():
             damage(broken)
-        result = verify(model, broken, x, long=64, raise_on_failure=False)
+        result = verify(model, broken, x, long=256, raise_on_failure=False)
         failed = {c.name for c in result.checks if not c.passed}
         assert failed & checks, f"{damage.__name__}\n{result}"
 
@@ -172,7 +172,7 @@ def test_a_lost_correction_fails() -> None:
     for wrong in (ZERO, Corrected(ZERO, 1.1 * start.values)):
         snn.neuron("3").initial = wrong
         with pytest.raises(VerificationError, match="FAIL starts at 3"):
-            verify(model, snn, x, long=64)
+            verify(model, snn, x)
 
 
 @pytest.mark.parametrize("name", ["opt", "calibration", "hwang"])
@@ -183,7 +183,7 @@ def test_files_of_version_0_1_pass(name: str) -> None:
     snn = convert(model, method, x)
     snn.provenance.shifts.clear()
     snn.provenance.starts.clear()
-    assert verify(model, snn, x, long=64).passed
+    assert verify(model, snn, x).passed
 
 
 def test_a_threshold_above_a_bound_fails() -> None:
@@ -193,7 +193,7 @@ def test_a_threshold_above_a_bound_fails() -> None:
     assert snn.neuron("1").threshold == 6
     snn.neuron("1").threshold *= 1.1
     with pytest.raises(VerificationError, match="FAIL neurons at 1"):
-        verify(model, snn, x, long=64)
+        verify(model, snn, x)
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
@@ -203,10 +203,17 @@ def test_a_broken_skip_fails(per_channel: bool) -> None:
     skip = next(m for m in snn.module.modules() if isinstance(m, Scale))
     skip.scale *= 0.9
     with pytest.raises(VerificationError, match="FAIL weights at"):
-        verify(model, snn, x, long=64)
-    result = verify(model, snn, x, long=64, raise_on_failure=False)
+        verify(model, snn, x)
+    result = verify(model, snn, x, raise_on_failure=False)
     assert isinstance(result, Verification)
     assert {c.name for c in result.checks if not c.passed} == {"weights"}
+
+
+def test_the_long_run_is_read_out_after_a_long_delay() -> None:
+    model, x = build("Plain"), inputs(4)
+    snn = convert(model, "max-norm", x)
+    snn.delay = 100
+    assert verify(model, snn, x, long=256).passed
 
 
 def test_a_batch_that_is_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +221,7 @@ def test_a_batch_that_is_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     snn = convert(model, "max-norm", x, initial=Uniform())
     limit_memory(monkeypatch, snn, x, samples=2, steps=8)
     assert simulate(snn, x, 8).chunk[0] < 6
-    assert verify(model, snn, x, steps=8, long=256).passed
+    assert verify(model, snn, x, steps=8).passed
 
 
 def test_bad_requests() -> None:
@@ -223,7 +230,7 @@ def test_bad_requests() -> None:
     snn = convert(model, "max-norm", x)
     with pytest.raises(TypeError, match="got Plain"):
         verify(snn, model, x)  # type: ignore[arg-type]
-    for asked in ({"samples": 0}, {"steps": 0}, {"long": 3}):
+    for asked in ({"samples": 0}, {"steps": 0}, {"long": 255}):
         with pytest.raises(ValueError, match=next(iter(asked))):
             verify(model, snn, x, **asked)
     with pytest.raises(ValueError, match=r"nothing, biases, weights.*all"):
@@ -249,10 +256,10 @@ def test_a_broken_neuron_fails(fault: str, monkeypatch: pytest.MonkeyPatch) -> N
 
     model, x = build("SharedReLU"), inputs(16)
     snn = convert(model, "max-norm", x, initial=HALF)
-    assert verify(model, snn, x, long=64).passed
+    assert verify(model, snn, x).passed
     monkeypatch.setattr(neurons, "integrate_fire", wrong)
     with pytest.raises(VerificationError, match="FAIL spikes at"):
-        verify(model, snn, x, long=64)
+        verify(model, snn, x)
 
 
 def test_a_broken_rate_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,22 +279,22 @@ def test_one_input_tells_a_wrong_weight_from_a_bias() -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)).eval(), torch.rand(16, 8)
     snn = convert(model, "opt", x, steps=8)
-    assert verify(model, snn, x[:1], long=64).passed
+    assert verify(model, snn, x[:1]).passed
     with torch.no_grad():
         snn.module.get_submodule("2").weight[0] *= 1.5
     with pytest.raises(VerificationError, match="weights at output"):
-        verify(model, snn, x[:1], long=64)
+        verify(model, snn, x[:1])
 
 
 def test_what_a_method_fits_may_differ(trained: nn.Module, digits: datasets.Dataset) -> None:
     data = digits.train.take(32)
     snn = convert(trained, "opt", data, steps=8)
-    assert verify(trained, snn, data, long=64).passed
+    assert verify(trained, snn, data).passed
     with pytest.raises(VerificationError, match="weights at 2"):
-        verify(trained, snn, data, long=64, fitted="nothing")
+        verify(trained, snn, data, fitted="nothing")
     with torch.no_grad():
         snn.module.get_submodule("3").weight[0] *= 1.2
     with pytest.raises(VerificationError, match="weights at 5") as failed:
-        verify(trained, snn, data, long=64)
+        verify(trained, snn, data)
     assert 'pass fitted="weights"' in str(failed.value)
-    assert verify(trained, snn, data, long=64, fitted="weights").passed
+    assert verify(trained, snn, data, fitted="weights").passed

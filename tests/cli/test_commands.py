@@ -88,8 +88,9 @@ def test_records_without_a_page_are_explained(
     assert not (tmp_path / "report.html").exists()
 
 
-def test_the_package_is_a_command() -> None:
-    command = [sys.executable, "-m", "rheobase.cli", "--help"]
+@pytest.mark.parametrize("module", ["rheobase", "rheobase.cli"])
+def test_the_package_is_a_command(module: str) -> None:
+    command = [sys.executable, "-m", module, "--help"]
     assert "reproduce" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
@@ -149,10 +150,13 @@ CELL = "opi2022 resnet20-cifar10"
     ("command", "facts"),
     [
         ("advise small", "--lose, --steps or --microjoules"),
-        ("advise small --steps 4 --out x --record x", "x is given twice"),
+        ("advise small --steps 4 --out x.safetensors --record x.safetensors", "x.safetensors is given twice"),
         ("bench resnet20 --shape 1,8,8 --batch-size 2", "--shape, not 1,8,8"),
         ("check-hardware nowhere.safetensors --target loihi", "nowhere.safetensors"),
-        ("check-hardware s.safetensors --target loihi --no-quantise --out q", "leave out --out or"),
+        (
+            "check-hardware s.safetensors --target loihi --no-quantise --out q.safetensors",
+            "leave out --out or",
+        ),
         ("compare small --methods opi,,tcl", "'opi,,tcl' is not a list of names"),
         ("compare small --methods opi,robust", "did you mean 'robust-norm'"),
         ("compare small --out compare.json", "compare.html"),
@@ -172,8 +176,7 @@ CELL = "opi2022 resnet20-cifar10"
         ("convert small --weights w.safetensors --random-weights", "w.safetensors"),
         ("convert small --weights nowhere.safetensors", "nowhere.safetensors"),
         ("convert small --weights w.safetensors --out w.safetensors", "w.safetensors is given twice"),
-        ("convert net.onnx --out net.onnx", "net.onnx is given twice"),
-        ("compare small --weights w.safetensors --out w.safetensors", "w.safetensors is given twice"),
+        ("convert net.onnx --out net.onnx", "call it net.safetensors"),
         ("compare small --trained opi=w.html --out w.html", "w.html is given twice"),
         (f"demo --out {__file__}", "give a folder"),
         ("diagnose small --network s.safetensors --initial half", "leave out --initial or --network"),
@@ -181,6 +184,7 @@ CELL = "opi2022 resnet20-cifar10"
         ("evaluate nowhere.safetensors", "nowhere.safetensors"),
         ("evaluate s.safetensors --lose 0.5", "--exit"),
         ("evaluate s.safetensors --page .", "is a folder"),
+        ("evaluate s.safetensors --page x.txt", "call it x.html"),
         (f"evaluate s.safetensors --record {__file__}/x.json", "cannot be written"),
         ("evaluate s.safetensors --weights w.safetensors", "--ann"),
         ("export net.golden.nir net.nir", "net.golden.nir is given twice"),
@@ -194,7 +198,7 @@ CELL = "opi2022 resnet20-cifar10"
         ("report nowhere", "no folder nowhere"),
         ("report nowhere.json", "nowhere.json"),
         ("report run.json --out .", "is a folder"),
-        ("report run.json run.json --out run.json", "run.json is given twice"),
+        ("report run.json --out run.json", "call it run.html"),
         ("reproduce opi2023", "opi2022"),
         ("reproduce opi2023 resnet20-cifar10", "opi2022"),
         (f"reproduce {CELL} --candidate own", "--study"),
@@ -209,7 +213,8 @@ CELL = "opi2022 resnet20-cifar10"
         ("train small --data nowhere", "nowhere"),
         ("train small --method max-nrom", "did you mean 'max-norm'"),
         ("train small --out .", "is a folder"),
-        ("train small --out w.checkpoint", "w.safetensors"),
+        ("train small --out d.onnx", "call it d.safetensors"),
+        ("train small --out w.checkpoint", "call it w.safetensors"),
         ("verify net.nir", "--in SIMULATOR"),
         ("verify net.nir --in abacus", "norse, sinabs, snntorch, spikingjelly"),
     ],
@@ -226,6 +231,35 @@ def test_a_missing_device_is_reported_first(cli: Cli, command: str) -> None:
     printed = cli(*command.split(), "--device", "abacus", code=1)
     assert "'abacus'" in printed
     assert "leave --device out" in printed
+
+
+@pytest.mark.parametrize(
+    "words", [["train", "small", "--data", ""], ["demo", "--data", ""], ["convert", "small", "--then", ""]]
+)
+def test_an_empty_name_is_not_the_default(cli: Cli, words: list[str], tmp_path: Path) -> None:
+    assert "empty" in cli(*words, code=1)
+    assert not list(tmp_path.rglob("*.*"))
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (OSError(27, "File too large"), "error: File too large"),
+        (FileNotFoundError(2, "No such file", "a.png"), "error: a.png: No such file"),
+        (FileNotFoundError("there is nothing at a"), "error: there is nothing at a"),
+        (MemoryError(), "error: there is too little memory: pass fewer steps"),
+        (RuntimeError("[enforce fail] can't allocate memory: 9 bytes"), "error: there is too little memory"),
+        (RuntimeError("CUDA out of memory."), "error: there is too little memory"),
+    ],
+)
+def test_errors_are_printed_in_words(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception, shown: str
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(registry, "names", fail)
+    assert cli("methods", code=1).startswith(shown)
 
 
 def test_warnings_are_printed_without_their_source(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,16 @@ def test_steps_that_fit_the_terminal(
     assert f"{result.final_accuracy:.1f}" in shown
 
 
+@pytest.mark.parametrize(("steps", "columns"), [(1, [1]), (6, [1, 2, 4, 6]), (600, [*console._COLUMNS, 600])])
+def test_the_last_step_is_a_column(
+    capsys: pytest.CaptureFixture[str], steps: int, columns: list[int]
+) -> None:
+    console.show_evaluations({"half": make_evaluation(["a"], steps)})
+    header, row, *_ = (line.split() for line in capsys.readouterr().out.split("\n"))
+    assert [word for word in header if "=" in word] == [f"T={t}" for t in columns]
+    assert row[len(columns)] == "95.0"
+
+
 def test_a_dash_where_there_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
     result = make_evaluation(["a"], 4)
     result.accuracy[:3] = [None] * 3
@@ -36,11 +46,12 @@ def test_a_dash_where_there_is_no_answer(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_what_an_exit_saves(capsys: pytest.CaptureFixture[str]) -> None:
     full, early = make_evaluation(["a"], 4), make_evaluation(["a"], 4, exit="a rule")
-    console.show_exit(full, early, Margin(0.5))
+    console.show_exit(full, early, Margin(0.5), "fitted on a few")
     shown = capsys.readouterr().out
     assert "margin: at least 0.5 from step 1" in shown
+    assert "fitted on a few" in shown
     assert "25 after 1, 25 after 2" in shown
-    console.show_exit(full, full, Margin(float("inf")))
+    console.show_exit(full, full, Margin(float("inf")), "")
     assert "no image leaves early" in capsys.readouterr().out
 
 

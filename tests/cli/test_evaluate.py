@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 import rheobase
@@ -82,14 +83,28 @@ def test_an_interrupted_evaluation_has_seen_all_classes(
     assert whole == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize(("lose", "loss"), [(None, 0.2), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    ("lose", "images", "loss"), [(None, 2000, 0.2), (None, 1437, 0.22), (0.0, 1437, 0.0), (0.1, 1437, 0.1)]
+)
 def test_a_rule_is_fitted_in_the_arithmetic_that_runs(
-    digits: Dataset, monkeypatch: pytest.MonkeyPatch, lose: float | None, loss: float
+    digits: Dataset, monkeypatch: pytest.MonkeyPatch, lose: float | None, images: int, loss: float
 ) -> None:
     passed: dict[str, Any] = {}
     monkeypatch.setattr(rheobase, "fit_exit", lambda *_, **settings: passed.update(settings))
-    evaluate._fit_rule(None, digits, "margin", 4, "int8", lose)
+    drawn = torch.arange(images) % len(digits.train)
+    train = replace(digits.train, images=digits.train.images[drawn], labels=digits.train.labels[drawn])
+    _, said = evaluate._fit_rule(None, replace(digits, train=train), "margin", 4, "int8", lose)
     assert passed == {"steps": 4, "loss": loss, "profile": "int8"}
+    assert f"{images:,} training images" in said
+    assert f"{loss:g} points" in said
+    assert ("least" in said) == (loss == 0.22)
+
+
+def test_an_exit_rule_needs_no_further_options(cli: Cli, network: str) -> None:
+    shown = cli("evaluate", network, "--steps", "6", "--exit", "margin", "--limit", "20")
+    assert "1,437 training images" in shown
+    assert "0.22 points" in shown
+    assert "saved:" in shown
 
 
 def test_results_are_written_before_they_are_shown(

@@ -19,7 +19,7 @@ def test_lists_and_pairs() -> None:
 
 
 def test_corrections() -> None:
-    assert options.parse_corrections("") == []
+    assert options.parse_corrections(None) == []
     found = options.parse_corrections("signed, ftbc:steps=2:rate=0.2")
     assert found == [methods.get("signed"), methods.get("ftbc", steps=2, rate=0.2)]
     for wrong, fact in (

@@ -47,8 +47,7 @@ def test_settings_of_the_method_travel_with_the_weights(cli: Cli, tmp_path: Path
     assert not (tmp_path / "w.checkpoint").exists()
     cli(*train, "--setting", "levels=4")
     again = cli(*train, code=1)  # what was trained with four levels does not pass for eight
-    assert "another number of levels" in again
-    assert "is 4 there and 8 here" in again
+    assert "another method: qcfs, start 8.0, levels 4 there and qcfs, start 8.0, levels 8 here" in again
     for method, settings in (
         ((), {"start": 8.0, "levels": 4}),
         (("--method", "max-norm"), {"per_channel": False}),
@@ -58,17 +57,26 @@ def test_settings_of_the_method_travel_with_the_weights(cli: Cli, tmp_path: Path
         assert snn.provenance.settings == settings
 
 
+def test_what_became_of_the_checkpoint_is_said(cli: Cli) -> None:
+    train = ("train", "small", "--epochs", "1", "--out", "w.safetensors")
+    cli(*train)
+    assert "finished before: no step was taken" in cli(*train)
+    assert "another method: opi, start 4.0 there and tcl, start 4.0 here" in cli(
+        *train, "--method", "tcl", code=1
+    )
+
+
 def test_a_folder_of_images_from_end_to_end(cli: Cli, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for place in ("train", "test"):
         for name, colour in (("dark", 40), ("bright", 200)):
             folder = tmp_path / "my images" / place / name
             folder.mkdir(parents=True)
-            for i in range(40):
+            for i in range(30):
                 image.new("RGB", (12, 12), (colour + i, colour, colour - i)).save(folder / f"{i}.png")
     train = ("train", "small", "--data", "my images", "--epochs", "2", "--out", "w.safetensors")
-    assert "--recipe" in cli(*train, code=1)
-    cli(*train, "--recipe", "digits")
+    assert "--recipe, such as digits" in cli(*train, code=1)
+    assert "batches of all 60 images instead of 64" in cli(*train, "--recipe", "digits")
     given = ("--data", "my images", "--weights", "w.safetensors")
     assert "3 sites" in cli("convert", "small", *given)
     assert "my images, 3×12×12, 2 classes" in cli("evaluate", "snn.safetensors", "--steps", "2")

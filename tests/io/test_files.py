@@ -53,6 +53,16 @@ def test_any_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_stays_one_and_its_target_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (link := tmp_path / "link").symlink_to("disk/file")
+    for text in ("new", "newer"):
+        replace_file(link, text)
+        assert link.is_symlink()
+        assert [path.read_text() for path in (tmp_path / "disk").iterdir()] == [text]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_others_may_read_it_as_the_umask_allows(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:

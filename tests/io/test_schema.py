@@ -1,9 +1,10 @@
 """Dataclasses as JSON: what comes back, what is refused, and that the message names the field."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -122,11 +123,40 @@ def test_a_field_that_does_not_fit_is_named(
         read(content, tmp_path)
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "JSON"), ("[1]", "list")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "JSON"), ("[1]", "list"), ("[" * 100_000, "JSON"), ('{"extra": ', "JSON")]
+)
 def test_a_file_without_fields_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(ValueError, match=rf"x\.json.*{message}"):
         read_document(Whole, tmp_path / "x.json")
+
+
+def test_fields_that_are_nested_too_deeply_are_refused_with_the_file(tmp_path: Path) -> None:
+    nested: Any = 1
+    for _ in range(900):
+        nested = [nested]
+    with pytest.raises(ValueError, match=r"document\.json"):
+        read(asdict(WHOLE) | {"extra": {"a": nested}}, tmp_path)
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nothing at .*x\.json; expected"):
+        read_document(Whole, tmp_path / "x.json")
+    with pytest.raises(FileNotFoundError, match="a folder at"):
+        read_document(Whole, tmp_path)
+
+
+def test_numbers_that_no_float_holds_are_refused() -> None:
+    for value in (10**400, -(10**400), math.inf, math.nan):
+        with pytest.raises(ValueError, match=r"joules\[1\] should be a finite number"):
+            restore(list[float], [1.0, value], "joules")
+
+
+def test_one_of_several_words() -> None:
+    assert restore(Literal["a", "b"], "b", "letter") == "b"
+    with pytest.raises(ValueError, match="letter should be one of a, b, got 'c'"):
+        restore(Literal["a", "b"], "c", "letter")
 
 
 def test_what_does_not_fit_is_not_written(tmp_path: Path) -> None:

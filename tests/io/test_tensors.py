@@ -176,8 +176,10 @@ class TestPickles:
         else:
             torch.save({"weight": Hostile()}, path)
         for read in (read_weights, read_tensors):
-            with pytest.raises(ValueError, match=r"hostile"):
+            with pytest.raises(ValueError, match=r"hostile") as caught:
                 read(path)
+            assert "weights_only` set to `False`" not in str(caught.value)
+            assert "trust" not in str(caught.value)
         assert not target.exists()
 
     @pytest.mark.parametrize("key", [None, "state_dict", "model_state_dict", "model"])

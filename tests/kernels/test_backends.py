@@ -33,17 +33,17 @@ def test_choose_backend(monkeypatch):
 
 
 def test_a_card_on_which_triton_fails_gets_the_reference(monkeypatch):
-    from rheobase.kernels.integrate_fire import triton
+    from rheobase.kernels import trial
 
     assert explain_no_launch.__wrapped__(torch.device(DEVICE)) is None
 
     def fail(*_, **__):
         raise RuntimeError("the driver is too old\nand more")
 
-    monkeypatch.setattr(triton, "run", fail)
+    monkeypatch.setattr(trial, "double", fail)
     reason = explain_no_launch.__wrapped__(torch.device(DEVICE))
     assert reason == f"Triton fails on {DEVICE}: RuntimeError: the driver is too old"
-    monkeypatch.setattr(triton, "run", lambda *_, **__: None)
+    monkeypatch.setattr(trial, "double", lambda values: None)
     assert explain_no_launch.__wrapped__(torch.device(DEVICE)) == f"Triton gives wrong results on {DEVICE}"
     monkeypatch.setattr("rheobase.kernels.backends.explain_no_launch", lambda device: reason)
     assert choose_backend("cuda") == "reference"

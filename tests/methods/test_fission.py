@@ -30,6 +30,16 @@ def test_it_adds_the_neurons_it_reports(clipped: nn.Module, digits) -> None:
         torch.testing.assert_close(neuron.sizes.sum(0), torch.ones_like(neuron.sizes[0]))
 
 
+def test_members_of_no_neuron_have_no_lines() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).eval(), torch.rand(16, 6)
+    for share, lines, bits in ((1e-9, 1, 1), (1.0, 3, 2)):
+        snn = convert(model, "max-norm", x, then=[Fission(share=share, steps=2)])
+        timing = evaluate(snn, (x, torch.zeros(16, dtype=torch.int64)), 2, progress=False).timing
+        assert timing is not None
+        assert (timing.lines, timing.bits) == (lines, bits)
+
+
 def test_few_steps_gain_from_more_neurons() -> None:
     torch.manual_seed(0)
     layers = [layer for _ in range(4) for layer in (nn.Linear(24, 24), nn.ReLU())]

@@ -48,9 +48,9 @@ def test_little_memory_gives_the_same_biases(clipped: nn.Module, digits, monkeyp
 def test_other_biases_are_found(clipped: nn.Module, digits) -> None:
     x = images(digits, 32)
     snn = convert(clipped, "opi", x, then=["ftbc"])
-    assert verify(clipped, snn, x, long=64).passed
+    assert verify(clipped, snn, x, long=256).passed
     neuron = snn.neuron(snn.sites[1])
     for wrong in (neuron.bias.clone().index_fill_(0, torch.tensor([2]), 0.5), None):
         neuron.bias = wrong
-        failed = [c for c in verify(clipped, snn, x, long=64, raise_on_failure=False).checks if not c.passed]
+        failed = [c for c in verify(clipped, snn, x, long=256, raise_on_failure=False).checks if not c.passed]
         assert [(c.name, c.where) for c in failed] == [("neurons", snn.sites[1])]

@@ -1,5 +1,6 @@
 """Group neurons."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -7,12 +8,17 @@ from rheobase import convert, evaluate, methods, prepare, simulate
 from rheobase.network import Group
 
 
-def test_one_step_of_as_many_members_as_levels_is_the_quantised_network() -> None:
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+@pytest.mark.parametrize("levels", [3, 4])
+def test_one_step_of_as_many_members_as_levels_is_the_quantised_network(
+    levels: int, dtype: torch.dtype, rounding: float
+) -> None:
     torch.manual_seed(0)
-    model = prepare(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), "qcfs", start=0.5, levels=4)
-    x = torch.randn(64, 6)
-    snn = convert(model.eval(), "qcfs", then=["gn"])
-    torch.testing.assert_close(simulate(snn, x, 1).logits[0], model(x))
+    layers = nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)
+    model = prepare(nn.Sequential(*layers), "qcfs", start=0.5, levels=levels).eval().to(dtype)
+    x = torch.randn(64, 6, dtype=dtype)
+    snn = convert(model, "qcfs", then=[methods.get("gn", members=levels)])
+    assert (simulate(snn, x, 1).logits[0] - model(x)).abs().max() < rounding
     assert (simulate(convert(model, "qcfs"), x, 1).logits[0] - model(x)).abs().max() > 0.01
 
 

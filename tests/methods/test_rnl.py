@@ -128,8 +128,9 @@ def test_a_network_that_writes_into_its_input_is_tuned_alike(digits) -> None:
 def test_the_tolerance_is_kept_or_its_breach_is_told(normed, digits) -> None:
     split = digits.train.take(200)
     settings = {"epochs": 1, "weight": 10.0, "start": -3.0, "progress": False}
-    with pytest.warns(UserWarning, match="100%"):
+    with pytest.warns(UserWarning, match="100%") as warned:
         rnl.fine_tune(normed, split, tolerance=0.0, **settings)
+    assert [warning.filename for warning in warned] == [__file__]
 
 
 def test_fine_tuning_makes_short_runs_better(normed, tuned, digits) -> None:

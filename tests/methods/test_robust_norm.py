@@ -32,6 +32,15 @@ def test_thresholds_are_percentiles_of_the_activations(trained: nn.Module, digit
     )
 
 
+@pytest.mark.parametrize(("over", "bias"), [("all", 0.0), ("nonzero", -9.0)])
+def test_a_site_without_threshold_is_told_with_both_reasons(over: str, bias: float) -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 2)).eval()
+    nn.init.ones_(model[0].weight)
+    nn.init.constant_(model[0].bias, bias)
+    with pytest.warns(UserWarning, match=r"'1'.* 100%.*threshold.*never activated.*percentile"):
+        convert(model, "robust-norm", torch.linspace(-1, 1, 9)[:, None], percentile=1e-6, over=over)
+
+
 class TestGatedMaxPool:
     def test_only_the_spikes_of_the_leader_pass(self) -> None:
         x_TB = (torch.rand(13, 2, 3, 4, 6, generator=torch.Generator().manual_seed(0)) < 0.4).float()

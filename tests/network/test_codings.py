@@ -118,6 +118,6 @@ def test_parse() -> None:
     assert parse_coding("tsc:64") == TemporalSwitch(64)
     with pytest.raises(ValueError, match="tsc:64"):
         parse_coding("tsc")
-    for wrong in ("rate", "poisson:x", "constant:3", "tsc:-4", ""):
+    for wrong in ("rate", "poisson:x", "poisson:", "constant:3", "constant:", "tsc:-4", "tsc:", ""):
         with pytest.raises(ValueError, match="unknown input coding"):
             parse_coding(wrong)

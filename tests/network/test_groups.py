@@ -39,6 +39,8 @@ def test_members_send_the_digits_of_the_membrane() -> None:
     assert (split.members, split.lines, split.count(10)) == (2, 2, 15)
     x = torch.tensor([[0.7, 0.7]])
     assert split.advance(x, torch.zeros(1, 2), 1).flatten().tolist() == [0.0, pytest.approx(0.6)]
+    apart = Group(ONE, sizes=torch.tensor([[0.0, 0.6], [0.5, 0.0], [0.5, 0.4]]))
+    assert (apart.members, apart.lines, apart.count(10)) == (2, 2, 20)
 
 
 def test_spikes_are_taken_back_only_if_they_were_sent() -> None:

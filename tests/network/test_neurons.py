@@ -8,6 +8,7 @@ from rheobase import HALF
 from rheobase.network.groups import Group
 from rheobase.network.neurons import Coefficients, FewSpikes, IntegrateFire, Neuron, Switch, mean_over_steps
 from rheobase.network.rehearsals import Waiting
+from rheobase.network.sigma_delta import SigmaDelta
 
 STEPS = 256
 NEURONS: dict[str, Neuron] = {
@@ -40,6 +41,24 @@ def test_the_current_of_each_step_or_one_for_all(name: str) -> None:
     steps = neuron.window or STEPS
     each = neuron.advance(z.expand(steps, 4, 3).contiguous(), neuron.start(z.shape, 0, 0), steps)
     assert torch.equal(each, run(neuron, z))
+
+
+@pytest.mark.parametrize("name", NEURONS)
+def test_spikes_are_written_where_asked(name: str) -> None:
+    neuron, z = NEURONS[name], torch.rand(4, 3) * 2
+    steps = neuron.window or STEPS
+    out = torch.zeros(steps, 4, 3)
+    spikes = neuron.advance(z, neuron.start(z.shape, 0, 0), steps, out)
+    assert torch.equal(spikes, run(neuron, z))
+    assert spikes.count_nonzero() == out.count_nonzero() > 0
+
+
+def test_a_neuron_tells_its_threshold_or_how_many_it_has() -> None:
+    for threshold, told in ((torch.tensor(2.0), "=2,"), (torch.rand(3), "=3 values,")):
+        for neuron in (Switch(threshold, 4), IntegrateFire(threshold), Group(threshold, sizes=torch.ones(1))):
+            assert f"threshold{told}" in str(neuron)
+        assert f"range{told}" in str(FewSpikes(threshold, Coefficients.binary(2)))
+        assert f"quantum{told}" in str(SigmaDelta(threshold, 4))
 
 
 def test_at_the_threshold() -> None:

@@ -71,8 +71,8 @@ def test_a_record_tells_what_a_method_chose_for_itself(study, monkeypatch):
 
 
 def test_delays_are_those_of_the_spikes_themselves(study, monkeypatch):
-    monkeypatch.setattr(type(study), "batch_size", 100)
-    monkeypatch.setitem(device.DEVICES, "cpu", replace(device.DEVICES["cpu"], memory=2**20))
+    small = replace(device.DEVICES["cpu"], batch=100, memory=2**20)
+    monkeypatch.setitem(device.DEVICES, "cpu", small)
     found = {record.initial: record.extra for record in experiments.measure_delays(study)}
     x = study.test.normalise(study.test.images)
     for initial in (ZERO, HALF):

@@ -42,6 +42,17 @@ def test_a_diagnosis_shows_all_it_has(tmp_path):
     assert len(list(parse(page).iter("img"))) == 2
 
 
+def test_accuracy_by_start_begins_with_the_first_answer(tmp_path):
+    starts = {0.0: [None, None, 10.0, 40.0], 0.5: [None, None, 20.0, 30.0]}
+    make_run(steps=4, starts=starts).write(tmp_path / "run.json")
+    tree = parse(diagnosis_page(RunRecord.read(tmp_path / "run.json"), tmp_path / "a.html"))
+    rows = [[cell.text for cell in row] for row in tree.iter("tr")]
+    assert ["Start", "T=1", "T=2", "T=4"] in rows
+    assert ["0.5", "–", "–", "30.00"] in rows
+    told = {f.find("figcaption").text: f.find("div").get("aria-label") for f in tree.iter("figure")}
+    assert "1 of 2 steps" in told["Accuracy by start and step"]
+
+
 def test_a_page_of_a_diagnosis_needs_one(tmp_path):
     with pytest.raises(ValueError, match="record_diagnosis"):
         diagnosis_page(make_run(diagnosed=False), tmp_path / "a.html")

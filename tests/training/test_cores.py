@@ -32,6 +32,15 @@ def test_small_networks_are_trained_on_one_core(batch: int, threads: int) -> Non
     assert not model[0]._forward_hooks
 
 
+def test_a_transposed_convolution_multiplies_its_inputs() -> None:
+    model, x = nn.ConvTranspose2d(3, 4, 4, stride=4), torch.randn(1, 3, 10, 10)
+    batch = cores._FEW // (300 * 4 * 16)
+    with suit_cores(model, x, batch) as large:
+        assert not large
+    with suit_cores(model, x, batch + 1) as large:
+        assert large
+
+
 def test_an_error_restores_the_threads() -> None:
     before = threading.active_count()
     with (

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import nn
 
-from rheobase.io import read_tensors, save_weights, write_tensors
-from rheobase.network import Clip
+from rheobase.io import digest, read_tensors, save_weights, write_tensors
+from rheobase.network import Clip, QuantisedClip
 from rheobase.training import Recipe, step, trainer
-from rheobase.training.state import TrainingState
+from rheobase.training.state import TrainingState, finished_recipe
 from textures import QUICK, alarmed, equal, network, quietly, textures, without_seconds
 
 LONG = replace(QUICK, epochs=20)
@@ -101,9 +101,10 @@ def test_a_checkpoint_that_says_less_of_its_data_is_taken(tmp_path: Path) -> Non
     quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
     tensors, kept = read_tensors(tmp_path / "last")
     kept["dataset"] = {name: kept["dataset"][name] for name in ("size", "labels_crc32")}
+    kept.pop("digest")
     write_tensors(tmp_path / "last", tensors, kept)
     again = quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
-    assert again.notes == ("finished before",)
+    assert again.notes == ("finished before: no step was taken",)
 
 
 def test_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
@@ -112,6 +113,26 @@ def test_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
     other[5] = nn.Linear(144, 4)
     with pytest.raises(ValueError, match=r"another architecture: model\.5\.weight is \(3, 144\)"):
         quietly(other, textures(), QUICK, checkpoint=tmp_path / "last")
+
+
+def test_another_method_is_refused_by_name(tmp_path: Path) -> None:
+    quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last", trained_for="opi")
+    with pytest.raises(ValueError, match="another method: opi there and tcl here"):
+        quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last", trained_for="tcl")
+    quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")  # which is not said to be for another
+
+
+def test_other_levels_are_refused_and_other_buffers_of_that_name_are_not(tmp_path: Path) -> None:
+    def clipped(levels: int) -> nn.Module:
+        model = network()
+        model[2] = QuantisedClip(2.0, levels)
+        model.register_buffer("levels", torch.arange(3.0))
+        return model
+
+    quietly(clipped(4), textures(), QUICK, checkpoint=tmp_path / "last")
+    quietly(clipped(4), textures(), QUICK, checkpoint=tmp_path / "last")
+    with pytest.raises(ValueError, match=r"number of levels: model\.2\.levels is 4 there and 8 here"):
+        quietly(clipped(8), textures(), QUICK, checkpoint=tmp_path / "last")
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -123,6 +144,63 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         quietly(network(), textures(), QUICK, checkpoint=tmp_path / "torn")
     with pytest.raises(IsADirectoryError, match="is a folder"):
         quietly(network(), textures(), QUICK, checkpoint=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("finished") / "last"
+    quietly(network(), textures(), QUICK, checkpoint=path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "fact"),
+    [
+        ("recipe", [1], "recipe should be"),
+        ("recipe", {"epochs": "3"}, "recipe.*is missing"),
+        ("recipe", asdict(QUICK) | {"epochs": "3"}, "recipe.epochs should be an integer"),
+        ("recipe", asdict(QUICK) | {"schedule": 1}, "recipe.schedule should be one of cosine, constant"),
+        ("epoch", -1, "epoch -1"),
+        ("epoch", 10**9, "of its 3 epochs"),
+        ("epoch", True, "epoch should be an integer"),
+        ("epoch", None, "epoch should be an integer"),
+        ("epoch", 2, "3 epochs after epoch 2"),
+        ("step", -3, "step -3"),
+        ("step", 1, "step 1 after epoch 3"),
+        ("starts", None, "starts should be"),
+        ("history", [{"a": 1}] * 3, "history.*is missing"),
+        ("history", 5, "history should be a list"),
+        ("dataset", 5, "dataset should be"),
+        ("what", 5, "unknown field 'what'"),
+    ],
+)
+def test_a_description_that_makes_no_sense_is_refused(
+    finished: Path, tmp_path: Path, part: str, value: Any, fact: str
+) -> None:
+    tensors, kept = read_tensors(finished)
+    content = {name: each for name, each in kept.items() if name != "digest"} | {part: value}
+    write_tensors(tmp_path / "last", tensors, content | {"digest": digest(content, tensors)})
+    for read in (lambda path: quietly(network(), textures(), QUICK, checkpoint=path), finished_recipe):
+        with pytest.raises(ValueError, match=rf"last was .*{fact}.*or remove it to start"):
+            read(tmp_path / "last")
+
+
+def test_steps_beyond_the_epoch_are_refused(finished: Path, tmp_path: Path) -> None:
+    tensors, kept = read_tensors(finished)
+    kept |= {"epoch": 2, "step": 10**9, "history": kept["history"][:2]}
+    kept.pop("digest")
+    write_tensors(tmp_path / "last", tensors, kept)
+    with pytest.raises(ValueError, match=r"last was .*step 1000000000 of an epoch of 4 .*or remove it"):
+        quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_changed_and_broken_weights_are_refused(finished: Path, tmp_path: Path, signed: bool) -> None:
+    tensors, kept = read_tensors(finished)
+    tensors["model.0.weight"][0, 0, 0, 0] = 0.25 if signed else torch.nan
+    write_tensors(tmp_path / "last", tensors, kept if signed else kept | {"digest": None})
+    with pytest.raises(ValueError, match=r"last was .*(differs|NaN weights in model\.0).*or remove it"):
+        quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
 
 
 def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path: Path) -> None:

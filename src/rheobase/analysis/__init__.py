@@ -11,7 +11,7 @@ from rheobase.analysis.diagnosis.start_sweep import sweep_starts
 from rheobase.analysis.diagnosis.traces import NEURONS, Trace, spread, trace
 from rheobase.analysis.energy import PAPER, ann_joules, count_operations, snn_joules
 from rheobase.analysis.evaluation import Evaluation, StepResult, accuracy, evaluate, score
-from rheobase.analysis.exits import compare_exit, fit_exit
+from rheobase.analysis.exits import compare_exit, fit_exit, least_loss
 from rheobase.analysis.metrics import Metric
 from rheobase.analysis.trials import Advice, Budget
 from rheobase.analysis.verification import Verification, VerificationError, verify
@@ -49,6 +49,7 @@ __all__ = [
     "fit_exit",
     "histogram_activations",
     "latency_of",
+    "least_loss",
     "score",
     "snn_joules",
     "spread",

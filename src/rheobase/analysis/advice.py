@@ -63,7 +63,10 @@ def advise(
         ValueError: No method can convert the model; the message gives the reason for each.
     """
     if not isinstance(budget, Budget):
-        raise TypeError(f"expected a budget such as rheobase.Budget(accuracy_loss=0.5), got {budget!r}")
+        raise TypeError(
+            f"expected a budget such as rheobase.Budget(accuracy_loss=0.5), got a {type(budget).__name__}; "
+            "no images to measure on are passed, as a part of the calibration data is held out"
+        )
     convention = find_convention(convention)
     parts, measure = _split(model, calibration, hold_out, seed)
     search = _Search(model, parts, budget, budget.steps or most_steps, seed, convention)

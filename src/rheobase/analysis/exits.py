@@ -66,6 +66,12 @@ def fit_exit(
     return _choose(runs, rule, loss)
 
 
+def least_loss(inputs: int) -> float:
+    """The smallest loss above 0 that `fit_exit` can promise with so many inputs, in hundredths of a point."""
+    tested = 3 * inputs // 4
+    return math.ceil(1e4 * (1 - _RISK ** (1 / tested))) / 100 if tested else 100.0
+
+
 def _choose(runs: "_Runs", rule: type[Exit], loss: float) -> Exit:
     if loss == 0:
         points = _weigh_levels(runs, rule)
@@ -74,7 +80,7 @@ def _choose(runs: "_Runs", rule: type[Exit], loss: float) -> Exit:
     tested = runs.pick(~ordering_B)
     samples = tested.right.shape[1]
     if not _shows(0, samples, loss):
-        least = math.ceil(1e4 * (1 - _RISK ** (1 / samples))) / 100
+        least = least_loss(len(ordering_B))
         needed = math.ceil(4 / 3 * math.log(_RISK) / math.log1p(-loss / 100)) + 4
         raise ValueError(
             f"{len(ordering_B)} inputs cannot show a loss as small as {loss:g} points: pass at least "

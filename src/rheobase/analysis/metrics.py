@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rheobase.io import Ranks, find_name
-from rheobase.network import classes_of, has_double
+from rheobase.network import classes_of, has_double, require_labels
 
 Measure: TypeAlias = Callable[[Tensor, Tensor], Any]
 """From outputs and targets of a batch to its mean, or to a pair of sums and counts.
@@ -78,7 +78,7 @@ class Score:
         finite = outputs_SB.isfinite().all()
         if self.metric.classes:
             classes_of(outputs_SB, by_step=True)
-            _check_range(targets, outputs_SB.shape[-1])
+            require_labels(targets, outputs_SB.shape[-1])
         if not self.metric.by_step or outputs_SB.device.type == "cpu":
             _require(finite)
         if self.metric.by_step:
@@ -149,16 +149,7 @@ def check_labels(y: Tensor, logits_SBK: Tensor) -> None:
     """
     classes_of(logits_SBK, by_step=True)
     _require(logits_SBK.isfinite().all())
-    _check_range(y, logits_SBK.shape[-1])
-
-
-def _check_range(y: Tensor, classes: int) -> None:
-    low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= classes:
-        raise ValueError(
-            f"the labels run from {low} to {high}, and the network has {classes} outputs: labels must lie in "
-            f"0…{classes - 1}"
-        )
+    require_labels(y, logits_SBK.shape[-1])
 
 
 def _accuracy(outputs_SBK: Tensor, labels_B: Tensor) -> Tensor:
@@ -195,7 +186,7 @@ def _mean_iou(outputs_BK: Tensor, labels_B: Tensor) -> tuple[Tensor, Tensor]:
     counted = labels_B >= 0
     found, right = outputs_BK.argmax(1)[counted], labels_B[counted].long()
     if len(right):
-        _check_range(right, classes)
+        require_labels(right, classes)
     both = found[found == right].bincount(minlength=classes)
     union = found.bincount(minlength=classes) + right.bincount(minlength=classes) - both
     return both, union

@@ -49,6 +49,8 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+
 app = typer.Typer(
     help="Turn a trained ReLU network into a spiking one that answers in a few time steps.",
     no_args_is_help=True,
@@ -81,9 +83,22 @@ def main() -> None:
         warnings.showwarning = _show_warning
         try:
             app()
-        except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
-            typer.echo(f"{typer.style('error:', fg='red', bold=True)} {error}", err=True)
+        except (ValueError, TypeError, OSError, RuntimeError, ImportError, MemoryError) as error:
+            typer.echo(f"{typer.style('error:', fg='red', bold=True)} {_explain(error)}", err=True)
             sys.exit(1)
+
+
+def _explain(error: Exception) -> str:
+    """What to print of an error: without numbers of errors, and with a remedy for too little memory."""
+    text = str(error)
+    if isinstance(error, MemoryError) or any(sign in text for sign in _NO_MEMORY):
+        return (
+            "there is too little memory: pass fewer steps, or fewer or smaller images (--steps, --limit, "
+            f"--samples, --size, --batch-size); {type(error).__name__}: {text.partition(chr(10))[0]:.200}"
+        )
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return text
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -22,8 +22,9 @@ _COSTS = ("spikes", "SOP", "energy")
 
 def show_evaluations(results: Mapping[str, Evaluation], ann: float | None = None) -> None:
     """Print accuracy over steps, a row per network by its name, and the costs of a run."""
-    longest = max(result.steps for result in results.values())
-    steps = [t for t in _COLUMNS if t <= longest]
+    ends = {result.steps for result in results.values()}
+    longest = max(ends)
+    steps = sorted({t for t in _COLUMNS if t <= longest} | ends)
     rows = []
     for name, r in results.items():
         reached = (r.at(t).accuracy if t <= r.steps else None for t in steps)
@@ -35,14 +36,15 @@ def show_evaluations(results: Mapping[str, Evaluation], ann: float | None = None
             typer.echo(f"{name}: {line}." if len(results) > 1 else f"{line[0].upper()}{line[1:]}.")
 
 
-def show_exit(full: Evaluation, early: Evaluation, rule: Exit) -> None:
-    """Print what early exit saves compared with all steps for every image, and when images left."""
+def show_exit(full: Evaluation, early: Evaluation, rule: Exit, fitted: str) -> None:
+    """Print how a rule was fitted, what it saves compared with all steps for all, and when images left."""
     saving, a, b = compare_exit(full, early), full.at(full.steps), early.at(early.steps)
     kind = type(rule).__name__.lower()
     level = f"at least {rule.level:.4g} from step {rule.after} on"
     if rule.level == math.inf:
         level = "no level keeps the accuracy, so no image leaves early"
     typer.echo(f"Early exit, {kind}: {level}")
+    typer.echo(f"  {fitted}")
     typer.echo(
         f"  accuracy {b.accuracy:.2f} % instead of {a.accuracy:.2f} %, mean steps {b.latency:.1f} instead of "
         f"{a.latency:.0f}"

@@ -62,7 +62,7 @@ class Images:
         from rheobase.training import datasets
 
         known = next(filter(None, remembered), {})
-        name = self.data or str(known.get("name", "digits"))
+        name = str(known.get("name", "digits")) if self.data is None else self.data
         named = name in datasets.names()
         root, size = self.root or known.get("root"), self.size or (None if named else known.get("size"))
         try:

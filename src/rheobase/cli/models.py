@@ -1,7 +1,8 @@
 """Building, loading and training the networks that commands name."""
 
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -9,12 +10,34 @@ from rheobase.cli.images import compare_classes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     from torch import nn
 
     from rheobase.network import SNN
     from rheobase.training import Dataset, Split
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What weights remember of the images they were trained with."""
+
+    name: str = ""
+    root: str = ""
+    size: int = 0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Metadata:
+    """What commands use of the metadata of weights; there may be more."""
+
+    model: str = ""
+    dataset: str = ""
+    method: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    data: _Data = field(default_factory=_Data)
 
 
 def build(model: str, classes: int, shape: "Sequence[int]") -> "nn.Module":
@@ -78,10 +101,11 @@ def load(
         ValueError: There are no weights, and `random_weights` is not true; None if that cannot be asked for.
     """
     import rheobase
-    from rheobase.io import load_weights, read_weights
+    from rheobase.io import load_weights
 
     if weights is not None and random_weights:
         raise ValueError("--weights and --random-weights exclude each other: leave one out")
+    metadata = _metadata(model, weights)
     network = build_for(model, dataset)
     if weights is None:
         if not random_weights and (_is_untrained(model) or _is_random(model, network, dataset)):
@@ -89,7 +113,6 @@ def load(
             opt_in = "" if random_weights is None else ", or pass --random-weights to convert it as it is"
             raise ValueError(f"{model} has random weights: pass trained ones by --weights{train}{opt_in}")
         return network.eval()
-    _, metadata = read_weights(weights)
     if "method" in metadata:
         network = rheobase.prepare(network, metadata["method"], **metadata.get("settings", {}))
     load_weights(network, weights)
@@ -137,8 +160,8 @@ def images_of(model: str, weights: Path | None) -> "Mapping[str, Any]":
     from rheobase.training import datasets
 
     known = _metadata(model, weights)
-    if isinstance(data := known.get("data"), dict):
-        return data
+    if "data" in known:
+        return dict(known["data"])
     return {"name": known["dataset"]} if known.get("dataset") in datasets.names() else {}
 
 
@@ -147,6 +170,20 @@ def load_spiking(path: Path) -> "SNN":
     import rheobase
 
     return rheobase.from_nir(path) if path.suffix == ".nir" or _is_hdf5(path) else rheobase.load(path)
+
+
+def choose_steps(snn: "SNN", given: int | None, usual: int) -> int:
+    """The number of steps to simulate: the given one, or as many as the network's neurons need.
+
+    Raises:
+        ValueError: The neurons need another number than the given one.
+    """
+    window = snn.window
+    if window is not None and given not in (None, window):
+        raise ValueError(
+            f"the network's neurons fire after {window} steps: pass --steps {window}, or leave it out"
+        )
+    return given or window or usual
 
 
 def _is_hdf5(path: Path) -> bool:
@@ -177,10 +214,39 @@ def _input_options(model: str, shape: "Sequence[int]") -> dict[str, int]:
 
 
 def _metadata(model: str, weights: Path | None) -> "Mapping[str, Any]":
-    from rheobase.io import read_weights
+    """What is known of a trained network: of one that comes with the package, or of a file of weights.
+
+    Raises:
+        ValueError: The file holds something else, or the weights of another built-in network, or its metadata
+            is not what `rheobase train` writes.
+    """
+    from rheobase import methods
+    from rheobase.io import build_document, read_weights
     from rheobase.training import models
 
-    return models.catalogue().get(model, {}) if weights is None else read_weights(weights)[1]
+    if weights is None:
+        return models.catalogue().get(model, {})
+    _, content = read_weights(weights)
+    if str(content.get("kind")).startswith("rheobase training"):
+        raise ValueError(
+            f"{weights} is the checkpoint of a training, not weights: `rheobase train` with the same options "
+            "continues it and writes the weights; pass those by --weights"
+        )
+    if content.get("format") == "rheobase-snn":
+        raise ValueError(
+            f"{weights} is a network that was converted already, not weights: pass those that it was "
+            f"converted from by --weights, or measure it by `rheobase evaluate {weights}`"
+        )
+    known = {f.name: content[f.name] for f in fields(_Metadata) if f.name in content}
+    found = build_document(_Metadata, known, weights)
+    if {model, found.model} <= models.BUILDERS.keys() and model != found.model:
+        raise ValueError(f"{weights} has the weights of {found.model}, not of {model}: name {found.model}")
+    if "method" in known:
+        try:
+            methods.get(found.method, **found.settings)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{weights} was trained for a method that is not known here: {error}") from error
+    return known
 
 
 def _is_random(model: str, network: "nn.Module", dataset: "Dataset") -> bool:

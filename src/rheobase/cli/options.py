@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LARGEST_SEED = 2**32 - 1
 """All random number generators take seeds up to here."""
 
+USUAL_STEPS = 32
+"""How long networks are simulated whose neurons do not need another number of steps."""
+
 INTERRUPTED = 130
 """Exit status of a command that Ctrl-C ended."""
 
@@ -52,6 +55,23 @@ def check_output(path: Path | None) -> Path | None:
     folder = next(parent for parent in path.resolve().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ValueError(f"{path} cannot be written: {folder} is not a writable folder")
+    return path
+
+
+def check_page(path: Path | None) -> Path | None:
+    """Refuse a file for a page that is not called .html, or that cannot be written."""
+    return _check_suffix(path, ".html")
+
+
+def check_tensors(path: Path | None) -> Path | None:
+    """Refuse a file for weights or a network that is not called .safetensors, or that cannot be written."""
+    return _check_suffix(path, ".safetensors")
+
+
+def _check_suffix(path: Path | None, suffix: str) -> Path | None:
+    check_output(path)
+    if path is not None and path.suffix != suffix:
+        raise ValueError(f"{path} would hold a {suffix} file: call it {path.with_suffix(suffix)}")
     return path
 
 
@@ -97,6 +117,13 @@ Start = Annotated[
     str | None, typer.Option(help="zero, half, uniform, gaussian, or a fraction of the threshold.")
 ]
 Steps = Annotated[int, typer.Option(help="Number of time steps.", min=1)]
+StepsOfNetwork = Annotated[
+    int | None,
+    typer.Option(
+        help=f"Number of time steps; by default {USUAL_STEPS}, or as many as the network's neurons need.",
+        min=1,
+    ),
+]
 Shape = Annotated[str, typer.Option(help="The shape of one input, such as 3,32,32.")]
 Samples = Annotated[int, typer.Option(help="Number of training images for calibration.", min=1)]
 Device = Annotated[
@@ -104,7 +131,7 @@ Device = Annotated[
 ]
 Ann = Annotated[str | None, typer.Option(help="The model that was converted, named as for `convert`.")]
 Page = Annotated[
-    Path | None, typer.Option(help="Write a page with figures to this .html file.", callback=check_output)
+    Path | None, typer.Option(help="Write a page with figures to this .html file.", callback=check_page)
 ]
 RecordFile = Annotated[
     Path | None, typer.Option("--record", help="Write the results to this JSON file.", callback=check_output)
@@ -153,12 +180,12 @@ def _names(text: str) -> list[str]:
     return names
 
 
-def parse_corrections(text: str) -> list["Method"]:
+def parse_corrections(text: str | None) -> list["Method"]:
     """Corrections separated by commas, each with its settings after colons: signed,ftbc:steps=2:rate=0.2."""
     from rheobase import methods
 
     found = []
-    for each in _names(text) if text else []:
+    for each in [] if text is None else _names(text):
         name, *pairs = (part.strip() for part in each.split(":"))
         settings = parse_settings(pairs)
         if "base" in settings:

@@ -120,8 +120,8 @@ def convert(
     _fold(snn, example)
     for name, share in snn.dead.items():
         warnings.warn(
-            f"site {name!r}: {share:.0%} of its channels never activated on the calibration data, so no "
-            "threshold suits them; these neurons stay silent",
+            f"site {name!r}: {share:.0%} of its channels have no threshold above 0, as they never activated "
+            "on the calibration data, or less often than the method's percentile asks; they stay silent",
             stacklevel=2,
         )
     return snn if model is given else snn.to(find_like(given).device)

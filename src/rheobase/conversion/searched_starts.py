@@ -53,14 +53,14 @@ def _measure_errors(search: Searched, conversion: Conversion, site: str) -> list
 def _count_disagreements(search: Searched, conversion: Conversion, site: str) -> list[float]:
     """For how many inputs the spiking network decides otherwise, for each start of the grid."""
     neuron, counts = conversion.snn.neuron(site), []
+    with torch.no_grad():
+        expected = [classes_of(conversion.ann.module(x)) for x in conversion.calibration()]
     for fraction in search.grid:
         neuron.initial = neuron.initial.restart(Constant(fraction))
         count = first = 0
-        for x in conversion.calibration():
+        for x, classes in zip(conversion.calibration(), expected, strict=True):
             run = Simulator(conversion.snn, x, search.steps, at=[search.steps]).run(x, first)
-            with torch.no_grad():
-                expected = classes_of(conversion.ann.module(x))
-            count += int((classes_of(run.logits[0]) != expected).sum())
+            count += int((classes_of(run.logits[0]) != classes).sum())
             first += len(x)
         counts.append(float(count))
     return counts

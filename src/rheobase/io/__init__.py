@@ -3,7 +3,7 @@
 Nothing here knows about networks; every other room may use it.
 """
 
-from rheobase.io.batches import Batched, Data, batches, count_batches
+from rheobase.io.batches import Data, batches, count_batches
 from rheobase.io.checks import expect_integer
 from rheobase.io.environment import find_commit, package_versions
 from rheobase.io.files import replace_file, replacing, require_writable
@@ -23,16 +23,17 @@ from rheobase.io.schema import (
 )
 from rheobase.io.tables import format_table
 from rheobase.io.tensors import (
+    digest,
     load_weights,
     read_tensors,
     read_weights,
+    require_finite,
     require_matching,
     save_weights,
     write_tensors,
 )
 
 __all__ = [
-    "Batched",
     "Data",
     "Digits",
     "Ranks",
@@ -45,6 +46,7 @@ __all__ = [
     "collect",
     "conform",
     "count_batches",
+    "digest",
     "display",
     "draw_bars",
     "draw_lines",
@@ -65,6 +67,7 @@ __all__ = [
     "read_weights",
     "replace_file",
     "replacing",
+    "require_finite",
     "require_matching",
     "require_writable",
     "restore",

@@ -27,20 +27,23 @@ def replace_file(path: Path | str, content: str | bytes) -> None:
 def replacing(path: Path | str) -> Iterator[Path]:
     """Give a temporary path to write to, and move it to the file's path when the block ends without error.
 
+    A symbolic link is followed: what it points to is replaced.
+
     Raises:
         OSError: The file cannot be written; an existing one was not changed.
     """
     path = Path(path)
-    part = _name_part(path)
+    target = path.resolve() if path.is_symlink() else path  # the link itself stays
+    part = _name_part(target)
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise OSError(errno.EINVAL, "it is a device or a pipe")  # which os.replace would remove
-        path.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         yield part
         with part.open("rb+") as file:
             os.fsync(file.fileno())
-        os.replace(part, path)
-        _sync_folder(path.parent)
+        os.replace(part, target)
+        _sync_folder(target.parent)
     except OSError as error:
         reason = f"cannot write {path} ({error.strerror or error}); an existing file was not changed"
         raise OSError(error.errno, reason) from error  # the number decides the class

@@ -5,12 +5,22 @@ refused. `Annotated[float, Digits(8)]` keeps a number to eight significant digit
 """
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from rheobase.io.files import replace_file
 
@@ -72,7 +82,7 @@ def build_document(kind: type[_T], content: Mapping[str, Any], path: Path | str)
     """Build a document from the content of a file; errors name the file and the field."""
     try:
         found: _T = restore(kind, content)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}; write the file again with this version") from error
     return found
 
@@ -80,9 +90,12 @@ def build_document(kind: type[_T], content: Mapping[str, Any], path: Path | str)
 def read_fields(path: Path | str) -> dict[str, Any]:
     """Read a JSON file that holds named fields, of any kind."""
     path = Path(path)
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "nothing"
+        raise FileNotFoundError(f"there is {found} at {path}; expected a JSON file")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a {type(content).__name__}, expected named fields")
@@ -99,14 +112,14 @@ def restore(kind: Any, value: Any, name: str = "") -> Any:
     """Build a value of a type from its JSON form.
 
     Args:
-        kind: A dataclass, a number, text, a list, tuple or dictionary of such, an optional one, or `Any` for
-            whatever JSON can hold.
+        kind: A dataclass, a number, text, one of several words, a list, tuple or dictionary of such, an
+            optional one, or `Any` for whatever JSON can hold.
         value: The JSON value. Dictionaries may have keys of their type in place of text.
         name: The field, for the error message.
 
     Raises:
         TypeError: The value does not have this type.
-        ValueError: A number is not finite, a field is missing or unknown.
+        ValueError: A number is not finite, a word is none of the known, a field is missing or unknown.
     """
     return _restore(kind, value, name, None)
 
@@ -136,12 +149,16 @@ def _restore(kind: Any, value: Any, name: str, digits: int | None) -> Any:
         return base(_restore(inner, each, f"{name}[{i}]", digits) for i, each in enumerate(listed))
     if base is NoneType:
         return None
+    if base is Literal:
+        if value not in get_args(kind):
+            raise ValueError(f"{name} should be one of {', '.join(get_args(kind))}, got {value!r:.80}")
+        return value
     if isinstance(value, bool) and base is not bool:
         raise TypeError(f"{name} should be {_WORDS[base]}, got {value!r}")
     _expect((int, float) if base is float else base, value, name, _WORDS[base])
     if base is float:
-        if not math.isfinite(value):
-            raise ValueError(f"{name} should be a finite number, got {value}")
+        if not abs(value) <= sys.float_info.max:  # an integer may be too large to become a float at all
+            raise ValueError(f"{name} should be a finite number, got {value!r:.80}")
         return float(value if digits is None else f"{value:.{digits}g}")
     return base(value)
 

@@ -1,5 +1,6 @@
 """Tensors and JSON metadata in one safetensors file, and weights that `torch.save` wrote."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
@@ -49,7 +50,7 @@ def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
     expected = model.state_dict()
     tensors = _take_names(expected, tensors)
     require_matching(expected, tensors, path)
-    _require_finite(tensors, path)
+    require_finite(tensors, path)
     _require_ties(expected, tensors, path)
     model.load_state_dict(tensors)
     return metadata
@@ -84,10 +85,10 @@ def read_weights(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except OSError:
         raise
     except Exception as error:  # a damaged or hostile pickle may raise anything
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        # torch's own message says how to run the code in it.
         raise ValueError(
-            f"torch.load(…, weights_only=True) cannot read {path} ({reason}): it is damaged or holds more "
-            f"than tensors; {advice}"
+            f"torch.load(…, weights_only=True) cannot read {path}: it is damaged or holds more than tensors; "
+            f"{advice}"
         ) from error
     if isinstance(found, Mapping):
         found = next((found[key] for key in _STATE_DICTS if isinstance(found.get(key), Mapping)), found)
@@ -116,6 +117,17 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
             "copy or download it again"
         ) from error
     return tensors, metadata
+
+
+def digest(description: Any, tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of a JSON description and its tensors, which detects damage."""
+    text = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    total = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        values = tensors[name].detach().cpu()
+        total.update(f"{name} {values.dtype} {list(values.shape)}\n".encode())
+        total.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
 
 
 def _is_pickle(path: Path) -> bool:
@@ -165,7 +177,8 @@ def require_matching(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]
         )
 
 
-def _require_finite(tensors: Mapping[str, Tensor], path: Path | str) -> None:
+def require_finite(tensors: Mapping[str, Tensor], path: Path | str) -> None:
+    """Refuse a file's tensors if they have infinite or NaN entries."""
     if broken := [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]:
         raise ValueError(
             f"{path} holds infinite or NaN weights in {_some(broken)}; the training diverged, so use an "

@@ -8,6 +8,7 @@ from rheobase.kernels.add_rows import add_rows
 from rheobase.kernels.backends import choose_backend, explain_no_triton, load_triton, widen, widest_float
 from rheobase.kernels.conv_integrate_fire import conv_integrate_fire
 from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
+from rheobase.kernels.conv_integrate_fire.problem import as_pair
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
 from rheobase.kernels.conv_integrate_fire.second import join_channels, reads_apart
 from rheobase.kernels.differential_fire import differential_fire
@@ -36,6 +37,7 @@ __all__ = [
     "Statistics",
     "Trace",
     "add_rows",
+    "as_pair",
     "choose_backend",
     "collect_routines",
     "conv_integrate_fire",

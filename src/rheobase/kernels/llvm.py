@@ -57,10 +57,6 @@ class Program:
         kind = ir.FunctionType(result or ir.VoidType(), [argument.type for argument in arguments])
         return self.b.call(self.module.globals.get(name) or ir.Function(self.module, kind, name), arguments)
 
-    def copy(self, target: ir.Value, source: ir.Value, size: int) -> None:
-        """Copy some bytes."""
-        self.call("llvm.memcpy.p0.p0.i64", target, source, long(size), ir.Constant(BIT, 0))
-
     def move(self, place: ir.Value, *terms: tuple[ir.Value, int] | int) -> ir.Value:
         """The address at an offset in bytes from another; terms as in `at`."""
         offset = long(0)

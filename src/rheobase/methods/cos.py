@@ -9,7 +9,7 @@ from rheobase.network import Neuron, Rehearsed, Site, plain
 
 @dataclass(frozen=True)
 class COS(Correction):
-    """Layer by layer, the start of each neuron is shifted by what its last ρ steps were off.
+    """Layer by layer, each initial potential is shifted by the error of the neuron's last ρ steps.
 
     Z. Hao, J. Ding, T. Bu, T. Huang and Z. Yu, "Bridging the gap between ANNs and SNNs by calibrating offset
     spikes", ICLR 2023.

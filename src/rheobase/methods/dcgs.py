@@ -18,8 +18,9 @@ class DCGS(HMT):
     Z. Huang et al., "Differential coding for training-free ANN-to-SNN conversion", ICML 2025.
 
     An event s at step t adds s/t to the mean. A neuron sends the largest of ±θ, ±θ/2 … ±θ·2^(1−n) that its
-    membrane reaches to three quarters, a negative one only if as much has been sent; v(0) = 0. θ is that of
-    least squared error for normal currents and T·2^n levels, as `hmt` has it for its own.
+    membrane reaches to three quarters, a negative one only if as much has been sent; v(0) = 0. θ is T·2^n
+    times the quantum that `hmt` finds for normal currents and T·2^n levels: with its start, and after its 100
+    rounds, which are too few for the least squared error with many levels.
 
     Readings: the simulation sends the mean and the event together, which is the same sum; events alone are
     counted. Below a bound, such as that of a trained clip, no event raises the mean above it. Statistics come

@@ -55,7 +55,8 @@ def fine_tune(
     change, in units of the threshold. Dropout removes the same outputs of a site at every step of an image.
     On a CPU the same arguments give the same bits, with the same number of threads.
 
-    Warns if the loss in the last tenth of the batches is more than twice that of the first batch, plus 0.1.
+    Accuracy can also fall, so compare both networks on held-out images. Warns if the loss in the last tenth
+    of the batches is more than twice that of the first batch, plus 0.1.
 
     Args:
         snn: A network converted by any method with integrate-and-fire neurons or groups of members: of those

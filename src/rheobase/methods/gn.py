@@ -44,5 +44,5 @@ class GroupNeurons(Correction):
         group = Group.of(neuron)
         if group.members > 1:
             raise ValueError("its neurons have members already, and its thresholds suit these")
-        group.sizes = torch.full((self.members,), 1 / self.members).to(group.threshold)
+        group.sizes = group.threshold.new_full((self.members,), 1 / self.members, dtype=torch.float64)
         return group

@@ -25,15 +25,17 @@ class HMT(Method):
 
     At each step, from the largest member to the smallest, a member fires if the rest of the membrane reaches
     its size, and subtracts it; v(0) is half the smallest size q. Over T steps a constant current is rounded
-    to a multiple of q/T, up to (2^n − 1)·q. The threshold of a channel is that of least squared error for
+    to a multiple of q/T, up to (2^n − 1)·q. The threshold of a channel aims at the least squared error for
     currents with the channel's mean μ and deviation σ over the calibration data, as Z. Huang et al., ICML
     2025, have it: with P_i the probability that a normal current exceeds (i − ½)·q/T, and φ_i its density
-    there times σ², the quantum satisfies q/T = Σ(μ·P_i + φ_i)/Σ(2i − 1)·P_i, i = 1 … (2^n − 1)·T; that is
-    iterated 100 times. With hundreds of levels the error is then still several times the least one.
+    there times σ², the quantum of least error satisfies q/T = Σ(μ·P_i + φ_i)/Σ(2i − 1)·P_i, i = 1 … L, with
+    L = (2^n − 1)·T levels; that is iterated 100 times. For means of −3·σ … 3·σ the error is then within 1 %
+    of the least one with up to 16 levels, up to 1.6 times that with 60, and 50 times with 1,000.
 
     Readings: several members may fire in a step, as in the authors' code. Neurons for negative values are
-    left out, as sites are ReLUs. A site with a bound, such as a trained clip, is covered up to the bound at
-    most. Statistics come from the calibration data, where the code takes those of the test data.
+    left out, as sites are ReLUs. The iteration starts with the largest level at max(μ, 0) + 3·σ. A site with
+    a bound, such as a trained clip, is covered up to the bound at most. Statistics come from the calibration
+    data, where the code takes those of the test data.
 
     It has n lines and n neurons for each activation, and its latency is T.
     """
@@ -113,7 +115,7 @@ def measure_currents(conversion: Conversion) -> dict[Site, tuple[Tensor, Tensor]
 def best_quantum(mean: Tensor, deviation: Tensor, levels: int) -> Tensor:
     """The quantum for normal values that are rounded to its multiples 0 … levels.
 
-    It approaches that of least squared error in 100 rounds, which are enough for some dozens of levels.
+    It approaches that of least squared error in 100 rounds, which are too few for many levels: see `HMT`.
 
     Args:
         mean: (C,).

@@ -14,7 +14,7 @@ from rheobase.network import HALF, Group, Initial, IntegrateFire, Neuron, Site, 
 
 @dataclass(frozen=True)
 class LTB(Method):
-    """The threshold of a channel grows from zero by what its activations exceed it; the read-out is delayed.
+    """Thresholds grow from zero by the amount by which activations exceed them; the read-out is delayed.
 
     T. Bu, M. Li and Z. Yu, "Inference-scale complexity in ANN-SNN conversion for high-performance and
     low-power applications", CVPR 2025.

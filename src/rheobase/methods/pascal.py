@@ -8,7 +8,7 @@ from rheobase.network import Neuron, Site, Waiting
 
 @dataclass(frozen=True)
 class Pascal(Parallel):
-    """A layer collects its input, corrects its count by spikes of both signs, and then sends it.
+    """A layer collects its input, corrects its count with positive and negative spikes, and then sends it.
 
     P. Ramesh and G. Srinivasan, "PASCAL: precise and efficient ANN-SNN conversion using spike accumulation
     and adaptive layerwise activation", TMLR 2025.

@@ -88,7 +88,7 @@ def fine_tune(
         warnings.warn(
             f"no epoch agrees with the reference on {1 - tolerance:.0%} of the images: lower weight or "
             "learning_rate, or raise start or tolerance",
-            stacklevel=2,
+            stacklevel=4,  # below the two decorators
         )
         near = [max(measured, key=lambda m: m[1])]
     return student.finish(min(near)[2])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rheobase.network.operations import along_channels
+from rheobase.network.operations import along_channels, in_brief
 
 
 def _clip(z: Tensor, bound: Tensor | None = None) -> Tensor:
@@ -230,8 +230,7 @@ class Quantised(Activation):
         return (value / quantum).round().clamp(self.low, self.high) * quantum
 
     def extra_repr(self) -> str:
-        quantum = f"{self.quantum.item():.4g}" if self.quantum.numel() == 1 else "by channel"
-        return f"quantum={quantum}, counts={self.low}…{self.high}"
+        return f"quantum={in_brief(self.quantum)}, counts={self.low}…{self.high}"
 
 
 class RateNorm(Activation):

@@ -47,8 +47,8 @@ def require_labels(labels: Tensor, outputs: int) -> None:
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= outputs:
         raise ValueError(
-            f"the labels run from {low} to {high}, but the network has {outputs} outputs; build it with "
-            f"classes={high + 1}"
+            f"the labels run from {low} to {high}, but the network has {outputs} outputs: labels must lie in "
+            f"0…{outputs - 1}; build it with classes={high + 1} for more"
         )
 
 

@@ -150,8 +150,8 @@ def parse_coding(coding: Coding | str) -> Coding:
     known = "constant, poisson (or poisson:SEED) or tsc:WINDOW"
     if not isinstance(coding, str):
         raise TypeError(f"expected a Coding of rheobase.network, or one of {known}; got {coding!r}")
-    name, _, number = coding.partition(":")
-    if name not in NAMED or (number and (name == "constant" or not number.isdecimal())):
+    name, colon, number = coding.partition(":")
+    if name not in NAMED or (colon and (name == "constant" or not number.isdecimal())):
         raise ValueError(f"unknown input coding {coding!r}: give {known}")
     if name == "tsc" and not number:
         raise ValueError("the temporal switch needs a window, the number of steps of a run, as in tsc:64")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rheobase.kernels import GroupRule, empty_steps, group_fire
 from rheobase.network.neurons import IntegrateFire, Neuron
-from rheobase.network.operations import along_channels
+from rheobase.network.operations import along_channels, in_brief
 from rheobase.network.starts import Initial
 
 Memory = dict[str, Tensor]
@@ -133,7 +133,7 @@ class Group(Remembering):
     @property
     def members(self) -> int:
         """The largest number of members of a neuron."""
-        return len(self.sizes)
+        return int((self.sizes > 0).sum(0).max())
 
     @property
     def lines(self) -> int:
@@ -141,7 +141,7 @@ class Group(Remembering):
         return self.members + bool(self.returns)
 
     def count(self, positions: int) -> int:
-        return int((self.sizes > 0).sum()) * self.members * positions // self.sizes.numel()
+        return int((self.sizes > 0).sum()) * len(self.sizes) * positions // self.sizes.numel()
 
     def potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
         unit = along_channels(self.threshold, len(shape)) * along_channels(self.sizes[-1], len(shape))
@@ -156,7 +156,7 @@ class Group(Remembering):
     @property
     def several(self) -> bool:
         """Whether it counts its events itself, because a step has others than one spike of 1."""
-        return self.members > 1
+        return len(self.sizes) > 1
 
     def rule(self, dims: int) -> GroupRule:
         """The rule of its members, for membranes of so many dimensions."""
@@ -180,7 +180,5 @@ class Group(Remembering):
         return out
 
     def extra_repr(self) -> str:
-        count = self.threshold.numel()
-        threshold = f"{self.threshold.item():.4g}" if count == 1 else f"{count} values"
         back = f", returns={self.returns[0]:g}…{self.returns[-1]:g}" if self.returns else ""
-        return f"threshold={threshold}, members={self.members}{back}, initial={self.initial}"
+        return f"threshold={in_brief(self.threshold)}, members={self.members}{back}, initial={self.initial}"

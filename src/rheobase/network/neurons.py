@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rheobase.kernels import fill_membrane, integrate_fire, keep, widest_float
 from rheobase.network.activations import FUNCTIONS
-from rheobase.network.operations import along_channels
+from rheobase.network.operations import along_channels, in_brief
 from rheobase.network.starts import ZERO, Initial
 
 
@@ -101,9 +101,10 @@ class Neuron(nn.Module, ABC):
         potential = self.initial.potential(threshold, shape, site, first_sample)
         return torch.where(along_channels(self.dead, len(shape)), 0, potential)
 
-    @abstractmethod
     def forward(self, z: Tensor) -> Tensor:
-        """The mean output that a mean input z tends to."""
+        """The mean output that a mean input z tends to; by default z/θ in 0 … 1, times the amplitude."""
+        rate = (z / along_channels(self.threshold, z.dim())).clamp(0, 1)
+        return rate * along_channels(self.amplitude, z.dim())
 
     @abstractmethod
     def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
@@ -153,10 +154,10 @@ class IntegrateFire(Neuron):
         return fill_membrane(empty, potential)
 
     def forward(self, z: Tensor) -> Tensor:
+        if self.reset == "subtract":
+            return super().forward(z)
         threshold = along_channels(self.threshold, z.dim())
         amplitude = along_channels(self.amplitude, z.dim())
-        if self.reset == "subtract":
-            return (z / threshold).clamp(0, 1) * amplitude
         # After a reset to zero a neuron needs ceil(θ/z) steps for each spike.
         return torch.where(z > 0, 1 / torch.ceil(threshold / z.clamp(min=1e-30)).clamp(min=1), 0) * amplitude
 
@@ -198,9 +199,7 @@ class IntegrateFire(Neuron):
         )
 
     def extra_repr(self) -> str:
-        count = self.threshold.numel()
-        threshold = f"{self.threshold.item():.4g}" if count == 1 else f"{count} values"
-        return f"threshold={threshold}, initial={self.initial}, reset={self.reset}"
+        return f"threshold={in_brief(self.threshold)}, initial={self.initial}, reset={self.reset}"
 
 
 @dataclass(frozen=True)
@@ -309,9 +308,8 @@ class FewSpikes(Neuron):
         return spikes
 
     def extra_repr(self) -> str:
-        count = self.threshold.numel()
-        alpha = f"{self.threshold.item():.4g}" if count == 1 else f"{count} values"
-        return f"function={self.function}, range={alpha}, steps={self.window}, initial={self.initial}"
+        range_ = in_brief(self.threshold)
+        return f"function={self.function}, range={range_}, steps={self.window}, initial={self.initial}"
 
 
 def mean_over_steps(signal_TB: Tensor) -> Tensor:
@@ -339,12 +337,6 @@ class Switch(Neuron):
     def window(self) -> int:
         return self._window
 
-    def forward(self, z: Tensor) -> Tensor:
-        """The mean output that a mean input z tends to as windows get longer."""
-        return (z / along_channels(self.threshold, z.dim())).clamp(0, 1) * along_channels(
-            self.amplitude, z.dim()
-        )
-
     def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
         N = self.window
         current_NB = current.expand(N, *membrane.shape)
@@ -352,8 +344,11 @@ class Switch(Neuron):
             membrane += step
         share = (membrane / along_channels(self.threshold, membrane.dim()) / N).clamp(0, 1)
         on = (share * (N - 1)).floor()
-        before = torch.arange(N, device=on.device).view(-1, *[1] * on.dim())
-        return (before < on) * along_channels(self.amplitude, membrane.dim())
+        spikes = torch.empty(N, *membrane.shape).to(membrane) if out is None else out
+        amplitude = along_channels(self.amplitude, membrane.dim())
+        for t in range(N):
+            torch.mul(on > t, amplitude, out=spikes[t])
+        return spikes
 
     def extra_repr(self) -> str:
-        return f"threshold={self.threshold.item():.4g}, window={self.window}, initial={self.initial}"
+        return f"threshold={in_brief(self.threshold)}, window={self.window}, initial={self.initial}"

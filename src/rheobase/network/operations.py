@@ -314,6 +314,11 @@ def _one(extent: int | tuple[int, ...]) -> int:
     return extent if isinstance(extent, int) else extent[0]
 
 
+def in_brief(values: Tensor) -> str:
+    """One number as text; of several, how many."""
+    return f"{values.item():.4g}" if values.numel() == 1 else f"{values.numel()} values"
+
+
 def along_channels(values: Tensor, dims: int) -> Tensor:
     """View one number, or one per channel, so that it broadcasts against (B, C, ...) of `dims` dimensions."""
     return values.view(-1, *[1] * (dims - 2)) if values.dim() == 1 else values

@@ -58,13 +58,14 @@ class Rehearsed(Remembering):
     @classmethod
     def of(cls, neuron: IntegrateFire, rule: Rule, length: int) -> "Rehearsed":
         """A neuron with a rehearsal of one turn."""
-        found = cls(neuron.threshold, neuron.amplitude, neuron.initial, rule=rule, length=length)
-        found.strict = neuron.strict
-        return found
-
-    def forward(self, z: Tensor) -> Tensor:
-        rate = (z / along_channels(self.threshold, z.dim())).clamp(0, 1)
-        return rate * along_channels(self.amplitude, z.dim())
+        return cls(
+            neuron.threshold,
+            neuron.amplitude,
+            neuron.initial,
+            rule=rule,
+            length=length,
+            strict=neuron.strict,
+        )
 
     def run(self, current: Tensor, membrane: Tensor, out: Tensor, memory: Memory, before: int) -> Tensor:
         rule = RehearsedRule(
@@ -112,10 +113,6 @@ class Waiting(Neuron):
     @property
     def window(self) -> int:
         return self._window
-
-    def forward(self, z: Tensor) -> Tensor:
-        rate = (z / along_channels(self.threshold, z.dim())).clamp(0, 1)
-        return rate * along_channels(self.amplitude, z.dim())
 
     def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
         N, theta = self.window, along_channels(self.threshold, membrane.dim())

@@ -134,15 +134,20 @@ def text(value: Any, place: Place) -> str:
     return value
 
 
-def several(reader: Reader, most: int = 8) -> Reader:
+def several(reader: Reader, most: int = 8, least: int = 0) -> Reader:
     """A list of values, returned as a tuple."""
 
     def read(value: Any, place: Place) -> tuple[Any, ...]:
-        if not isinstance(value, list) or len(value) > most:
-            raise place.refuse(value, f"a list of at most {most}")
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            raise place.refuse(value, f"a list of {most if least == most else f'at most {most}'}")
         return tuple(reader(v, place) for v in value)
 
     return read
+
+
+def sizes(dims: int, each: Reader) -> Reader:
+    """One size for all dimensions, or one for each."""
+    return either(each, several(each, dims, least=dims))
 
 
 def either(*readers: Reader) -> Reader:

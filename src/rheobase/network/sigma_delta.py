@@ -9,7 +9,7 @@ from torch import Tensor
 from rheobase.kernels import Rounding, encode
 from rheobase.network.activations import FUNCTIONS, PIECEWISE_LINEAR
 from rheobase.network.neurons import Neuron
-from rheobase.network.operations import along_channels
+from rheobase.network.operations import along_channels, in_brief
 from rheobase.network.starts import HALF, Constant, Initial
 
 
@@ -122,6 +122,5 @@ class SigmaDelta(Neuron):
         return encode(current, membrane, rounding, sizes=self.sizes, out=out, fan_out=fan_out)
 
     def extra_repr(self) -> str:
-        quantum = f"{self.threshold.item():.4g}" if self.threshold.numel() == 1 else "by channel"
-        low = -self.levels if self.signed else 0
+        low, quantum = -self.levels if self.signed else 0, in_brief(self.threshold)
         return f"{self.function}, quantum={quantum}, counts={low}…{self.levels}, sizes={self.sizes or 'any'}"

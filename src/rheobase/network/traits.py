@@ -43,6 +43,7 @@ from rheobase.network.settings import (
     number,
     one_of,
     several,
+    sizes,
     tensor,
     word,
 )
@@ -147,29 +148,39 @@ def _sigma_delta(initial: Any, function: str, parameter: Tensor | None, **settin
 
 _COUNT = integer(1)
 _DIM = integer(1, 8)
-_SIZES = either(_COUNT, several(_COUNT, 3))
-_PADDING = either(integer(0), several(integer(0), 3))
-_ADAPTIVE = {"output_size": either(nothing, _COUNT, several(either(nothing, _COUNT), 3))}
-_WINDOW: dict[str, Reader] = {"kernel_size": _SIZES, "stride": _SIZES, "padding": _PADDING, "ceil_mode": flag}
 _WEIGHTS: dict[str, Reader] = {"weight": tensor, "bias": either(nothing, tensor)}
-_CONVOLUTION: dict[str, Reader] = {
-    "in_channels": _COUNT, "out_channels": _COUNT, "kernel_size": _SIZES, "stride": _SIZES,
-    "padding": either(word("same", "valid"), _PADDING), "dilation": _SIZES, "groups": _COUNT,
-    "padding_mode": word("zeros", "reflect", "replicate", "circular"), **_WEIGHTS,
-}  # fmt: skip
 _NEURON: dict[str, Reader] = {"threshold": tensor, "amplitude": tensor, "initial": one_of(STARTS)}
 
+
+def _window(dims: int, **more: Reader) -> dict[str, Reader]:
+    size, padding = sizes(dims, _COUNT), sizes(dims, integer(0))
+    return {"kernel_size": size, "stride": size, "padding": padding, "ceil_mode": flag, **more}
+
+
+def _adaptive(dims: int) -> dict[str, Reader]:
+    return {"output_size": sizes(dims, either(nothing, _COUNT))}
+
+
 POOLS: dict[type, Kind] = {
-    nn.MaxPool1d: (_max := Kind(_WINDOW | {"dilation": _SIZES})), nn.MaxPool2d: _max, nn.MaxPool3d: _max,
-    nn.AdaptiveMaxPool1d: Kind(_ADAPTIVE), nn.AdaptiveMaxPool2d: Kind(_ADAPTIVE),
-    nn.AdaptiveMaxPool3d: Kind(_ADAPTIVE),
-}  # fmt: skip
+    **{getattr(nn, f"MaxPool{d}d"): Kind(_window(d, dilation=sizes(d, _COUNT))) for d in (1, 2, 3)},
+    **{getattr(nn, f"AdaptiveMaxPool{d}d"): Kind(_adaptive(d)) for d in (1, 2, 3)},
+}
 """The pools that a `MaxPool` or `GatedMaxPool` may hold."""
 
 
-def _convolution(type_: type[nn.Module], no_nir: str = "", **more: Reader) -> Traits:
-    settings, build = _CONVOLUTION | more, _weighted(type_)
-    return Traits(settings, build, "weights", dims=lambda conv, dims: conv.weight.dim(), no_nir=no_nir)
+def _convolution(type_: type[nn.Module], dims: int, no_nir: str = "", **more: Reader) -> Traits:
+    size, padding = sizes(dims, _COUNT), sizes(dims, integer(0))
+    settings = {
+        "in_channels": _COUNT, "out_channels": _COUNT, "kernel_size": size, "stride": size,
+        "padding": either(word("same", "valid"), padding), "dilation": size, "groups": _COUNT,
+        "padding_mode": word("zeros", "reflect", "replicate", "circular"), **_WEIGHTS, **more,
+    }  # fmt: skip
+    return Traits(settings, _weighted(type_), "weights", dims=lambda *_: dims + 2, no_nir=no_nir)
+
+
+def _transposed(type_: type[nn.Module], dims: int) -> Traits:
+    no_nir = "NIR has no transposed convolution"
+    return _convolution(type_, dims, no_nir, output_padding=sizes(dims, integer(0)))
 
 
 def _average(settings: Mapping[str, Reader], no_nir: str = "") -> Traits:
@@ -194,30 +205,25 @@ def _norm(**more: Reader) -> Traits:
 
 
 _TWO_SIGNALS = "it multiplies two signals, and NIR can only add them"
-_PLANES = "NIR has convolutions over one and two dimensions only"
 _POOLED_PLANES = "NIR has pools over two dimensions only"
-_NOT_TRANSPOSED = "NIR has no transposed convolution"
-_AVERAGE = _WINDOW | {"count_include_pad": flag}
-_DIVIDED = _AVERAGE | {"divisor_override": either(nothing, _COUNT)}
-_FACTOR = either(nothing, number, several(number, 3))
-_MODE = word("nearest", "linear", "bilinear", "bicubic", "trilinear", "nearest-exact")
+_DIVIDED: dict[str, Reader] = {"count_include_pad": flag, "divisor_override": either(nothing, _COUNT)}
 
 TRAITS: dict[type, Traits] = {
-    nn.Conv1d: _convolution(nn.Conv1d),
-    nn.Conv2d: _convolution(nn.Conv2d),
-    nn.Conv3d: _convolution(nn.Conv3d, _PLANES),
-    nn.ConvTranspose1d: _convolution(nn.ConvTranspose1d, _NOT_TRANSPOSED, output_padding=_PADDING),
-    nn.ConvTranspose2d: _convolution(nn.ConvTranspose2d, _NOT_TRANSPOSED, output_padding=_PADDING),
-    nn.ConvTranspose3d: _convolution(nn.ConvTranspose3d, _NOT_TRANSPOSED, output_padding=_PADDING),
+    nn.Conv1d: _convolution(nn.Conv1d, 1),
+    nn.Conv2d: _convolution(nn.Conv2d, 2),
+    nn.Conv3d: _convolution(nn.Conv3d, 3, "NIR has convolutions over one and two dimensions only"),
+    nn.ConvTranspose1d: _transposed(nn.ConvTranspose1d, 1),
+    nn.ConvTranspose2d: _transposed(nn.ConvTranspose2d, 2),
+    nn.ConvTranspose3d: _transposed(nn.ConvTranspose3d, 3),
     nn.Linear: Traits(
         {"in_features": _COUNT, "out_features": _COUNT, **_WEIGHTS}, _weighted(nn.Linear), "weights"
     ),
-    nn.AvgPool1d: _average(_AVERAGE),
-    nn.AvgPool2d: _average(_DIVIDED),
-    nn.AvgPool3d: _average(_DIVIDED, _POOLED_PLANES),
-    nn.AdaptiveAvgPool1d: _average(_ADAPTIVE),
-    nn.AdaptiveAvgPool2d: _average(_ADAPTIVE),
-    nn.AdaptiveAvgPool3d: _average(_ADAPTIVE, _POOLED_PLANES),
+    nn.AvgPool1d: _average(_window(1, count_include_pad=flag)),
+    nn.AvgPool2d: _average(_window(2, **_DIVIDED)),
+    nn.AvgPool3d: _average(_window(3, **_DIVIDED), _POOLED_PLANES),
+    nn.AdaptiveAvgPool1d: _average(_adaptive(1)),
+    nn.AdaptiveAvgPool2d: _average(_adaptive(2)),
+    nn.AdaptiveAvgPool3d: _average(_adaptive(3), _POOLED_PLANES),
     Mean: _linear(
         "mean",
         settings={"dims": several(_DIM), "keepdim": flag},
@@ -228,9 +234,9 @@ TRAITS: dict[type, Traits] = {
     nn.Upsample: _linear(
         "resize",
         settings={
-            "size": either(nothing, _SIZES),
-            "scale_factor": _FACTOR,
-            "mode": _MODE,
+            "size": either(nothing, _COUNT, several(_COUNT, 3)),
+            "scale_factor": either(nothing, number, several(number, 3)),
+            "mode": word("nearest", "linear", "bilinear", "bicubic", "trilinear", "nearest-exact"),
             "align_corners": either(nothing, flag),
             "recompute_scale_factor": either(nothing, flag),
         },
@@ -303,11 +309,7 @@ TRAITS: dict[type, Traits] = {
         )
     ),
     GatedMaxPool: _maximum,
-    Product: Traits(
-        name="accumulated product",
-        inputs=(2, 2),
-        no_nir=_TWO_SIGNALS,
-    ),
+    Product: Traits(name="accumulated product", inputs=(2, 2), no_nir=_TWO_SIGNALS),
     LayerNorm: _norm(shape=several(_COUNT), bias=either(nothing, tensor)),
     RmsNorm: _norm(shape=several(_COUNT)),
     GroupNorm: _norm(groups=_COUNT, bias=either(nothing, tensor)),

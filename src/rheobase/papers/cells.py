@@ -235,7 +235,10 @@ def _load_pretrained(
 ) -> tuple[nn.Module, Recipe, str]:
     """The network that comes with the package, how it was trained, and the checksum of its file."""
     if wanted.epochs is not None or wanted.held_out:
-        raise ValueError("a network that comes with the package was trained in full, on all images")
+        raise ValueError(
+            "a network that comes with the package was trained in full, on all images: leave epochs out "
+            "(--epochs on the command line)"
+        )
     other = wanted.trained_for or wanted.candidate or wanted.chosen or wanted.size or wanted.deterministic
     if other or (shipped.get("recipe"), shipped.get("seed")) != (cell.recipe, wanted.seed):
         raise ValueError(

@@ -25,7 +25,7 @@ from rheobase.papers import candidates
 from rheobase.papers.candidates import Candidate
 from rheobase.papers.records import Record
 from rheobase.papers.study import Study
-from rheobase.simulation import Probe, Simulator
+from rheobase.simulation import Probe, Simulator, device_traits
 
 _STARTS_STEPS = 256
 _CONSTANTS_STEPS = 128
@@ -219,7 +219,7 @@ def _variants(method: Method, study: Study) -> list[tuple[Method, int, list[int]
 def _measure_delay(study: Study, snn: SNN, steps: int) -> Record:
     began, samples = perf_counter(), 0
     firing = _Firing(snn.sites, steps, study.device)
-    for x, _ in batches(study.test, study.batch_size, what="test data"):
+    for x, _ in batches(study.test, device_traits(study.device).batch, what="test data"):
         x = x.to(study.device)
         Simulator(snn, x, steps, at=[steps], profile=study.profile, probe=Probe(None, firing.see)).run(
             x, samples

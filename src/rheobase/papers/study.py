@@ -19,9 +19,6 @@ from rheobase.papers.paper import Cell, Paper
 from rheobase.papers.records import Record
 from rheobase.training import Folder, Recipe, Split
 
-# A GPU is idle with less; a CPU's caches overflow with more.
-_BATCH = {"cuda": 512}
-
 
 @dataclass
 class Study:
@@ -86,11 +83,6 @@ class Study:
         """Where the network is."""
         return next(self.ann.parameters()).device
 
-    @property
-    def batch_size(self) -> int:
-        """Images per batch; it changes no result, except rounding on a GPU and in `fast`."""
-        return _BATCH.get(self.device.type, 128)
-
     def cap(self, steps: int) -> int:
         """The given number of steps, or fewer if the study is capped."""
         return steps if self.longest is None else min(steps, self.longest)
@@ -123,7 +115,6 @@ class Study:
             snn,
             self.test,
             steps,
-            batch_size=self.batch_size,
             pooled_units=pooled_units,
             profile=self.profile,
             progress=self.progress,

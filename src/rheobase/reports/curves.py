@@ -164,15 +164,18 @@ def draw_heat_map(name: str, title: str, columns: Mapping[float, Mapping[int, fl
         name: Unique on the page.
         title: The title.
         columns: For each start, as a fraction of the threshold, the accuracy after each step.
-        steps: The number of steps to show.
+        steps: The last step to show; the first is the first of a column.
     """
     starts = sorted(columns)
-    shown = range(1, steps + 1)
+    first = min(columns[starts[0]])
+    shown = range(first, steps + 1)
     rows = [[columns[start][t] for t in shown] for start in starts]
     figure, axes = new_panel(0.115, 0.74)
     image = axes.imshow(rows, aspect="auto", origin="lower", cmap="viridis", interpolation="none")
-    best = [max(range(len(starts)), key=lambda i: (rows[i][t], -abs(starts[i] - 0.5))) for t in range(steps)]
-    marked = range(0, steps, -(-steps // _MARKED))
+    best = [
+        max(range(len(starts)), key=lambda i: (rows[i][t], -abs(starts[i] - 0.5))) for t in range(len(shown))
+    ]
+    marked = range(0, len(shown), -(-len(shown) // _MARKED))
     look: dict[str, Any] = {
         "markersize": 2.6,
         "color": "white",
@@ -182,8 +185,8 @@ def draw_heat_map(name: str, title: str, columns: Mapping[float, Mapping[int, fl
     axes.plot(marked, [best[t] for t in marked], "o", **look)
     axes.set_yticks(range(len(starts)), [f"{start:g}" for start in starts])
     apart = next(each for each in (4, 8, 25, 100, steps) if steps <= 8 * each)
-    ticks = [t for t in shown if t == 1 or t % apart == 0]
-    axes.set_xticks([t - 1 for t in ticks], [str(t) for t in ticks])
+    ticks = [t for t in shown if t == first or t % apart == 0]
+    axes.set_xticks([t - first for t in ticks], [str(t) for t in ticks])
     axes.set_xlabel("time steps; ○ best start of each")
     axes.set_ylabel("start, share of the threshold")
     axes.tick_params(length=0)
@@ -192,7 +195,7 @@ def draw_heat_map(name: str, title: str, columns: Mapping[float, Mapping[int, fl
     bar.ax.tick_params(length=0, labelsize=8.5)
     bar.ax.set_title("%", fontsize=8.5, color=MUTED, pad=3)
     within = sum(0.4 <= starts[i] <= 0.6 for i in best)
-    told = f"The best start lies within 0.4 and 0.6 of the threshold at {within} of {steps} steps."
+    told = f"The best start lies within 0.4 and 0.6 of the threshold at {within} of {len(shown)} steps."
     return Panel(title, to_svg(figure, name), f"{title}. {told}")
 
 

@@ -128,9 +128,12 @@ def _starts(record: RunRecord) -> Section | None:
     if not record.starts:
         return None
     steps = len(next(iter(record.starts.values())))
-    columns = {start: dict(enumerate(found, 1)) for start, found in record.starts.items()}
+    columns = {
+        start: {t: a for t, a in enumerate(found, 1) if a is not None}
+        for start, found in record.starts.items()
+    }
     moments = choose_steps(steps)
-    lines = [Line(f"{s:g}", tuple(number(columns[s][t]) for t in moments)) for s in sorted(columns)]
+    lines = [Line(f"{s:g}", tuple(number(columns[s].get(t)) for t in moments)) for s in sorted(columns)]
     table = Table("Accuracy, %", ("Start", *(f"T={t}" for t in moments)), tuple(lines))
     text = "All membranes start at the same share of their threshold; on the data of the diagnosis."
     panel = draw_heat_map("starts", "Accuracy by start and step", columns, steps)

@@ -71,7 +71,7 @@ class RunRecord:
     activations: dict[str, Histogram] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None
     traces: list[Trace] = field(default_factory=list)
-    starts: dict[float, list[float]] = field(default_factory=dict)
+    starts: dict[float, list[float | None]] = field(default_factory=dict)
     version: int = VERSION
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rheobase.kernels import join_channels, max_of_sums, sum_pool
+from rheobase.kernels import as_pair, join_channels, max_of_sums, sum_pool
 from rheobase.network import MaxPool, Neuron, memory_format
 from rheobase.simulation.profiles import Profile
 
@@ -92,11 +92,6 @@ class MaxOfSums(MaxPool):
         if not steps_before:
             state["sum"] = torch.zeros_like(counts_TB[0], dtype=torch.float32)
         return max_of_sums(counts_TB, state["sum"], *self.windows)
-
-
-def as_pair(extent: int | tuple[int, int]) -> tuple[int, int]:
-    """An extent for rows and columns."""
-    return (extent, extent) if isinstance(extent, int) else extent
 
 
 class FusedLayer(nn.Module, ABC):

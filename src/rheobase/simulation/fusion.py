@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from rheobase.kernels import choose_backend
+from rheobase.kernels import as_pair, choose_backend
 from rheobase.network import (
     SYNAPTIC,
     Add,
@@ -31,7 +31,7 @@ from rheobase.simulation.count_products import (
     IntegerLinear,
 )
 from rheobase.simulation.encoded_product import EncodedProduct
-from rheobase.simulation.fused_layer import FusedLayer, MaxOfSums, Shortcut, SumPool, Synapse, as_pair
+from rheobase.simulation.fused_layer import FusedLayer, MaxOfSums, Shortcut, SumPool, Synapse
 from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 from rheobase.simulation.plan import Plan, Step
 from rheobase.simulation.profiles import Integer, Profile

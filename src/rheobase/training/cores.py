@@ -11,7 +11,7 @@ from threading import Event, Thread
 import torch
 from torch import Tensor, nn
 
-from rheobase.network import SYNAPTIC, evaluating
+from rheobase.network import SYNAPTIC, count_multiplications, evaluating
 
 # Products of a forward pass that are not worth a second thread: one is as fast if it is alone.
 _FEW = 1 << 28
@@ -74,9 +74,9 @@ def _count_products(model: nn.Module, x: Tensor) -> int:
     """The products of a forward pass."""
     total = 0
 
-    def add(module: nn.Module, inputs: object, output: Tensor) -> None:
+    def add(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         nonlocal total
-        total += output.numel() * module.weight[0].numel()  # type: ignore[index]
+        total += count_multiplications(module, inputs[0].numel(), output.numel())
 
     handles = [m.register_forward_hook(add) for m in model.modules() if isinstance(m, SYNAPTIC)]
     try:

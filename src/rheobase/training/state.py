@@ -2,20 +2,30 @@
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rheobase.io import read_tensors, require_matching, require_writable, write_tensors
+from rheobase.io import (
+    digest,
+    read_tensors,
+    require_finite,
+    require_matching,
+    require_writable,
+    restore,
+    write_tensors,
+)
+from rheobase.network import QuantisedClip
 from rheobase.training.datasets.folders import Folder
 from rheobase.training.datasets.split import Split
 from rheobase.training.recipe import Recipe
 from rheobase.training.step import Learner
 
 _KIND = "rheobase training, version 1"
+_REMEDY = "or remove it to start training from the beginning"
 _HEADER_BYTES = 2**20  # an upper estimate of the size of a checkpoint without its tensors
 
 
@@ -46,6 +56,46 @@ class Epoch:
         )
 
 
+@dataclass(frozen=True)
+class Description:
+    """What a checkpoint says besides its tensors; older ones lack the fields with a default.
+
+    Attributes:
+        kind: What the file is.
+        recipe: The settings of the recipe by name; those of another version may be more or fewer.
+        dataset: What is known of the images.
+        epoch: As in `TrainingState`.
+        step: As in `TrainingState`.
+        starts: As in `TrainingState`.
+        history: As in `TrainingState`.
+        unit: Of accuracies: version 0.1 stored them from 0 to 1, and no unit.
+        trained_for: What the network was prepared for; empty if that is not known.
+    """
+
+    kind: str
+    recipe: dict[str, Any]
+    dataset: dict[str, Any]
+    epoch: int
+    step: int
+    starts: dict[str, float]
+    history: list[Epoch]
+    unit: str = ""
+    trained_for: str = ""
+
+    def __post_init__(self) -> None:
+        epochs = self.known_recipe().epochs
+        if min(self.epoch, self.step) < 0 or self.epoch + (self.step > 0) > epochs:
+            raise ValueError(f"step {self.step} after epoch {self.epoch} is not one of its {epochs} epochs")
+        if len(self.history) != self.epoch:
+            raise ValueError(f"it has measurements of {len(self.history)} epochs after epoch {self.epoch}")
+
+    def known_recipe(self) -> Recipe:
+        """The recipe, as far as this version knows its settings."""
+        known = {f.name: self.recipe[f.name] for f in fields(Recipe) if f.name in self.recipe}
+        found: Recipe = restore(Recipe, known, "recipe")
+        return found
+
+
 class TrainingState:
     """The position in a training, its measurements so far, and its checkpoint if it has one.
 
@@ -58,7 +108,13 @@ class TrainingState:
     """
 
     def __init__(
-        self, learner: Learner, recipe: Recipe, data: Split | Folder, steps: int, path: Path | None
+        self,
+        learner: Learner,
+        recipe: Recipe,
+        data: Split | Folder,
+        steps: int,
+        path: Path | None,
+        trained_for: str = "",
     ) -> None:
         self.epoch = 0
         self.step = 0
@@ -68,6 +124,7 @@ class TrainingState:
         self._learner = learner
         self._recipe = asdict(recipe)
         self._data = {} if path is None else _describe(data)
+        self._trained_for = trained_for
         self._path = path
 
     @property
@@ -85,35 +142,34 @@ class TrainingState:
         """Restore the state of the checkpoint; return whether there is one.
 
         Raises:
-            ValueError: It is damaged, or belongs to another recipe, architecture or dataset, to thresholds
-                that started elsewhere, or to clips with other levels. The state and the network were not
-                changed.
+            ValueError: It is damaged, or belongs to another method, recipe, architecture or dataset, to
+                thresholds that started elsewhere, or to clips with other levels. The state and the network
+                were not changed.
         """
         if self._path is None or not self._path.is_file():
             return False
-        try:
-            tensors, kept = read_tensors(self._path)
-        except ValueError as error:
-            raise ValueError(f"{error}; or remove it to start training from the beginning") from error
-        if kept.get("kind") != _KIND:
-            raise ValueError(f"{self._path} is not a training checkpoint; choose another file")
+        kept, tensors = _read(self._path)
+        if kept.trained_for and self._trained_for and kept.trained_for != self._trained_for:
+            raise self._another("method", f"{kept.trained_for} there and {self._trained_for} here")
         # Older checkpoints have recipes with fewer settings, which were as the defaults are.
-        defaults = {f.name: f.default for f in fields(Recipe) if f.name not in kept["recipe"]}
-        self._require_same("recipe", defaults | kept["recipe"], self._recipe)
+        self._require_same("recipe", asdict(kept.known_recipe()) | kept.recipe, self._recipe)
         # Older checkpoints describe their data by fewer fields.
-        known = {name: value for name, value in self._data.items() if name in kept["dataset"]}
-        self._require_same("dataset", kept["dataset"], known)
-        self._require_same("start of its thresholds", kept["starts"], self.starts)
+        known = {name: value for name, value in self._data.items() if name in kept.dataset}
+        self._require_same("dataset", kept.dataset, known)
+        self._require_same("start of its thresholds", kept.starts, self.starts)
+        if kept.step > self.steps_per_epoch:
+            raise _damaged(self._path, f"step {kept.step} of an epoch of {self.steps_per_epoch} steps")
         present = self._learner.tensors()
         require_matching(present, tensors, self._path)
-        levels = [name for name in present if name.endswith(".levels")]
+        modules = self._learner.model.named_modules()
+        levels = [f"model.{name}.levels" for name, module in modules if isinstance(module, QuantisedClip)]
         there, here = ({name: int(held[name]) for name in levels} for held in (tensors, present))
         self._require_same("number of levels", there, here)
         for name, tensor in present.items():
             tensor.copy_(tensors[name])
-        self.epoch, self.step = kept["epoch"], kept["step"]
-        unit = 1 if "unit" in kept else 100  # version 0.1 stored accuracies from 0 to 1
-        self.history = [Epoch(**epoch | {"accuracy": unit * epoch["accuracy"]}) for epoch in kept["history"]]
+        self.epoch, self.step = kept.epoch, kept.step
+        unit = 1 if kept.unit else 100
+        self.history = [replace(epoch, accuracy=unit * epoch.accuracy) for epoch in kept.history]
         return True
 
     def require_writable(self) -> None:
@@ -126,17 +182,19 @@ class TrainingState:
         """Write the checkpoint, if there is to be one."""
         if self._path is None:
             return
-        kept = {
-            "kind": _KIND,
-            "recipe": self._recipe,
-            "dataset": self._data,
-            "epoch": self.epoch,
-            "step": self.step,
-            "starts": self.starts,
-            "unit": "percent",
-            "history": [asdict(epoch) for epoch in self.history],
-        }
-        write_tensors(self._path, self._learner.tensors(), kept)
+        kept = Description(
+            kind=_KIND,
+            recipe=self._recipe,
+            dataset=self._data,
+            epoch=self.epoch,
+            step=self.step,
+            starts=self.starts,
+            history=self.history,
+            unit="percent",
+            trained_for=self._trained_for,
+        )
+        content, tensors = asdict(kept), self._learner.tensors()
+        write_tensors(self._path, tensors, content | {"digest": digest(content, tensors)})
 
     def _require_same(self, what: str, kept: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         differences = [
@@ -145,21 +203,48 @@ class TrainingState:
             if kept.get(name) != asked.get(name)
         ]
         if differences:
-            raise ValueError(
-                f"{self._path} belongs to a training with another {what}: {'; '.join(differences)}. "
-                f"Use the same {what}, choose another file, or remove it to start again"
-            )
+            raise self._another(what, "; ".join(differences))
+
+    def _another(self, what: str, differences: str) -> ValueError:
+        return ValueError(
+            f"{self._path} belongs to a training with another {what}: {differences}. "
+            f"Use the same {what}, choose another file, {_REMEDY}"
+        )
 
 
 def finished_recipe(path: Path) -> Recipe | None:
     """The recipe of the training whose checkpoint this is, or None if it is missing or not finished."""
     if not path.exists():
         return None
-    _, kept = read_tensors(path)
-    if kept.get("kind") != _KIND or kept["epoch"] < kept["recipe"]["epochs"]:
-        return None
-    # A recipe of another version may have more settings; `TrainingState.resume` reports them.
-    return Recipe(**{f.name: kept["recipe"][f.name] for f in fields(Recipe) if f.name in kept["recipe"]})
+    kept, _ = _read(path)
+    recipe = kept.known_recipe()  # `TrainingState.resume` reports unknown settings
+    return recipe if kept.epoch == recipe.epochs else None
+
+
+def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
+    """Read a checkpoint.
+
+    Raises:
+        ValueError: It is damaged, or not a checkpoint.
+    """
+    try:
+        tensors, content = read_tensors(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; {_REMEDY}") from error
+    if content.get("kind") != _KIND:
+        raise ValueError(f"{path} is not a training checkpoint; choose another file")
+    written = content.pop("digest", None)  # which older checkpoints lack
+    if written not in (None, digest(content, tensors)):
+        raise _damaged(path, "its content differs from what was written")
+    try:
+        require_finite(tensors, path)
+        return restore(Description, content), tensors
+    except (TypeError, ValueError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, found: str) -> ValueError:
+    return ValueError(f"{path} was damaged or changed: {found}; choose an earlier copy, {_REMEDY}")
 
 
 def _describe(data: Split | Folder) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def train(
     checkpoint: Path | str | None = None,
     resume: bool = True,
     save_every: int | None = None,
+    trained_for: str = "",
     progress: bool = True,
     on_epoch: Callable[[Epoch, nn.Module], None] | None = None,
 ) -> Trained:
@@ -74,6 +75,8 @@ def train(
         resume: Whether to continue from an existing checkpoint, or to start again and replace it.
         save_every: Number of steps between checkpoints; by default they are written after an epoch, if the
             last one is a minute old. The end is always saved.
+        trained_for: What the network was prepared for, such as "qcfs, levels 4". The checkpoint says it, and
+            one that says something else is refused.
         progress: Whether to show progress on standard error.
         on_epoch: Called after each epoch, in every process, with its measurements and the network, which it
             must not change.
@@ -83,8 +86,8 @@ def train(
             is at most 0.001, or 1 % of its start if that is less; or, from the sixth epoch after the warm-up,
             the training accuracy is not two standard errors above that of always answering with the most
             common class. The checkpoint on disk is the last one before that.
-        ValueError: The checkpoint belongs to another recipe, architecture or dataset; or data, recipe and
-            network do not fit together.
+        ValueError: The checkpoint is damaged or belongs to another method, recipe, architecture or dataset;
+            or data, recipe and network do not fit together.
         TypeError: The data is neither a `Split` nor a `Folder`.
         OSError: Checkpoints cannot be written; raised before training begins.
         KeyboardInterrupt: Ctrl-C was pressed. The current step is finished and, with a single process, saved.
@@ -104,10 +107,11 @@ def train(
     if isinstance(data, Split):
         data = data.to(learner.device)
     chance = _find_chance(learner, data)
-    state = TrainingState(learner, recipe, data, steps, Path(checkpoint) if checkpoint else None)
+    path = Path(checkpoint) if checkpoint else None
+    state = TrainingState(learner, recipe, data, steps, path, trained_for)
     notes = _begin(state, learner, ranks, resume)
     if state.epoch == recipe.epochs:
-        return Trained(learner.finish(), tuple(state.history), ("finished before",))
+        return Trained(learner.finish(), tuple(state.history), ("finished before: no step was taken",))
     saved = time.perf_counter()
 
     with (

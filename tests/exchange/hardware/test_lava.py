@@ -38,6 +38,15 @@ def test_the_result_says_why_lava_cannot_run_a_network(monkeypatch: pytest.Monke
     assert "too large" in result.simulated.skipped
 
 
+def test_a_network_with_a_delay_gets_as_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    snn = converted(*layer(2, 2, count=2), shape=(2, 4, 4), coding=None)
+    snn.delay = 1
+    monkeypatch.setenv(lava.VARIABLE, sys.executable)
+    result = check_hardware(snn, "loihi", labelled(snn, 2), steps=2, input_bits=3)
+    assert result.simulated is not None
+    assert "No module named 'lava'" in result.simulated.skipped
+
+
 def test_differing_spikes_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     snn = converted(*layer(2, 2, count=2), shape=(2, 4, 4), coding=None)
     data = labelled(snn, 2)

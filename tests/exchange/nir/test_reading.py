@@ -69,6 +69,10 @@ def test_names_that_networks_cannot_have() -> None:
     names = ["meta", "graph", "class", "a-b", "a b"]
     snn = read_graph(chain([3], {name: fire(3) for name in names}), "zero")
     assert snn.sites == ["n_meta", "n_graph", "n_class", "a-b", "a_b"]
+    graph = chain([3], {name: fire(3) for name in names})
+    graph.edges.append(("meta", "a b"))
+    snn = read_graph(graph, "zero")
+    assert snn.source("a_b") == "a_b_sum1"
 
 
 @pytest.mark.parametrize(

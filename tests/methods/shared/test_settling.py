@@ -61,3 +61,17 @@ def test_threads_change_no_fit(method: str, memory: int, monkeypatch: pytest.Mon
         torch.set_num_threads(threads)
         found.append(convert(model, methods.find(method).example(), x).state_dict())
     assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
+
+
+@pytest.mark.filterwarnings("ignore:site .* never activated")
+@pytest.mark.parametrize("method", ["ftbc", "fission"])
+def test_layers_of_a_network_with_a_delay_are_fitted_however_short_memory_is(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x, found = families.build("Plain"), families.inputs(40).clamp(-1, 1), []
+    for memory in (2**30, 2**12):
+        monkeypatch.setattr(settling, "memory_for_all_steps", lambda device, memory=memory: memory)
+        snn = convert(model, "ltb", x, steps=8, then=methods.get(method, steps=8), fire_above=True)
+        assert snn.delay > 0
+        found.append(snn.state_dict())
+    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())

@@ -35,6 +35,17 @@ def test_currents_are_those_of_a_run(trained, digits) -> None:
         assert snn.neuron(site).initial == HALF
 
 
+def test_currents_include_the_steps_whose_outputs_do_not_count(trained, digits) -> None:
+    x = images(digits, 3)
+    snn = convert(trained, "max-norm", x, then=methods.get("cos", pre=2))
+    snn.delay = 0
+    expected = [next(currents(snn, site, [x], 9)).current for site in snn.sites]
+    snn.delay = 4
+    found = [next(currents(snn, site, [x], 9)).current for site in snn.sites]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert snn.delay == 4
+
+
 def test_a_folded_copy_fires_ones_and_leaves_the_network_alone(trained, digits) -> None:
     x = images(digits, 8)
     snn = unfinished(trained, methods.get("max-norm", per_channel=True), x).snn

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from families import spikes_of
 from rheobase import HALF, convert, simulate
-from rheobase.io.tensors import read_tensors, write_tensors
+from rheobase.io.tensors import digest, read_tensors, write_tensors
 from rheobase.network import save
-from rheobase.network.file import VERSION, digest, load
+from rheobase.network.file import VERSION, load
 from rheobase.network.operations import MaxPool
 from rheobase.network.settings import FormatError
 from rheobase.network.snn import SNN
@@ -118,6 +118,14 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "zero groups": (operation(0, groups=0), "integer in"),
     "text for a number": (operation(0, stride=["1", 1]), "stride is"),
     "true for a number": (operation(0, groups=True), "groups is True"),
+    "a convolution's sizes for one of two dimensions": (
+        operation(0, stride=[1]),
+        r"stride is \[1\].*list of 2",
+    ),
+    "a pool's sizes for one of two dimensions": (
+        lambda document, _: document["network"]["nodes"][2]["operation"]["pool"].update(kernel_size=[2]),
+        r"kernel_size is \[2\].*list of 2",
+    ),
     "wrong weight": (values("0.weight", torch.zeros(2, 1, 3, 4)), r"weight is \(2, 1, 3, 4\)"),
     "whole weights": (values("0.weight", torch.zeros(2, 1, 3, 3).long()), "floating point"),
     "NaN": (values("0.weight", math.nan), "NaN"),

@@ -125,7 +125,15 @@ def test_random_parts_are_of_every_size_and_half_of_them_mirrored() -> None:
         (
             lambda root: Image.new("I;16", (12, 12)).save(root / "train/cat/b.png"),
             ValueError,
-            r"b\.png .*more than 8 bits",
+            r"b\.png .*more than 8 bits.*save it with 8 bits",
+        ),
+        (
+            lambda root: (
+                (root / "train/cat/b.png").rename(root / "c").unlink()
+                or (root / "train/cat/b.png").symlink_to("c")
+            ),
+            FileNotFoundError,
+            r"b\.png is gone.*remove the link",
         ),
         (lambda root: (root / "train/emu").mkdir(), ValueError, r"train/emu has no pictures \(\.png"),
         (lambda root: draw(root / "val/emu/f.png"), ValueError, "val .*train.* emu"),

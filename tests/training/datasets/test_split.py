@@ -77,10 +77,10 @@ def test_take_differs_between_seeds_and_refuses_what_is_not_there() -> None:
         ({"images": torch.zeros(10, 4, 4, dtype=torch.uint8)}, r"\(N, C, H, W\)"),
         ({"labels": torch.zeros(9, dtype=torch.int64)}, "one per image"),
         ({"labels": torch.zeros(10)}, "must be int64"),
-        ({"mean": (0.5,)}, "3 finite means"),
+        ({"mean": (0.5,)}, "each of 3 channels.*--mean"),
         ({"std": (1.0, 0.0, 1.0)}, "positive"),
-        ({"mean": (0.5, float("nan"), 0.5)}, "3 finite means"),
-        ({"std": (0.5, float("inf"), 0.5)}, "finite means and positive stds"),
+        ({"mean": (0.5, float("nan"), 0.5)}, "finite mean"),
+        ({"std": (0.5, float("inf"), 0.5)}, "positive std"),
         ({"labels": torch.zeros(10, dtype=torch.int64, device="meta")}, "one device, got cpu and meta"),
     ],
 )

@@ -18,7 +18,7 @@ def sweep_starts(
     fractions: Sequence[float] = FRACTIONS,
     batch_size: int | None = None,
     progress: bool = True,
-) -> dict[float, list[float]]:
+) -> dict[float, list[float | None]]:
     """Accuracy after each step, for membranes that start at the given fractions of the threshold.
 
     Args:
@@ -30,7 +30,8 @@ def sweep_starts(
         progress: Whether to show a progress bar.
 
     Returns:
-        The accuracies in percent by fraction; empty for a network that answers at its last step only.
+        The accuracies in percent by fraction, None where there is no answer yet; empty for a network that
+        answers at its last step only.
     """
     if snn.window is not None:
         return {}
@@ -41,7 +42,6 @@ def sweep_starts(
             changed = copy.deepcopy(snn)
             for neuron in changed.neurons.values():
                 neuron.initial = neuron.initial.restart(Constant(fraction))
-            curve = evaluate(changed, given, steps, progress=False).accuracy
-            found[float(fraction)] = [value for value in curve if value is not None]
+            found[float(fraction)] = evaluate(changed, given, steps, progress=False).accuracy
             bar.advance()
     return found

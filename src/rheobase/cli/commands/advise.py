@@ -29,7 +29,7 @@ def advise(
     seed: Annotated[int, typer.Option(help="Seed of the search.", min=0, max=options.LARGEST_SEED)] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the spiking network to this file.", callback=options.check_output),
+        typer.Option(help="Write the spiking network to this file.", callback=options.check_tensors),
     ] = None,
     record: options.RecordFile = None,
 ) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from rheobase.cli import models
 from rheobase.cli.images import REMEMBERED, Images, takes_images
-from rheobase.cli.options import Network, Steps, check_output, ensure_apart
+from rheobase.cli.options import USUAL_STEPS, Network, StepsOfNetwork, check_tensors, ensure_apart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,11 +25,11 @@ def check_hardware(
         bool, typer.Option(help="Round the weights to integers, check those, and measure the loss.")
     ] = True,
     images: Images = REMEMBERED,
-    steps: Steps = 32,
+    steps: StepsOfNetwork = None,
     samples: Annotated[int, typer.Option(help="Number of test images to measure on.", min=1)] = 500,
     input_bits: Annotated[int, typer.Option(help="Bits of an analog input, with its sign.", min=2)] = 8,
     out: Annotated[
-        Path | None, typer.Option(help="Write the network in integers to this file.", callback=check_output)
+        Path | None, typer.Option(help="Write the network in integers to this file.", callback=check_tensors)
     ] = None,
 ) -> None:
     """Check a spiking network against the published limits of neuromorphic hardware.
@@ -52,7 +52,7 @@ def check_hardware(
         snn,
         target,
         split,
-        steps=steps,
+        steps=models.choose_steps(snn, steps, USUAL_STEPS),
         quantise=quantise,
         input_bits=input_bits,
         inputs=_pixel_range(split),

@@ -27,8 +27,8 @@ def compare(
         list[str] | None, typer.Option(help="Weights trained for a method, as opi=FILE; repeatable.")
     ] = None,
     samples: options.Samples = 256,
-    out: Annotated[Path, typer.Option(help="The file for the page.", callback=options.check_output)] = Path(
-        "compare.html"
+    out: Annotated[Path, typer.Option(help="The .html file for the page.", callback=options.check_page)] = (
+        Path("compare.html")
     ),
 ) -> None:
     """Convert one trained network by every method and start, and compare them.
@@ -46,8 +46,6 @@ def compare(
     from rheobase.reports import comparison_page
 
     record = out.with_suffix(".json")
-    if out == record:
-        raise ValueError(f"{out} is the name of the record: name the page otherwise, such as {out.stem}.html")
     files = options.parse_pairs(trained)
     read = [models.file_of(model), weights, *map(Path, files.values())]
     options.ensure_apart(*{path.resolve() for path in read if path is not None}, out, record)

@@ -19,18 +19,18 @@ def convert(
     images: Images = REMEMBERED,
     method: options.MethodName = None,
     then: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Methods that correct it, separated by commas, each with its settings after colons, as "
             "signed,ftbc:steps=2:rate=0.2."
         ),
-    ] = "",
+    ] = None,
     initial: options.Start = None,
     coding: Annotated[
         str | None, typer.Option(help="constant, poisson or tsc:WINDOW; by default the method's own.")
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="The file for the spiking network.", callback=options.check_output)
+        Path, typer.Option(help="The file for the spiking network.", callback=options.check_tensors)
     ] = Path("snn.safetensors"),
     samples: options.Samples = 512,
     setting: options.Settings = None,

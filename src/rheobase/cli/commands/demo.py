@@ -25,7 +25,7 @@ def demo(
     data: Data = "digits",
     root: Root = None,
 ) -> None:
-    """Train a small network, convert it and simulate it, in under a minute.
+    """Convert and simulate a small network that it trains on the digits, or a pretrained one on CIFAR.
 
     Example: `rheobase demo`
     """

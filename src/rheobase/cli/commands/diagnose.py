@@ -8,6 +8,8 @@ import typer
 from rheobase.cli import models, options
 from rheobase.cli.images import REMEMBERED, Images, takes_images
 
+_STEPS = 16
+
 
 @takes_images
 def diagnose(
@@ -20,7 +22,12 @@ def diagnose(
     network: Annotated[
         Path | None, typer.Option(help="A conversion of MODEL; by default a new one is made.")
     ] = None,
-    steps: options.Steps = 16,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of time steps; by default 16, or as many as the network's neurons need.", min=1
+        ),
+    ] = None,
     samples: Annotated[
         int, typer.Option(help="Number of training images for calibration and diagnosis.", min=1)
     ] = 256,
@@ -51,6 +58,7 @@ def diagnose(
     if snn is None:
         name, settings = models.choose_method(method, options.parse_settings(setting), model, weights)
         snn = rheobase.convert(ann, name, calibration, initial=initial, **settings)
+    steps = models.choose_steps(snn, steps, _STEPS)
     written: list[str] = []
     if page is None and record is None:
         found = rheobase.diagnose(ann, snn, calibration, steps, remedies=remedies)

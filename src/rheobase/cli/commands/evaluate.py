@@ -29,14 +29,19 @@ _LOSS = 0.2
 def evaluate(
     network: options.Network,
     images: Images = REMEMBERED,
-    steps: options.Steps = 32,
+    steps: options.StepsOfNetwork = None,
     exit: Annotated[
-        Rule | None, typer.Option(help="The exit rule, by which images leave when their answer is safe.")
+        Rule | None,
+        typer.Option(
+            help="The exit rule, by which images leave when their answer is safe; fitted on training images."
+        ),
     ] = None,
     lose: Annotated[
         float | None,
         typer.Option(
-            help="Points of accuracy that --exit may cost, by default 0.2; fitted on training images.", min=0
+            help="Points of accuracy that --exit may cost, by default 0.2, or the least that few training "
+            "images can show. Images that the network was not trained on can lose more.",
+            min=0,
         ),
     ] = None,
     ann: options.Ann = None,
@@ -74,11 +79,12 @@ def evaluate(
     if lose is not None and exit is None:
         raise ValueError("--lose limits the cost of early exit: choose a rule by --exit")
     snn = models.load_spiking(network).to(device)
+    steps = models.choose_steps(snn, steps, options.USUAL_STEPS)
     dataset = images.load_for(snn)
     model = None if ann is None else models.load(ann, weights, dataset)
     # Shuffled, so that a run that is stopped has seen all classes.
     split = dataset.test.take(min(limit or len(dataset.test), len(dataset.test)))
-    rule = None if exit is None else _fit_rule(snn, dataset, exit, steps, profile, lose)
+    rule, fitted = (None, "") if exit is None else _fit_rule(snn, dataset, exit, steps, profile, lose)
     full = _measure(snn, split, steps, batch_size, profile)
     early = None
     if rule is not None and full.samples == len(split):
@@ -105,7 +111,7 @@ def evaluate(
     same = kept.samples == full.samples
     show_evaluations({f"start {snn.provenance.initial}": full}, before.get("ann_accuracy") if same else None)
     if rule is not None and early is not None and not partial:
-        show_exit(full, early, rule)
+        show_exit(full, early, rule, fitted)
     for line in (*([title] if partial else []), *written):
         typer.echo(line)
     if partial:
@@ -114,13 +120,21 @@ def evaluate(
 
 def _fit_rule(
     snn: "SNN", dataset: "Dataset", rule: Rule, steps: int, profile: str, lose: float | None
-) -> "Exit":
+) -> tuple["Exit", str]:
+    """An exit rule, and how it was fitted."""
     from rheobase import Confidence, Margin, Patience, fit_exit
+    from rheobase.analysis import least_loss
 
     kinds: dict[Rule, type[Exit]] = {"margin": Margin, "confidence": Confidence, "patience": Patience}
     calibration = models.take(dataset.train, _CALIBRATION)
-    loss = _LOSS if lose is None else lose
-    return fit_exit(snn, calibration, kinds[rule], steps=steps, loss=loss, profile=profile)
+    least = least_loss(len(calibration))
+    loss = max(_LOSS, least) if lose is None else lose
+    fitted = fit_exit(snn, calibration, kinds[rule], steps=steps, loss=loss, profile=profile)
+    reason = ", the least that so few can show" if lose is None and loss == least else ""
+    return fitted, (
+        f"fitted on {len(calibration):,} training images to lose at most {loss:g} points{reason}; images "
+        "that the network was not trained on can lose more"
+    )
 
 
 def _measure(

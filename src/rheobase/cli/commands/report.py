@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rheobase.cli.options import check_folder, check_output, ensure_apart
+from rheobase.cli.options import check_folder, check_page, ensure_apart
 
 
 def report(
@@ -26,7 +26,7 @@ def report(
 
     given = results or [Path("results")]
     if any(path.suffix == ".json" for path in given):
-        page = check_output(out) or Path("report.html")
+        page = check_page(out) or Path("report.html")
         ensure_apart(*{path.resolve() for path in given}, page)
         _refuse_others(given)
         typer.echo(f"page: {page_of(given, page)}")

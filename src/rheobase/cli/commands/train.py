@@ -7,7 +7,7 @@ import typer
 
 from rheobase.cli import models
 from rheobase.cli.images import REMEMBERED, Images, takes_images
-from rheobase.cli.options import LARGEST_SEED, Device, Model, Settings, check_output, parse_settings
+from rheobase.cli.options import LARGEST_SEED, Device, Model, Settings, check_tensors, parse_settings
 
 
 @takes_images
@@ -19,7 +19,9 @@ def train(
     recipe: Annotated[
         str | None, typer.Option(help="The name of a recipe; by default the one for MODEL, DATA and METHOD.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The file for the weights.", callback=check_output)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file for the weights.", callback=check_tensors)
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Overrides the recipe's.", min=1)] = None,
     seed: Annotated[int | None, typer.Option(help="Overrides the recipe's.", min=0, max=LARGEST_SEED)] = None,
     device: Device = "auto",
@@ -36,12 +38,9 @@ def train(
     import rheobase
     from rheobase.analysis import accuracy
     from rheobase.io import save_weights
+    from rheobase.methods import settings_of
     from rheobase.training import RECIPES, find_recipe
 
-    if out is not None and out.suffix == ".checkpoint":
-        raise ValueError(
-            f"{out} is the name of the checkpoint: name the weights otherwise, such as {out.stem}.safetensors"
-        )
     settings = parse_settings(setting)
     trained_for = rheobase.methods.get(method, **settings)
     dataset, memory = images.load()
@@ -49,15 +48,26 @@ def train(
     fitting = (name for name in (f"{usual}-{method}", usual, memory["name"]) if name in RECIPES)
     if (recipe := recipe or next(fitting, None)) is None:
         raise ValueError(
-            f"there is no recipe for {model} on {dataset.name}: pass one by --recipe; there are "
-            f"{', '.join(RECIPES)}"
+            f"there is no recipe for {model} on {dataset.name}: pass one by --recipe, such as digits, which "
+            f"suits small pictures; there are {', '.join(RECIPES)}"
         )
     chosen = find_recipe(recipe).suited_to(device)
     chosen = replace(chosen.lasting(epochs or chosen.epochs), seed=chosen.seed if seed is None else seed)
+    if chosen.batch_size > (count := len(dataset.train)):
+        typer.echo(f"batches of all {count} images instead of {chosen.batch_size}", err=True)
+        chosen = replace(chosen, batch_size=count)
     torch.manual_seed(chosen.seed)
     prepared = rheobase.prepare(models.build_for(model, dataset), trained_for).to(device)
     out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}-{method}.safetensors"
-    trained = rheobase.train(prepared, dataset.train, chosen, checkpoint=out.with_suffix(".checkpoint"))
+    words = [method, *(f"{name} {value}" for name, value in settings_of(trained_for).items())]
+    trained = rheobase.train(
+        prepared,
+        dataset.train,
+        chosen,
+        checkpoint=out.with_suffix(".checkpoint"),
+        trained_for=", ".join(words),
+    )
+    typer.echo(f"training: {'; '.join(trained.notes)}", err=True)
     reached = accuracy(trained.model, dataset.test.to(device))
     save_weights(
         trained.model,

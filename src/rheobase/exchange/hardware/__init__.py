@@ -22,7 +22,7 @@ from rheobase.io import Data, batches, find_name
 from rheobase.network import SNN, Scale, expect_snn, find_result
 from rheobase.simulation import simulate
 
-__all__ = ["TARGETS", "HardwareCheck", "SimulatedRun", "Violation", "check_hardware"]
+__all__ = ["TARGETS", "HardwareCheck", "check_hardware"]
 
 _LIMIT = "a layer is a weighted sum of spikes with integrate-and-fire neurons"
 

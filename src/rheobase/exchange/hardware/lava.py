@@ -20,7 +20,7 @@ from rheobase.exchange.hardware.cores import CoreLayer
 from rheobase.exchange.nir.golden import run
 from rheobase.exchange.nir.grid import Grid
 from rheobase.network import SNN
-from rheobase.simulation import Simulator
+from rheobase.simulation import still_currents
 
 VARIABLE = "RHEOBASE_LAVA"
 UNIT = 6
@@ -96,7 +96,7 @@ def _unroll(
         network[f"threshold{number}"] = 2**exponent
         network[f"start{number}"] = _integers(start, exponent + UNIT)
         if number == 0:
-            current = Simulator(snn, inputs, 1, read=snn.source(site), at=[1]).run(inputs).logits[0]
+            current = still_currents(snn, inputs, steps, 0)[snn.source(site)]
             network["currents"] = _integers(current.flatten(1), exponent)
         else:
             weight, bias = _as_matrix(snn.module.get_submodule(layer.name), shapes[number - 1])

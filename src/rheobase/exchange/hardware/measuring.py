@@ -39,10 +39,10 @@ def measure(snn: SNN, grid: Grid, layers: list[CoreLayer], batches: list[Tensor]
 
 def largest_currents(snn: SNN, batches: Iterable[Tensor], layers: Iterable[str]) -> dict[str, float]:
     """The largest |current| of layers whose result is the same at every step."""
-    largest = dict.fromkeys(layers, 0.0)
+    largest, steps = dict.fromkeys(layers, 0.0), snn.delay + 1
     for x in batches:
         for name in largest:
-            current = Simulator(snn, x, 1, read=name, at=[1]).run(x).logits[0]
+            current = Simulator(snn, x, steps, read=name, at=[steps]).run(x).logits[0]
             largest[name] = max(largest[name], current.abs().max().item())
     return largest
 

@@ -88,8 +88,8 @@ def to_nir(
         raise ValueError("golden inputs are empty, NaN or infinite: pass a batch of finite inputs")
     if outputs := snn.provenance.outputs:
         raise NirError(
-            f"the network has {len(outputs)} outputs ({', '.join(outputs)}), and a NIR file has one: wrap the "
-            "model so that it returns one tensor, and convert that"
+            f"the network has {len(outputs)} outputs ({', '.join(outputs)}), and a NIR file has one: wrap "
+            "the model so that it returns one tensor, and convert that"
         )
     draft = Draft(snn)
     grid = None

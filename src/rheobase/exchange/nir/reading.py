@@ -107,8 +107,9 @@ class _Reader:
             if not sources:
                 raise NirError(f"{name} has no input")
             for k in range(1, len(sources)):
-                self._add(f"{name}_sum{k}", {"kind": "Add"}, [sources[0], sources[k]])
-                sources[0] = f"{name}_sum{k}"
+                total = _label(f"{name}_sum{k}")
+                self._add(total, {"kind": "Add"}, [sources[0], sources[k]])
+                sources[0] = total
             if kind == "Output":
                 output = sources[0]
             else:

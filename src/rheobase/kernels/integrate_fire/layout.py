@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rheobase.kernels.kept import keep
-from rheobase.kernels.rows import memory_order
+from rheobase.kernels.rows import flat_out, flat_steps, memory_order
 
 Counts = tuple[Tensor, Tensor | None, Tensor | None]
 """Spikes (T, B) and the synapses they reach (T, B), both to be increased; the synapses behind the neurons of
@@ -26,8 +26,7 @@ def flatten(
 ) -> tuple[Tensor, Tensor, Tensor, int, Tensor]:
     """View every tensor as rows of neurons in the membrane's memory order.
 
-    A current constant in time becomes a (T, N) view whose rows are the same memory. A current whose layout
-    differs from the membrane's is copied.
+    The thresholds stay a view, by which `keep` finds what was derived from them.
 
     Returns:
         current_TN, membrane_N, threshold_M, repeat, spikes_TN.
@@ -36,27 +35,12 @@ def flatten(
         ValueError: `membrane` or `spikes`, which are written, cannot be viewed that way.
     """
     order = memory_order(membrane)
-    steps, neurons = len(spikes), membrane.numel()
-
-    def view(label: str, tensor: Tensor) -> Tensor:
-        ordered = tensor.permute(*order)
-        if not ordered.is_contiguous():
-            raise ValueError(
-                f"{label} has strides {tensor.stride()}: expected a dense tensor in the membrane's memory "
-                f"format (strides {membrane.stride()})"
-            )
-        return ordered.view(-1)
-
-    membrane_N = view("membrane", membrane)
-    view("out", spikes[0])
-    spikes_TN = spikes.as_strided((steps, neurons), (spikes.stride(0), 1))
-    constant = current.dim() == membrane.dim()
-    rows = current.unsqueeze(0) if constant else current
-    current_TN = rows.permute(0, *(dim + 1 for dim in order)).reshape(len(rows), neurons)
-    if current_TN.stride(1) != 1:
-        current_TN = current_TN.contiguous()
+    ordered = membrane.permute(*order)
+    if not ordered.is_contiguous():
+        raise ValueError(f"membrane has strides {membrane.stride()}: expected a dense tensor")
+    current_TN, spikes_TN = flat_steps(current, membrane, len(spikes)), flat_out(spikes, membrane)
     threshold_M, repeat = _fold_threshold(threshold.expand(membrane.shape).permute(*order))
-    return current_TN.expand(steps, neurons), membrane_N, threshold_M, repeat, spikes_TN
+    return current_TN, ordered.view(-1), threshold_M, repeat, spikes_TN
 
 
 def flatten_counts(

@@ -93,14 +93,16 @@ class Excerpt:
 def currents(snn: SNN, site: str, inputs: Iterable[Tensor], steps: int) -> Iterator[Excerpt]:
     """A site's currents over a whole run, some samples at a time."""
     neuron, first = snn.neuron(site), 0
+    whole = copy.copy(snn)
+    whole.delay = 0  # the recorder sees the steps whose outputs do not count, too
     for batch in inputs:
         for x in torch.split(batch, _SAMPLES):
             recorder = _Recorder(neuron, steps)
-            snn.module.set_submodule(site, recorder)
+            whole.module.set_submodule(site, recorder)
             try:
-                Simulator(snn, x, steps, at=[steps], read=site).run(x, first)
+                Simulator(whole, x, steps, at=[steps], read=site).run(x, first)
             finally:
-                snn.module.set_submodule(site, neuron)
+                whole.module.set_submodule(site, neuron)
             seen = recorder.seen
             yield Excerpt(x, torch.cat(seen, 1 if seen[0].dim() > recorder.dims else 0), first)
             first += len(x)

@@ -4,22 +4,19 @@ Reading a file runs no code from it and needs no model class: every operation, n
 looked up in a closed list, and every number is checked before use. `docs/format.md` describes the format.
 """
 
-import hashlib
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from rheobase.io import read_tensors, write_tensors
+from rheobase.io import digest, read_tensors, write_tensors
 from rheobase.network.file.description import build_network, describe_network
 from rheobase.network.settings import FormatError
 from rheobase.network.snn import SNN, expect_snn
 
-__all__ = ["FORMAT", "VERSION", "FormatError", "load", "save"]
+__all__ = ["VERSION", "FormatError", "load", "save"]
 
 FORMAT = "rheobase-snn"
 VERSION = 1
@@ -49,7 +46,7 @@ def save(snn: SNN, path: Path | str) -> None:
         raise ValueError(f"this network cannot be saved: {empty[0]!r} is on the meta device, without values")
     cpu = {name: values.to("cpu").contiguous() for name, values in tensors.items()}
     try:
-        build_network(json.loads(_text(network)), cpu)
+        build_network(json.loads(json.dumps(network, allow_nan=False)), cpu)
     except FormatError as error:
         raise ValueError(f"this network cannot be saved: {error}") from error
     document = {
@@ -85,30 +82,19 @@ def load(path: Path | str) -> SNN:
         raise FormatError(f"{path}: {error}") from error
 
 
-def digest(network: Any, tensors: Mapping[str, Tensor]) -> str:
-    """The SHA-256 of a description and its tensors, which detects damage."""
-    total = hashlib.sha256(_text(network).encode())
-    for name in sorted(tensors):
-        values = tensors[name]
-        total.update(f"{name} {values.dtype} {list(values.shape)}\n".encode())
-        total.update(values.reshape(-1).view(torch.uint8).numpy().data)
-    return total.hexdigest()
-
-
-def _text(network: Any) -> str:
-    return json.dumps(network, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         _check_start(path)
         tensors, document = read_tensors(path)
         if "format" not in document:
+            remedy = "if it holds the weights of a model, convert the model first"
+            if str(document.get("kind")).startswith("rheobase training"):
+                remedy = "it is the checkpoint of a training: convert the weights of `rheobase train`"
             raise FormatError(
                 f"{path} has tensors but no description of a spiking network: it was not written by "
-                "rheobase.save; if it holds the weights of a model, convert the model first"
+                f"rheobase.save; {remedy}"
             )
-        _text(document)
+        json.dumps(document, allow_nan=False)
     except (ValueError, RecursionError) as error:
         if isinstance(error, FormatError):
             raise

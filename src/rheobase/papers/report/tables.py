@@ -20,8 +20,8 @@ WITHIN = "≈"
 """The mark of a difference within the noise."""
 NOISE = (
     f"{WITHIN} marks a difference within the noise: two standard errors of our mean, from the number of test "
-    "images and, where there are several trainings, from their standard deviation (±). How much the "
-    "paper's trainings vary is not known."
+    "images and, where there are several training runs, from their standard deviation (±). The paper does "
+    "not report how much its training runs vary."
 )
 
 

@@ -25,6 +25,8 @@ def load(
         size: For a folder of pictures of different sizes: scale the shorter side to this many pixels and keep
             the centre square.
     """
+    if name == "":
+        raise ValueError(f"the name of the images is empty: give {', '.join(names())} or a folder")
     if name in names():
         if size is not None:
             raise ValueError(f"size= is for folders of pictures; {name} has its own size: leave it out")

@@ -65,13 +65,17 @@ def decode(picture: str | bytes, keep_grey: bool = False, name: str | None = Non
     try:
         with pillow.open(io.BytesIO(picture) if isinstance(picture, bytes) else picture) as found:
             if found.mode.startswith(("I", "F")):
-                raise ValueError(f"it has more than 8 bits per channel (mode {found.mode})")
+                raise ValueError(
+                    f"it has more than 8 bits per channel (mode {found.mode}); save it with 8 bits"
+                )
             if found.mode == "P" and "transparency" in found.info:
                 found = found.convert("RGBA")
             plain: Image = found.convert("L" if keep_grey and found.mode in _GREY else "RGB")
             return plain
-    except FileNotFoundError:
-        raise
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{picture!s:.200} is gone, or a link to a file that is gone: restore the file or remove the link"
+        ) from error
     except Exception as error:  # Pillow's decoders may raise anything
         raise ValueError(f"{name or picture!s:.200} cannot be read as a picture: {error}") from error
 

@@ -59,8 +59,8 @@ class Split:
         finite = all(isfinite(number) for number in (*self.mean, *self.std))
         if not len(self.mean) == len(self.std) == channels or not finite or not all(s > 0 for s in self.std):
             raise ValueError(
-                f"{channels} channels need {channels} finite means and positive stds, "
-                f"got {self.mean} and {self.std}"
+                f"expected a finite mean and a positive std for each of {channels} channels, got {self.mean} "
+                f"and {self.std} (--mean and --std on the command line)"
             )
 
     def __len__(self) -> int:
