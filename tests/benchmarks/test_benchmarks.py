@@ -123,12 +123,12 @@ def test_a_network_is_measured_before_and_after_its_training(
 ) -> None:
     monkeypatch.setattr(models, "catalogue", lambda: {"trained": {"dataset": "digits"}})
     monkeypatch.setattr(models, "pretrained", {"trained": clipped}.get)
-    few = ["--steps", "1", "--images", "1000", "--test-images", "40", "--calibration", "16"]
+    few = ["--steps", "1", "--images", "1000", "--test-images", "320", "--calibration", "16"]
     monkeypatch.setattr(sys, "argv", ["fine_tuning.py", "trained", *few, "--out", str(tmp_path / "r.json")])
     fine_tuning.main()
     rows = json.loads((tmp_path / "r.json").read_text())["rows"]
     assert [row["method"] for row in rows] == list(fine_tuning.CONVERSIONS)
-    assert all(row["before"] % 2.5 == row["after"] % 2.5 == 0 for row in rows)  # of 40 test images
+    assert all(row["before"] % 0.3125 == row["after"] % 0.3125 == 0 for row in rows)  # of 320 test images
     assert any(row["after"] != row["before"] for row in rows)
 
 

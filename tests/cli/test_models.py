@@ -89,7 +89,7 @@ def test_networks_with_a_window_are_simulated_for_it(
     rheobase.save(windowed, "snn.safetensors")
     assert "over 10 steps" in cli("evaluate", "snn.safetensors", "--limit", "9")
     save_weights(trained, "w.safetensors")
-    assert "after 10 steps" in cli(
+    assert "after T = 10 on" in cli(
         "diagnose", "small", "--weights", "w.safetensors", "--method", "few-spikes", "--no-remedies"
     )
 
