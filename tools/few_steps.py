@@ -3,7 +3,8 @@
 `python -m tools.few_steps vgg16 --weights FILE --data cifar10 --root FOLDER --device cuda --profile fast`
 writes one record. Settings are chosen by the loss on training images that no conversion was fitted to, never
 on test images. A method whose network does not depend on the number of steps is run once, for the largest. A
-run that was stopped continues where it was: rows that its record has are not measured again.
+run that was stopped continues where it was, also on another device: rows that its record has are not measured
+again.
 """
 
 import argparse
@@ -206,6 +207,7 @@ def measure(
     steps: Sequence[int] = STEPS,
     names: Iterable[str] | None = None,
     tuning: Tuning | None = None,
+    device: str = "",
     keep: Callable[[FewSteps], None] = lambda record: None,
 ) -> FewSteps:
     """Measure all methods that the record does not have yet.
@@ -218,6 +220,7 @@ def measure(
         steps: The numbers of steps.
         names: The rows to measure; by default all.
         tuning: How `fine_tune` trains.
+        device: What this runs on, if the record was begun elsewhere.
         keep: Called with the record after every run.
 
     Raises:
@@ -235,7 +238,10 @@ def measure(
         for text, snn, some in _runs(name, pending, choice, tuning):
             rows = _test(name, text, snn, some, images, record.profile)
             seconds = (perf_counter() - began) / len(rows)
-            rows = [replace(row, seconds=seconds, loss=choice.loss(name, row.steps)) for row in rows]
+            rows = [
+                replace(row, seconds=seconds, loss=choice.loss(name, row.steps), device=device)
+                for row in rows
+            ]
             record = replace(record, rows=[*record.rows, *rows])
             keep(record)
             began = perf_counter()
@@ -382,13 +388,15 @@ def main() -> None:
         versions=package_versions(),
         commit=find_commit(),
     )
+    elsewhere = ""
     if out.exists():
         before = read_document(FewSteps, out)
-        same = [f.name for f in fields(FewSteps) if f.name not in ("ann", "rows", "versions")]
+        same = [f.name for f in fields(FewSteps) if f.name not in ("ann", "device", "rows", "versions")]
         if other := [key for key in same if getattr(before, key) != getattr(record, key)]:
             found = f"{out} is the record of another measurement ({', '.join(other)})"
             raise SystemExit(f"{found}: move it, or pass another --out")
-        record = replace(record, rows=before.rows)
+        here, record = record.device, replace(record, device=before.device, rows=before.rows)
+        elsewhere = "" if here == before.device else here
     record = measure(
         model,
         Images(calibration, held_out, test, rest),
@@ -397,6 +405,7 @@ def main() -> None:
         steps=[int(t) for t in given.steps.split(",")],
         names=None if given.rows is None else [name.strip() for name in given.rows.split(";")],
         tuning=tuning if given.fine_tune else None,
+        device=elsewhere,
         keep=lambda record: write_document(record, out),
     )
     print(f"{show([record])}\nwritten: {out}")

@@ -124,9 +124,8 @@ def measured() -> str:
     if not records:
         return NOTHING
     first = records[0]
-    devices, profiles = (
-        ", ".join(sorted({str(getattr(r, key)) for r in records})) for key in ("device", "profile")
-    )
+    devices = ", ".join(sorted({row.device or r.device for r in records for row in r.rows}))
+    profiles = ", ".join(sorted({r.profile for r in records}))
     samples = ", ".join(sorted({f"{r.samples:,}" for r in records}))
     about = (
         f"{samples} test images, {devices}, profile {profiles}; {first.calibration:,} training images for "

@@ -29,6 +29,7 @@ class Row:
             that are trained after the conversion, and in older records.
         held_out: Accuracy on these images in percent, by which older records chose.
         seconds: Duration of choice, conversions and test, shared by the rows that come from one run.
+        device: What it ran on, if not where the record was begun.
     """
 
     method: str
@@ -46,6 +47,7 @@ class Row:
     loss: float | None = None
     held_out: float | None = None
     seconds: float = 0.0
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class FewSteps:
         samples: Number of test images.
         calibration: Number of training images that conversions were fitted to.
         held_out: Number of other training images that settings were chosen by.
-        device: What it ran on.
+        device: What the first rows ran on.
         profile: The arithmetic.
         seed: The number of the training run, if there are several of the network.
         weights: The SHA-256 checksum of the trained weights; empty in older records.

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from conftest import fit, images
 from rheobase import convert, evaluate, methods, prepare, simulate
-from rheobase.io import read_document
+from rheobase.io import read_document, write_document
 from rheobase.training import datasets, models
 from tools import few_steps
 
@@ -137,6 +137,12 @@ def test_the_command_continues_its_record(
     record = read_document(few_steps.FewSteps, out)
     assert [row.steps for row in record.rows] == [1, 2]
     assert (record.samples, record.calibration, record.held_out) == (20, 16, 16)
+    write_document(replace(record, device="NVIDIA H200"), out)
+    monkeypatch.setattr(sys, "argv", ["few_steps", *options.split(), "4"])
+    few_steps.main()
+    record = read_document(few_steps.FewSteps, out)
+    assert record.device == "NVIDIA H200"
+    assert [row.device for row in record.rows] == ["", "", "CPU"]
     monkeypatch.setattr(sys, "argv", ["few_steps", *options.replace("--limit 20", "--limit 10").split(), "1"])
     with pytest.raises(SystemExit, match=r"r\.json.*samples"):
         few_steps.main()
