@@ -1,8 +1,8 @@
 """Time the kernels that only move memory against plain torch and against copying as many bytes.
 
-These are integrate-and-fire behind currents, pooling and counting. Every case first checks that the fast
-kernel equals the reference, number for number, then times both in turn, so that a busy machine slows both
-alike. A copy of the bytes that a kernel must read and write is its floor.
+These are integrate-and-fire behind currents, alone and in groups, pooling and counting. Every case first
+checks that the fast kernel equals the reference, number for number, then times both in turn, so that a busy
+machine slows both alike. A copy of the bytes that a kernel must read and write is its floor.
 
     python benchmarks/streaming_kernels.py [--neurons N] [--steps T] [--repeats R] [--out FILE]
 """
@@ -17,7 +17,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from rheobase.kernels import choose_backend, integrate_fire, sum_pool, tally
+from rheobase.kernels import (
+    GroupRule,
+    choose_backend,
+    empty_steps,
+    group_fire,
+    integrate_fire,
+    sum_pool,
+    tally,
+)
 
 Work = Callable[[], object]
 
@@ -83,6 +91,29 @@ def run_case(
     spikes.fill_(255 if dtype == torch.uint8 else float("nan"))
     _require_equal(backend, (run(backend), membrane), (expected, potential))
     moved = _count_bytes(current, spikes, membrane, membrane)
+    return time_beside_copy(lambda name: lambda: run(name), backend, moved, repeats, current.device)
+
+
+def run_group(
+    current: Tensor, members: int, returns: tuple[float, ...], backend: str, repeats: int
+) -> dict[str, dict[str, float]]:
+    """Likewise for groups of equal members, which may take a spike back; several count their events."""
+    theta = torch.rand(64, 1, 1, device=current.device) + 0.4
+    part = torch.tensor(1 / members, device=current.device)
+    rule = GroupRule(theta, (part,) * members, torch.ones_like(theta), returns=returns)
+    membrane, sent = torch.zeros_like(current[0]), torch.zeros_like(current[0])
+    out = torch.empty_like(current)
+    events = empty_steps(membrane, len(current), torch.uint8) if members > 1 else None
+
+    def run(name: str) -> tuple[Tensor, ...]:
+        membrane.zero_()
+        sent.zero_()
+        group_fire(current, membrane, sent, rule, out=out, events=events, backend=name)
+        return (out, membrane, sent) if events is None else (out, membrane, sent, events)
+
+    want = [tensor.clone() for tensor in run("reference")]
+    _require_equal(backend, run(backend), want)
+    moved = _count_bytes(current, membrane, membrane, sent, sent, out, *([] if events is None else [events]))
     return time_beside_copy(lambda name: lambda: run(name), backend, moved, repeats, current.device)
 
 
@@ -159,6 +190,9 @@ def main() -> None:
     backend = choose_backend(options.device)
     for title, case in make_cases(options.steps, options.neurons, options.device).items():
         results[title] = run_case(*case, options.steps, backend, options.repeats)
+    current = torch.randn(options.steps, max(1, options.neurons // (64 * 24 * 24)), 64, 24, 24)
+    for title, group in {"a spike taken back": (1, (1.0,)), "two members": (2, ())}.items():
+        results[title] = run_group(current.to(options.device), *group, backend, options.repeats)
     spikes = make_spikes(options.steps, options.neurons, options.device)
     fan_out = torch.full(spikes.shape[2:], 576, device=options.device)
     results["pooling"] = run_pool(spikes.flatten(0, 1), backend, options.repeats)

@@ -175,22 +175,26 @@ class _Choice:
         if t not in self._losses.setdefault(chain, {}):
             fixed = all(aim(method, t + 1) == method for method in chain)
             wanted = {t, *(s for s in self.steps if s <= CHOSEN)} if fixed else {t}
-            snn, data = self.network(chain), self.images.held_out
-            before = _steps_before(snn)
-            result = evaluate(
-                snn,
-                data,
-                max(wanted) + before,
-                batch_size=len(data[1]),
-                profile=self.profile,
-                metric=F.cross_entropy,
-                progress=False,
-            )
-            for s in wanted:
-                loss = result.at(s + before).score
-                assert loss is not None
-                self._losses[chain][s] = loss
+            self._losses[chain] |= self.losses(self.network(chain), wanted)
         return self._losses[chain][t]
+
+    def losses(self, snn: SNN, steps: Iterable[int]) -> dict[int, float]:
+        """The loss of a network on the held-out images after each of some steps."""
+        data, before, found = self.images.held_out, _steps_before(snn), {}
+        result = evaluate(
+            snn,
+            data,
+            max(steps) + before,
+            batch_size=len(data[1]),
+            profile=self.profile,
+            metric=F.cross_entropy,
+            progress=False,
+        )
+        for t in steps:
+            loss = result.at(t + before).score
+            assert loss is not None
+            found[t] = loss
+        return found
 
     def loss(self, name: str, t: int) -> float | None:
         """The loss on the held-out images of what was chosen for a row, up to T = 8."""
@@ -238,10 +242,8 @@ def measure(
         for text, snn, some in _runs(name, pending, choice, tuning):
             rows = _test(name, text, snn, some, images, record.profile)
             seconds = (perf_counter() - began) / len(rows)
-            rows = [
-                replace(row, seconds=seconds, loss=choice.loss(name, row.steps), device=device)
-                for row in rows
-            ]
+            losses = choice.losses(snn, some) if name in TUNED else {t: choice.loss(name, t) for t in some}
+            rows = [replace(row, seconds=seconds, loss=losses[row.steps], device=device) for row in rows]
             record = replace(record, rows=[*record.rows, *rows])
             keep(record)
             began = perf_counter()

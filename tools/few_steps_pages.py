@@ -97,19 +97,19 @@ def _show_network(network: Network) -> str:
     rows = []
     for method in dict.fromkeys(method for method, _ in network.lines):
         own = {t: line for (name, t), line in network.lines.items() if name == method}
-        some = own.get(usual) or next(iter(own.values()))
         cells = []
         for t in steps:
             latency = own[t].row.latency if t in own else t
             cells.append(
                 (f"{own[t].shown} ({latency:,})" if latency != t else own[t].shown) if t in own else "–"
             )
+        some, at = next(iter(own.values())).row, own[usual].row if usual in own else None
         costs = [
-            f"{some.row.events / 1000:,.0f}",
-            f"{some.row.neurons / 1000:,.0f}",
-            str(some.row.with_delays),
+            "–" if at is None else f"{at.events / 1000:,.0f}",
+            f"{some.neurons / 1000:,.0f}",
+            "–" if at is None else str(at.with_delays),
         ]
-        rows.append([method, str(some.row.lines), *cells, *costs])
+        rows.append([method, str(some.lines), *cells, *costs])
     head = ["Method", "lines", *(f"T = {t}" for t in steps)]
     head += [f"events, thousands, T = {usual}", "neurons, thousands", f"latency with delays, T = {usual}"]
     runs = f", mean ± SD of {len(network.ann)} training runs" if len(network.ann) > 1 else ""
@@ -137,7 +137,7 @@ def measured() -> str:
 
 def printed() -> str:
     """What papers print, ours, and the difference."""
-    networks, rows = {network.name: network for network in join(load_records())}, []
+    networks, rows = {network.name: network for network in _of_papers(join(load_records()))}, []
     steps = sorted({t for p in PRINTED for t in p.accuracy})
     for p in PRINTED:
         network = networks.get(p.network)
@@ -147,6 +147,12 @@ def printed() -> str:
     head = ["Network", "Printed for", "source", "T, lines", "ANN", *(f"T = {t}" for t in steps)]
     told = "; ".join(f"*{name}*: {text}" for name, text in SOURCES.items())
     return f"{table(head, rows)}\n\nA dash means not printed. Sources: {told}.{_sum_up(networks)}"
+
+
+def _of_papers(networks: Sequence[Network]) -> list[Network]:
+    """The networks that papers print, without shorter training runs of them."""
+    known = {p.network for p in PRINTED}
+    return [network for network in networks if network.name in known]
 
 
 def _sum_up(networks: Mapping[str, Network]) -> str:
@@ -181,9 +187,9 @@ def _count(p: Printed) -> str:
 
 
 def best() -> str:
-    """For each network one row within few steps and two lines, which test images did not choose."""
+    """For each network of the papers a row within few steps and two lines, not chosen by test images."""
     rows = []
-    for network in join(load_records()):
+    for network in _of_papers(join(load_records())):
         if (line := _choose(network, SHORT)) is None:
             continue
         accuracy, system = _find_printed(network.name, SHORT)

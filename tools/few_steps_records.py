@@ -25,8 +25,8 @@ class Row:
         events: Mean spikes of an image, those before outputs count included.
         sop: Mean synaptic operations of an image.
         neurons: Binary neurons.
-        loss: Mean cross-entropy on the images that settings were chosen by; None for longer runs, for rows
-            that are trained after the conversion, and in older records.
+        loss: Mean cross-entropy on the images that settings were chosen by; None for longer runs, and in
+            older records, also of rows that are trained after the conversion.
         held_out: Accuracy on these images in percent, by which older records chose.
         seconds: Duration of choice, conversions and test, shared by the rows that come from one run.
         device: What it ran on, if not where the record was begun.

@@ -282,6 +282,8 @@ def cpu_kernels() -> str:
         "integrate and fire, float32 currents and spikes": "scalar threshold",
         "integrate and fire, one-byte spikes": "one-byte spikes",
         "integrate and fire, constant current, float32 spikes": "constant current",
+        "neurons that take spikes back (`signed`)": "a spike taken back",
+        "groups of two members, with their events": "two members",
         "sum over 2 × 2 pixels": "pooling",
         "count spikes": "counting spikes",
         "count spikes and synapses": "counting spikes and synapses",

@@ -1,4 +1,4 @@
-"""The Triton kernels of the neurons for few steps equal their references."""
+"""The fast kernels of the neurons for few steps equal their references."""
 
 from dataclasses import replace
 from typing import Any

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rheobase.kernels.backends import choose_backend
-from rheobase.kernels.group_fire import reference
+from rheobase.kernels.group_fire import llvm, reference
 from rheobase.kernels.group_fire.rule import GroupRule, Trace
 from rheobase.kernels.routines import report_routine
 
@@ -40,12 +40,16 @@ def group_fire(
         events: Where to write the number of members that fired, (T, B, ...), if it is wanted.
         before: The number of steps before these.
         trace: Where to write what gradients need, if they are wanted.
-        backend: `"auto"`, `"reference"` or `"triton"`.
+        backend: `"auto"`, `"reference"`, `"cpu"` or `"triton"`.
 
     Returns:
         `out`.
     """
-    if choose_backend(membrane.device, backend, offered=("reference", "triton")) == "triton":
+    name = choose_backend(membrane.device, backend)
+    if name == "cpu" and trace is None and llvm.supports(current, membrane, sent, out, events):
+        report_routine("llvm groups")
+        llvm.run(current, membrane, sent, rule, out, events, before)
+    elif name == "triton":
         from rheobase.kernels.group_fire import triton
 
         report_routine("triton groups")

@@ -20,10 +20,11 @@ def run(
 
 
 def count(spikes: Tensor, totals: Tensor | None, reached: Tensor | None, fan_out: Tensor | None) -> None:
-    """Add up the spikes of each sample at each step, and the synapses that they reach."""
+    """Add up the spikes of each sample at each step, and the synapses that they reach, if wanted."""
+    if totals is None:
+        return
     for t, sent in enumerate(spikes):
         fired_BN = sent.reshape(len(sent), -1) != 0
-        if totals is not None:
-            totals[t] += fired_BN.sum(1)
+        totals[t] += fired_BN.sum(1)
         if reached is not None and fan_out is not None:
             reached[t] += (fired_BN * fan_out.flatten().long()).sum(1)

@@ -1,0 +1,169 @@
+"""Groups on a CPU, by a compiled program that reads currents and writes what is sent once.
+
+Letters: T steps, N all neurons of the batch, P parameters, M distinct values of each.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rheobase.kernels.group_fire.rule import GroupRule
+from rheobase.kernels.rows import flat_out, flat_states, flat_steps, flat_table, memory_order
+from rheobase.kernels.threads import compiling
+
+# Neurons at a time: their state stays in the first-level cache for all steps.
+BLOCK = 1 << 10
+# Neurons with the same parameters that are worth a loop of their own.
+_ALIKE = 64
+
+
+def supports(current: Tensor, membrane: Tensor, sent: Tensor, out: Tensor, events: Tensor | None) -> bool:
+    """Whether `run` supports the dtypes and the memory formats of these tensors."""
+    kind = membrane.dtype
+    alike = current.dtype == sent.dtype == out.dtype == kind and kind in (torch.float32, torch.float64)
+    written = [sent, out[0], *([] if events is None else [events[0]])]
+    several = [dim for dim, size in enumerate(membrane.shape) if size > 1]
+    dense = membrane.permute(memory_order(membrane)).is_contiguous()
+    return (
+        alike
+        and dense
+        and (events is None or events.dtype == torch.uint8)
+        and all(tensor.stride(dim) == membrane.stride(dim) for tensor in written for dim in several)
+    )
+
+
+def run(
+    current: Tensor,
+    membrane: Tensor,
+    sent: Tensor,
+    rule: GroupRule,
+    out: Tensor,
+    events: Tensor | None,
+    before: int,
+) -> None:
+    """Fill `out` and `events` block by block, updating `membrane` and `sent` in place."""
+    steps, kind = len(out), membrane.dtype
+    bias = rule.bias[before : before + steps]
+    table_PM, repeat = flat_table([*rule.levels, *rule.sizes, rule.amplitude, *bias], membrane)
+    if bias:
+        table_PM = F.pad(table_PM, (0, 0, 0, steps - len(bias)))
+    spread = table_PM.shape[1] == 1 or repeat >= _ALIKE
+    if not spread:
+        table_PM, repeat = table_PM.repeat_interleave(repeat, 1), 1
+    elif table_PM.shape[1] == 1:
+        repeat = membrane.numel()
+    last = len(rule.returns) - 1
+    reaches = [-rule.returns[min(before + t, last)] if rule.returns else 0.0 for t in range(steps)]
+    reaches_T = torch.tensor(reaches, dtype=kind)
+    membrane_N, sent_N = flat_states(membrane, sent)
+    current_TN, out_TN = flat_steps(current, membrane, steps), flat_out(out, membrane)
+    events_TN = out_TN if events is None else flat_out(events, membrane)
+    with compiling:
+        program = _compile(
+            membrane.itemsize,
+            spread,
+            len(rule.sizes),
+            bool(bias),
+            bool(rule.returns),
+            rule.forgives,
+            rule.strict,
+            events is not None,
+        )
+    tensors = current_TN, membrane_N, sent_N, table_PM, reaches_T, out_TN, events_TN
+    strides = (x.stride(0) * x.itemsize for x in (current_TN, out_TN, events_TN))
+    values = table_PM.shape[1]
+    # A row of neurons has the same parameters, or as many as there are distinct ones.
+    row = repeat if spread else values
+    program(*(tensor.data_ptr() for tensor in tensors), steps, *strides, values, row, membrane.numel() // row)
+
+
+@cache
+def _compile(
+    item: int,
+    spread: bool,
+    members: int,
+    biased: bool,
+    returns: bool,
+    forgives: bool,
+    strict: bool,
+    several: bool,
+) -> Callable[..., Any]:
+    """The program for numbers of this many bytes, and for parameters that a row shares or lists."""
+    import llvmlite.ir as ir
+
+    from rheobase.kernels.llvm import BYTE, FLOAT, LANES, Program, long
+
+    pointers = ("current", "membrane", "sent", "table", "reaches", "out", "events")
+    numbers = ("T", "current_step", "out_step", "events_step", "M", "row", "rows")
+    program = Program(pointers, numbers)
+    b, of, at = program.b, program.given, program.at
+    number = FLOAT if item == 4 else ir.DoubleType()
+    over = ">" if strict else ">="
+
+    def least(x: ir.Value, y: ir.Value) -> ir.Value:
+        return b.select(b.icmp_signed("<", x, y), x, y)
+
+    def parameter(p: ir.Value, n: ir.Value, lanes: int) -> ir.Value:
+        """Parameter number p of some neurons, the first of them number n of its row."""
+        kind = number if spread else ir.VectorType(number, lanes)
+        place = at("table", (b.add(b.mul(p, of["M"]), b.srem(r, of["M"]) if spread else n), item))
+        value = program.load(place, kind)
+        return program.spread(value, lanes) if spread else value
+
+    def advance(t: ir.Value, n: ir.Value, lanes: int) -> None:
+        """Advance some neurons by a step, the first of them number n of its row."""
+        kind, bytes_ = ir.VectorType(number, lanes), ir.VectorType(BYTE, lanes)
+        zero, where = ir.Constant(kind, None), b.add(start, n)
+        potentials, nets = at("membrane", (where, item)), at("sent", (where, item))
+        step = b.mul(t, of["current_step"])
+        current = program.load(at("current", (step, 1), (where, item)), kind)
+        u = b.fadd(program.load(potentials, kind), current)
+        net, value, count = program.load(nets, kind), zero, ir.Constant(bytes_, None)
+        if biased:
+            u = b.fsub(u, parameter(b.add(t, long(2 * members + 1)), n, lanes))
+        for i in range(members):
+            level, size = (parameter(long(p), n, lanes) for p in (i, members + i))
+            fired = b.fcmp_ordered(over, u, level)
+            u = b.select(fired, b.fsub(u, level), u)
+            value = b.select(fired, b.fadd(value, size), value)
+            count = b.add(count, b.zext(fired, bytes_))
+        half = b.fmul(size, ir.Constant(kind, [0.5] * lanes))
+        if returns:
+            reach = program.spread(program.load(at("reaches", (t, item)), number), lanes)
+            back = b.and_(b.fcmp_ordered("<=", u, b.fmul(reach, level)), b.fcmp_ordered(">", net, half))
+            u = b.select(back, b.fadd(u, level), u)
+            value = b.select(back, b.fsub(value, size), value)
+            count = b.add(count, b.zext(back, bytes_))
+        net = b.fadd(net, value)
+        if forgives:
+            gone = b.and_(b.fcmp_ordered("<", net, half), b.fcmp_ordered("<", u, zero))
+            u = b.select(gone, zero, u)
+        b.store(u, potentials, align=1)
+        b.store(net, nets, align=1)
+        step = b.mul(t, of["out_step"])
+        b.store(
+            b.fmul(value, parameter(long(2 * members), n, lanes)),
+            at("out", (step, 1), (where, item)),
+            align=1,
+        )
+        if several:
+            step = b.mul(t, of["events_step"])
+            b.store(count, at("events", (step, 1), (where, 1)), align=1)
+
+    with program.loop(of["rows"]) as r:
+        start = b.mul(r, of["row"])
+        blocks = b.sdiv(b.add(of["row"], long(BLOCK - 1)), long(BLOCK))
+        with program.loop(blocks) as block:
+            offset = b.mul(block, long(BLOCK))
+            count = least(long(BLOCK), b.sub(of["row"], offset))
+            whole = b.mul(b.sdiv(count, long(LANES)), long(LANES))
+            with program.loop(of["T"]) as t:
+                with program.loop(b.sdiv(count, long(LANES))) as i:
+                    advance(t, b.add(offset, b.mul(i, long(LANES))), LANES)
+                with program.loop(b.sub(count, whole)) as i:
+                    advance(t, b.add(b.add(offset, whole), i), 1)
+    return program.finish()
