@@ -21,7 +21,8 @@ test: lint
 # The numeric tests again, with the routines that older processors run.
 NUMERIC := tests/network/test_batch_invariant.py tests/network/test_nearest_linear.py \
 	tests/kernels/conv_integrate_fire/test_cpu.py tests/kernels/test_integrate_fire.py \
-	tests/kernels/group_fire/test_llvm.py tests/simulation/test_fusion.py tests/simulation/test_parts.py tests/simulation/test_simulator.py \
+	tests/kernels/group_fire/test_llvm.py tests/kernels/group_errors/test_llvm.py \
+	tests/simulation/test_fusion.py tests/simulation/test_parts.py tests/simulation/test_simulator.py \
 	tests/simulation/test_quantised_layer.py tests/simulation/test_exits.py
 
 test-processors: $(STAMP)

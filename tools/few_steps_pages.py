@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
+from rheobase.papers.report import tables
 from rheobase.reports import Axis, Curve, Panel, draw_curves, escape_markdown, number, standalone
 from tools.few_steps_printed import PRINTED, SOURCES, Printed, Source
 from tools.few_steps_records import FewSteps, Row, load_records
@@ -216,9 +217,14 @@ def against() -> str:
         for most in (SHORT, LONG):
             line, (accuracy, system) = _choose(network, most), _find_printed(network.name, most)
             if line is not None and accuracy is not None:
+                noise = tables.two_errors(line.accuracies, network.records[0].samples)
                 cells = [f"{line.shown} ({line.row.method})", f"{number(accuracy)} ({system})"]
-                rows.append([network.name, str(most), *cells, _signed(line.accuracy - accuracy)])
-    return table(["Network", "steps", "ours", "best printed", "difference"], rows) if rows else NOTHING
+                cells.append(tables.difference(line.accuracy, accuracy, noise))
+                rows.append([network.name, str(most), *cells])
+    if not rows:
+        return NOTHING
+    head = ["Network", "steps", "ours", "best printed", "difference"]
+    return f"{table(head, rows)}\n\n{tables.NOISE}"
 
 
 def _choose(network: Network, most: int) -> Line | None:

@@ -113,6 +113,15 @@ PRINTED: tuple[Printed, ...] = (
         "thesis",
         lines=2,
     ),
+    Printed(
+        _VGG100,
+        "QCFS + signed + R0 + FTBC + HA",
+        _BOTH,
+        _row(None, 69.27, 74.56, 77.40),
+        77.35,
+        "thesis",
+        lines=2,
+    ),
     Printed(_VGG100, "SRP, τ = 4", "srp", _row(71.52, 74.31, 75.42, 76.25), 76.28, "code", pre=4),
     Printed(_VGG100, "COS, ρ = 4", "cos", _row(74.24, 76.03, 76.26, 76.52), 76.28, "code", pre=4),
     Printed(

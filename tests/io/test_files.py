@@ -96,6 +96,15 @@ class TestRequireWritable:
         with pytest.raises(OSError, match="1,900 MB free, 2,000 MB"):
             require_writable(tmp_path / "last", 1_000_000_000)
 
+    def test_it_is_the_target_of_a_link_that_is_written(self, tmp_path: Path) -> None:
+        (tmp_path / "disk").mkdir()
+        (tmp_path / "file").touch()
+        (good := tmp_path / "good").symlink_to("disk/new")
+        (bad := tmp_path / "bad").symlink_to("file/new")
+        require_writable(good, 1)
+        with pytest.raises(OSError, match=r"cannot be written to .*file "):
+            require_writable(bad, 1)
+
     def test_a_folder_is_no_file(self, tmp_path: Path) -> None:
         with pytest.raises(IsADirectoryError, match="safetensors"):
             require_writable(tmp_path, 1)

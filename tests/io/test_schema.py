@@ -98,7 +98,7 @@ def test_other_fields_may_not(tmp_path: Path, name: str) -> None:
         (("count",), 1.5, "count.*integer.*1.5"),
         (("title",), None, "title.*text.*None"),
         (("done",), 1, "done.*true or false"),
-        (("part",), "b", "part.*Part"),
+        (("part",), "b", "part.*named values.*'b'"),
         (("part", "loss"), "1", r"part\.loss.*number"),
         (("part", "los"), 1.0, r"part\.los"),
         (("parts",), {}, "parts.*list"),

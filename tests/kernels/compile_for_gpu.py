@@ -87,6 +87,7 @@ def simulate() -> None:
         snn = rheobase.convert(model, method, images, progress=False)
         for profile in ("exact", "fast", "int8") if method == "max-norm" else ("fast",):
             Simulator(snn, images, 2 + snn.delay, profile=profile, count_operations=True).run(images)
+    rheobase.convert(model, "max-norm", images, then=["ftbc"], progress=False)
 
 
 def train() -> None:

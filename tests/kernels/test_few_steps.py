@@ -14,6 +14,7 @@ from rheobase.kernels import (
     differential_fire,
     empty_steps,
     group_backward,
+    group_errors,
     group_fire,
     rehearsed_fire,
 )
@@ -73,6 +74,33 @@ def test_groups(last: bool, each: str, members: int, options: dict[str, Any]) ->
             some = None if events is None else events[a:b]
             group_fire(current[a:b], v, sent, rule, out=out[a:b], events=some, before=a, backend=backend)
         runs[backend] = [out, v, sent, *([] if events is None else [events])]
+    assert_same(runs)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (3, 3), (40, 3, 4, 5), (2, 1, 3, 3)])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("each", ["scalar", "channel", "neuron"])
+@pytest.mark.parametrize(
+    ("members", "options"),
+    [(1, {}), (2, {"returns": (1.25, 1.0, 0.5), "strict": True}), (3, {"forgives": True})],
+)
+def test_errors_of_groups(
+    shape: tuple[int, ...], constant: bool, each: str, members: int, options: dict[str, Any]
+) -> None:
+    torch.manual_seed(0)
+    current = grid(1 if constant else 5, *shape, low=-8, high=13).expand(5, *shape)
+    start, activation = grid(*shape, low=0, high=8), torch.rand(shape).to(DEVICE)
+    channel = (shape[1], *[1] * (len(shape) - 2))
+    own = {"scalar": (), "channel": channel, "neuron": shape[1:]}[each]
+    sizes = tuple(grid(*own, low=0 if i < members - 1 else 1, high=9) for i in range(members))
+    bias = tuple(grid(*channel, low=-3, high=4) for _ in range(4 if members == 1 else 0))
+    theta, amplitude = grid(*own, low=1, high=17), grid(*channel, low=1, high=4)
+    rule = GroupRule(theta, sizes, amplitude, bias, **options)
+    runs: dict[str, list[Tensor]] = {}
+    for backend in ("reference", "triton"):
+        v, out = start.clone(), torch.full((5, shape[1]), 3, device=DEVICE)
+        group_errors(current, v, activation, rule, unit=0.7 * 2.0**-28, out=out, backend=backend)
+        runs[backend] = [out, v]
     assert_same(runs)
 
 

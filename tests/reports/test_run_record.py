@@ -67,7 +67,7 @@ def test_a_record_of_version_0_1_loads():
         (("traces", 0, "sites"), [], r"traces\[0\].sites"),
         (("traces",), {}, "traces.*list"),
         (("starts",), {"early": []}, "starts.*number.*'early'"),
-        (("diagnosis",), "fine", "diagnosis.*Diagnosis"),
+        (("diagnosis",), "fine", "diagnosis.*named values.*'fine'"),
         (("diagnosis", "mood"), "fine", "'diagnosis.mood'"),
         (("title",), None, "title.*text.*None"),
         (("evaluation", "accuracy", 2), 250, "evaluation.accuracy after step 3.*percent"),

@@ -1,5 +1,6 @@
 """Checkpoints: training resumes to the same bits, or refuses another training's file."""
 
+import json
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save
 from torch import nn
 
 from rheobase.io import digest, read_tensors, save_weights, write_tensors
@@ -183,6 +185,15 @@ def test_a_description_that_makes_no_sense_is_refused(
     for read in (lambda path: quietly(network(), textures(), QUICK, checkpoint=path), finished_recipe):
         with pytest.raises(ValueError, match=rf"last was .*{fact}.*or remove it to start"):
             read(tmp_path / "last")
+
+
+def test_infinite_numbers_are_refused(finished: Path, tmp_path: Path) -> None:
+    tensors, kept = read_tensors(finished)
+    text = json.dumps(kept).replace(f'"epoch": {kept["epoch"]}', '"epoch": 1e999')
+    assert "1e999" in text
+    (tmp_path / "last").write_bytes(save(tensors, {"rheobase": text}))
+    with pytest.raises(ValueError, match=r"last was damaged or changed: .*or remove it"):
+        quietly(network(), textures(), QUICK, checkpoint=tmp_path / "last")
 
 
 def test_steps_beyond_the_epoch_are_refused(finished: Path, tmp_path: Path) -> None:

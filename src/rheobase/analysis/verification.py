@@ -95,7 +95,7 @@ def verify(
         snn: The network that `convert` returned.
         data: Inputs, of which the first few are used.
         steps: Number of steps of the short run.
-        long: Number of steps of the long run; in fewer than 256, rates may be far from the limit.
+        long: Number of steps of the long run, at least 256: in fewer, rates may be far from the limit.
         samples: Number of inputs to use.
         fitted: What was changed on purpose since, and so may differ from the model: "biases" by any constant
             current for each channel, "weights" in any way. By default only what the method says it fits, and

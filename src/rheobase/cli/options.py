@@ -70,8 +70,10 @@ def check_tensors(path: Path | None) -> Path | None:
 
 def _check_suffix(path: Path | None, suffix: str) -> Path | None:
     check_output(path)
-    if path is not None and path.suffix != suffix:
-        raise ValueError(f"{path} would hold a {suffix} file: call it {path.with_suffix(suffix)}")
+    if path is not None and path.suffix.lower() != suffix:
+        # Behind a dot there may also be a version, as in model.v1.2.
+        name = path.stem if path.suffix[1:].isalpha() else path.name
+        raise ValueError(f"{path} would hold a {suffix} file: call it {path.with_name(name + suffix)}")
     return path
 
 

@@ -33,7 +33,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
         OSError: The file cannot be written; an existing one was not changed.
     """
     path = Path(path)
-    target = path.resolve() if path.is_symlink() else path  # the link itself stays
+    target = _follow(path)
     part = _name_part(target)
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
@@ -52,6 +52,11 @@ def replacing(path: Path | str) -> Iterator[Path]:
             part.unlink()
 
 
+def _follow(path: Path) -> Path:
+    """The file that is written: what a symbolic link points to, so that the link itself stays."""
+    return path.resolve() if path.is_symlink() else path
+
+
 def _name_part(path: Path) -> Path:
     """A temporary name beside a file, which no other process has: several hosts may share a folder."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
@@ -61,7 +66,7 @@ def require_writable(path: Path | str, size: int) -> None:
     """Find out before the work whether a file can be written at its end, and later replaced.
 
     Args:
-        path: The file; its folder is made if needed.
+        path: The file, or a symbolic link to it; its folder is made if needed.
         size: Bytes of the file. Twice as much must be free: the old file stays until the new one is complete.
 
     Raises:
@@ -70,19 +75,21 @@ def require_writable(path: Path | str, size: int) -> None:
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give a file in it, such as {path / 'last.safetensors'}")
+    target = _follow(path)
+    folder = target.parent
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        trial = _name_part(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        trial = _name_part(target)
         trial.touch()
         trial.unlink()
     except OSError as error:
-        reason = f"files cannot be written to {path.parent} ({error.strerror}); choose another folder"
+        reason = f"files cannot be written to {folder} ({error.strerror}); choose another folder"
         raise OSError(error.errno, reason) from error
-    needed = 2 * size - (path.stat().st_size if path.exists() else 0)
-    if (free := shutil.disk_usage(path.parent).free) < needed:
+    needed = 2 * size - (target.stat().st_size if target.exists() else 0)
+    if (free := shutil.disk_usage(folder).free) < needed:
         raise OSError(
             errno.ENOSPC,
-            f"{path.parent} has {free / 1e6:,.0f} MB free, {needed / 1e6:,.0f} MB are needed; "
+            f"{folder} has {free / 1e6:,.0f} MB free, {needed / 1e6:,.0f} MB are needed; "
             "free some space or choose another folder",
         )
 

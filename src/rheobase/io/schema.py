@@ -173,13 +173,13 @@ def _kind_of(value: Any, name: str) -> Any:
 
 def _restore_fields(kind: Any, value: Any, name: str) -> Any:
     where = f"{name}." if name else ""
-    content = _expect(dict, value, name or kind.__name__, f"the fields of {kind.__name__}")
+    content = _expect(dict, value, name or "the content", "named values")
     known, hints = {f.name: f for f in fields(kind)}, get_type_hints(kind, include_extras=True)
     required = (n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING)
     if missing := [each for each in required if each not in content]:
         raise ValueError(f"the field {where + missing[0]!r} is missing")
     if unknown := sorted(set(content) - set(known)):
-        raise ValueError(f"unknown field {where + unknown[0]!r} of {kind.__name__}")
+        raise ValueError(f"unknown field {where + unknown[0]!r}")
     return kind(**{each: restore(hints[each], content[each], where + each) for each in content})
 
 

@@ -15,6 +15,7 @@ from rheobase.kernels.differential_fire import differential_fire
 from rheobase.kernels.encode import Rounding, encode
 from rheobase.kernels.few_outputs import few_outputs
 from rheobase.kernels.follow import follow
+from rheobase.kernels.group_errors import group_errors
 from rheobase.kernels.group_fire import GroupRule, Trace, group_backward, group_fire
 from rheobase.kernels.integrate_fire import integrate_fire
 from rheobase.kernels.kept import keep
@@ -51,6 +52,7 @@ __all__ = [
     "fill_membrane",
     "follow",
     "group_backward",
+    "group_errors",
     "group_fire",
     "integrate_fire",
     "join_channels",

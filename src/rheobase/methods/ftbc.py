@@ -7,7 +7,7 @@ import torch
 from rheobase.methods.composition import Correction
 from rheobase.methods.contract import Conversion, Fits
 from rheobase.methods.shared.settling import Lessons, fit_layers
-from rheobase.methods.shared.side_by_side import ExactSum, unit_of
+from rheobase.methods.shared.side_by_side import FRACTION, unit_of
 from rheobase.network import Group, Neuron, Site
 
 
@@ -65,20 +65,16 @@ class FTBC(Correction):
     def _fit(self, neuron: Neuron, lessons: Lessons) -> None:
         """Set the biases of a site, round by round."""
         assert isinstance(neuron, Group)
-        neuron.bias, unit = None, unit_of(neuron)
+        neuron.bias, unit = None, unit_of(neuron) / FRACTION
         for _ in range(self.rounds):
-            errors, count = [ExactSum(unit) for _ in range(self.steps)], 0
+            sums, count = torch.zeros(0), 0
             for lesson in lessons():
                 a, membrane = lesson.activation, lesson.start(neuron)
-                sent, before = torch.zeros_like(membrane), torch.empty_like(membrane)
+                if not count:
+                    sums = torch.zeros(self.steps, a.shape[1], dtype=torch.int64, device=a.device)
                 count += a.numel() // a.shape[1]
-                for t, (current, error) in enumerate(zip(lesson.current, errors, strict=True)):
-                    before.copy_(membrane)
-                    value = neuron.advance(current, before, 1, None, {"sent": sent.clone()}, t)[0]
-                    error.add(value - a, [d for d in range(a.dim()) if d != 1])
-                    membrane += current
-                    neuron.advance(a - value, membrane, 1, None, {"sent": sent}, t)
+                neuron.add_errors(lesson.current, membrane, a, unit, sums)
             with torch.inference_mode(False):
-                more = self.rate * torch.stack([error.value for error in errors]) / count
+                more = self.rate * (sums.double() * unit) / count
                 bias = more if neuron.bias is None else neuron.bias.double() + more
                 neuron.bias = bias.to(neuron.threshold)

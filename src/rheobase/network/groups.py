@@ -8,7 +8,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from rheobase.kernels import GroupRule, empty_steps, group_fire
+from rheobase.kernels import GroupRule, empty_steps, group_errors, group_fire
 from rheobase.network.neurons import IntegrateFire, Neuron
 from rheobase.network.operations import along_channels, in_brief
 from rheobase.network.starts import Initial
@@ -178,6 +178,20 @@ class Group(Remembering):
         if events is not None:
             memory["events"] = events
         return out
+
+    def add_errors(
+        self, current: Tensor, membrane: Tensor, activation: Tensor, unit: float, out: Tensor
+    ) -> None:
+        """Add up by channel how much more than its activation it sends at each step, as `group_errors`.
+
+        Args:
+            current: (T, B, C, ...).
+            membrane: Before the first step, (B, C, ...); updated.
+            activation: (B, C, ...).
+            unit: What the sums are multiples of.
+            out: (T, C), int64; increased.
+        """
+        group_errors(current, membrane, activation, self.rule(membrane.dim()), unit=unit, out=out)
 
     def extra_repr(self) -> str:
         back = f", returns={self.returns[0]:g}…{self.returns[-1]:g}" if self.returns else ""

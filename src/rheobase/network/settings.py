@@ -150,6 +150,11 @@ def sizes(dims: int, each: Reader) -> Reader:
     return either(each, several(each, dims, least=dims))
 
 
+def loose_sizes(dims: int, each: Reader) -> Reader:
+    """As `sizes`, or a list of one for all dimensions."""
+    return either(each, several(each, 1, least=1), several(each, dims, least=dims))
+
+
 def either(*readers: Reader) -> Reader:
     """What the first matching reader accepts."""
 

@@ -39,6 +39,7 @@ from rheobase.network.settings import (
     either,
     flag,
     integer,
+    loose_sizes,
     nothing,
     number,
     one_of,
@@ -153,7 +154,7 @@ _NEURON: dict[str, Reader] = {"threshold": tensor, "amplitude": tensor, "initial
 
 
 def _window(dims: int, **more: Reader) -> dict[str, Reader]:
-    size, padding = sizes(dims, _COUNT), sizes(dims, integer(0))
+    size, padding = loose_sizes(dims, _COUNT), loose_sizes(dims, integer(0))
     return {"kernel_size": size, "stride": size, "padding": padding, "ceil_mode": flag, **more}
 
 
@@ -162,16 +163,16 @@ def _adaptive(dims: int) -> dict[str, Reader]:
 
 
 POOLS: dict[type, Kind] = {
-    **{getattr(nn, f"MaxPool{d}d"): Kind(_window(d, dilation=sizes(d, _COUNT))) for d in (1, 2, 3)},
+    **{getattr(nn, f"MaxPool{d}d"): Kind(_window(d, dilation=loose_sizes(d, _COUNT))) for d in (1, 2, 3)},
     **{getattr(nn, f"AdaptiveMaxPool{d}d"): Kind(_adaptive(d)) for d in (1, 2, 3)},
 }
 """The pools that a `MaxPool` or `GatedMaxPool` may hold."""
 
 
 def _convolution(type_: type[nn.Module], dims: int, no_nir: str = "", **more: Reader) -> Traits:
-    size, padding = sizes(dims, _COUNT), sizes(dims, integer(0))
+    size, padding = loose_sizes(dims, _COUNT), loose_sizes(dims, integer(0))
     settings = {
-        "in_channels": _COUNT, "out_channels": _COUNT, "kernel_size": size, "stride": size,
+        "in_channels": _COUNT, "out_channels": _COUNT, "kernel_size": sizes(dims, _COUNT), "stride": size,
         "padding": either(word("same", "valid"), padding), "dilation": size, "groups": _COUNT,
         "padding_mode": word("zeros", "reflect", "replicate", "circular"), **_WEIGHTS, **more,
     }  # fmt: skip
@@ -180,7 +181,7 @@ def _convolution(type_: type[nn.Module], dims: int, no_nir: str = "", **more: Re
 
 def _transposed(type_: type[nn.Module], dims: int) -> Traits:
     no_nir = "NIR has no transposed convolution"
-    return _convolution(type_, dims, no_nir, output_padding=sizes(dims, integer(0)))
+    return _convolution(type_, dims, no_nir, output_padding=loose_sizes(dims, integer(0)))
 
 
 def _average(settings: Mapping[str, Reader], no_nir: str = "") -> Traits:

@@ -234,9 +234,9 @@ def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
     if content.get("kind") != _KIND:
         raise ValueError(f"{path} is not a training checkpoint; choose another file")
     written = content.pop("digest", None)  # which older checkpoints lack
-    if written not in (None, digest(content, tensors)):
-        raise _damaged(path, "its content differs from what was written")
     try:
+        if written is not None and written != digest(content, tensors):
+            raise ValueError("its content differs from what was written")
         require_finite(tensors, path)
         return restore(Description, content), tensors
     except (TypeError, ValueError) as error:

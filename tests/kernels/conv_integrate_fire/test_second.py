@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -35,6 +35,10 @@ def run(spikes: Tensor, weight: Tensor, start: Tensor, threshold: Tensor, **opti
 
 
 @settings(max_examples=15, deadline=None)
+@example(
+    T=1, B=1, sizes=(4, 4), channels=(16, 16), kernel=1, stride=(1, 1), extra=0, dtype=torch.float16,
+    half=False, still=False, last=True, one_loop=False, number=0,
+)  # fmt: skip
 @given(
     T=st.integers(1, 2),
     B=st.integers(1, 3),

@@ -118,13 +118,17 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "zero groups": (operation(0, groups=0), "integer in"),
     "text for a number": (operation(0, stride=["1", 1]), "stride is"),
     "true for a number": (operation(0, groups=True), "groups is True"),
-    "a convolution's sizes for one of two dimensions": (
-        operation(0, stride=[1]),
-        r"stride is \[1\].*list of 2",
+    "a convolution's sizes for three of two dimensions": (
+        operation(0, stride=[1, 1, 1]),
+        r"stride is \[1, 1, 1\].*list of 2",
     ),
-    "a pool's sizes for one of two dimensions": (
-        lambda document, _: document["network"]["nodes"][2]["operation"]["pool"].update(kernel_size=[2]),
-        r"kernel_size is \[2\].*list of 2",
+    "a kernel's sizes for one of two dimensions": (
+        operation(0, kernel_size=[3]),
+        r"kernel_size is \[3\].*list of 2",
+    ),
+    "a pool's sizes for three of two dimensions": (
+        lambda document, _: document["network"]["nodes"][2]["operation"]["pool"].update(kernel_size=[2] * 3),
+        r"kernel_size is \[2, 2, 2\].*list of 2",
     ),
     "wrong weight": (values("0.weight", torch.zeros(2, 1, 3, 4)), r"weight is \(2, 1, 3, 4\)"),
     "whole weights": (values("0.weight", torch.zeros(2, 1, 3, 3).long()), "floating point"),

@@ -7,7 +7,15 @@ import typer
 
 from rheobase.cli import models
 from rheobase.cli.images import REMEMBERED, Images, takes_images
-from rheobase.cli.options import LARGEST_SEED, Device, Model, Settings, check_tensors, parse_settings
+from rheobase.cli.options import (
+    LARGEST_SEED,
+    Device,
+    Model,
+    Settings,
+    check_tensors,
+    ensure_apart,
+    parse_settings,
+)
 
 
 @takes_images
@@ -59,12 +67,14 @@ def train(
     torch.manual_seed(chosen.seed)
     prepared = rheobase.prepare(models.build_for(model, dataset), trained_for).to(device)
     out = out or Path("runs") / f"{model.replace(':', '-')}-{dataset.name}-{method}.safetensors"
+    checkpoint = out.with_suffix(".checkpoint")
+    ensure_apart(out, checkpoint)
     words = [method, *(f"{name} {value}" for name, value in settings_of(trained_for).items())]
     trained = rheobase.train(
         prepared,
         dataset.train,
         chosen,
-        checkpoint=out.with_suffix(".checkpoint"),
+        checkpoint=checkpoint,
         trained_for=", ".join(words),
     )
     typer.echo(f"training: {'; '.join(trained.notes)}", err=True)

@@ -27,7 +27,7 @@ def widen(problem: Layer) -> Layer:
     few = {torch.int8: 32, torch.float32: 0}.get(p.weight.dtype, 16)
     g = _CHANNELS // (C * stride)
     maps = [p.spikes, *p.written, *([] if p.residual is None else [p.residual])]
-    if few < C or g < 2 or g & (g - 1) or X % g or W % (g * stride):
+    if p.second is not None or few < C or g < 2 or g & (g - 1) or X % g or W % (g * stride):
         return p
     if not all(maps_.movedim(-3, -1).is_contiguous() for maps_ in maps):
         return p

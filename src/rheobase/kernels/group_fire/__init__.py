@@ -46,6 +46,8 @@ def group_fire(
         `out`.
     """
     name = choose_backend(membrane.device, backend)
+    if not out.numel():
+        return out
     if name == "cpu" and trace is None and llvm.supports(current, membrane, sent, out, events):
         report_routine("llvm groups")
         llvm.run(current, membrane, sent, rule, out, events, before)

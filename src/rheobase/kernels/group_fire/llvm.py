@@ -4,8 +4,9 @@ Letters: T steps, N all neurons of the batch, P parameters, M distinct values of
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,10 +16,85 @@ from rheobase.kernels.group_fire.rule import GroupRule
 from rheobase.kernels.rows import flat_out, flat_states, flat_steps, flat_table, memory_order
 from rheobase.kernels.threads import compiling
 
+if TYPE_CHECKING:
+    import llvmlite.ir as ir
+
+    from rheobase.kernels.llvm import Program
+
+# Loads a parameter of the neurons at hand.
+Parameter = Callable[["ir.Value"], "ir.Value"]
 # Neurons at a time: their state stays in the first-level cache for all steps.
 BLOCK = 1 << 10
 # Neurons with the same parameters that are worth a loop of their own.
 _ALIKE = 64
+
+
+@dataclass(frozen=True)
+class Form:
+    """What of a rule its program depends on, and where the numbers of its table are."""
+
+    members: int
+    biased: bool
+    returns: bool
+    forgives: bool
+    strict: bool
+
+    @classmethod
+    def of(cls, rule: GroupRule, biased: bool) -> "Form":
+        """The form of a rule."""
+        return cls(len(rule.sizes), biased, bool(rule.returns), rule.forgives, rule.strict)
+
+    @property
+    def amplitude(self) -> int:
+        """The parameter behind the levels and the sizes; the biases of the steps are behind it."""
+        return 2 * self.members
+
+
+def flat_rule(
+    rule: GroupRule, membrane: Tensor, before: int, steps: int, *others: Tensor
+) -> tuple[Form, Tensor, int, Tensor]:
+    """The form of a rule, its parameters (P, M) with others behind them, the repeats of each, and λ(t)."""
+    bias = rule.bias[before : before + steps]
+    table_PM, repeat = flat_table([*rule.levels, *rule.sizes, rule.amplitude, *bias, *others], membrane)
+    if bias:
+        table_PM = F.pad(table_PM, (0, 0, 0, steps - len(bias)))
+    last = len(rule.returns) - 1
+    reaches = [-rule.returns[min(before + t, last)] if rule.returns else 0.0 for t in range(steps)]
+    return Form.of(rule, bool(bias)), table_PM, repeat, torch.tensor(reaches, dtype=membrane.dtype)
+
+
+def fire(
+    program: "Program", form: Form, u: "ir.Value", net: "ir.Value", parameter: "Parameter", t: "ir.Value"
+) -> "tuple[ir.Value, ir.Value, ir.Value, ir.Value]":
+    """Fire once: the potentials, what was sent before and now in units of the amplitude, and the events."""
+    import llvmlite.ir as ir
+
+    from rheobase.kernels.llvm import BYTE, long
+
+    b, kind = program.b, u.type
+    number, lanes = kind.element, kind.count
+    item, bytes_ = 4 if number == ir.FloatType() else 8, ir.VectorType(BYTE, lanes)
+    zero, value, count = (ir.Constant(k, None) for k in (kind, kind, bytes_))
+    if form.biased:
+        u = b.fsub(u, parameter(b.add(t, long(form.amplitude + 1))))
+    for i in range(form.members):
+        level, size = (parameter(long(p)) for p in (i, form.members + i))
+        fired = b.fcmp_ordered(">" if form.strict else ">=", u, level)
+        u = b.select(fired, b.fsub(u, level), u)
+        value = b.select(fired, b.fadd(value, size), value)
+        count = b.add(count, b.zext(fired, bytes_))
+    half = b.fmul(size, ir.Constant(kind, [0.5] * lanes))
+    if form.returns:
+        reach = program.spread(program.load(program.at("reaches", (t, item)), number), lanes)
+        back = b.and_(b.fcmp_ordered("<=", u, b.fmul(reach, level)), b.fcmp_ordered(">", net, half))
+        u = b.select(back, b.fadd(u, level), u)
+        value = b.select(back, b.fsub(value, size), value)
+        count = b.add(count, b.zext(back, bytes_))
+    net = b.fadd(net, value)
+    if form.forgives:
+        gone = b.and_(b.fcmp_ordered("<", net, half), b.fcmp_ordered("<", u, zero))
+        u = b.select(gone, zero, u)
+    return u, net, value, count
 
 
 def supports(current: Tensor, membrane: Tensor, sent: Tensor, out: Tensor, events: Tensor | None) -> bool:
@@ -46,33 +122,18 @@ def run(
     before: int,
 ) -> None:
     """Fill `out` and `events` block by block, updating `membrane` and `sent` in place."""
-    steps, kind = len(out), membrane.dtype
-    bias = rule.bias[before : before + steps]
-    table_PM, repeat = flat_table([*rule.levels, *rule.sizes, rule.amplitude, *bias], membrane)
-    if bias:
-        table_PM = F.pad(table_PM, (0, 0, 0, steps - len(bias)))
+    steps = len(out)
+    form, table_PM, repeat, reaches_T = flat_rule(rule, membrane, before, steps)
     spread = table_PM.shape[1] == 1 or repeat >= _ALIKE
     if not spread:
         table_PM, repeat = table_PM.repeat_interleave(repeat, 1), 1
     elif table_PM.shape[1] == 1:
         repeat = membrane.numel()
-    last = len(rule.returns) - 1
-    reaches = [-rule.returns[min(before + t, last)] if rule.returns else 0.0 for t in range(steps)]
-    reaches_T = torch.tensor(reaches, dtype=kind)
     membrane_N, sent_N = flat_states(membrane, sent)
     current_TN, out_TN = flat_steps(current, membrane, steps), flat_out(out, membrane)
     events_TN = out_TN if events is None else flat_out(events, membrane)
     with compiling:
-        program = _compile(
-            membrane.itemsize,
-            spread,
-            len(rule.sizes),
-            bool(bias),
-            bool(rule.returns),
-            rule.forgives,
-            rule.strict,
-            events is not None,
-        )
+        program = _compile(membrane.itemsize, form, spread, events is not None)
     tensors = current_TN, membrane_N, sent_N, table_PM, reaches_T, out_TN, events_TN
     strides = (x.stride(0) * x.itemsize for x in (current_TN, out_TN, events_TN))
     values = table_PM.shape[1]
@@ -82,27 +143,17 @@ def run(
 
 
 @cache
-def _compile(
-    item: int,
-    spread: bool,
-    members: int,
-    biased: bool,
-    returns: bool,
-    forgives: bool,
-    strict: bool,
-    several: bool,
-) -> Callable[..., Any]:
+def _compile(item: int, form: Form, spread: bool, several: bool) -> Callable[..., Any]:
     """The program for numbers of this many bytes, and for parameters that a row shares or lists."""
     import llvmlite.ir as ir
 
-    from rheobase.kernels.llvm import BYTE, FLOAT, LANES, Program, long
+    from rheobase.kernels.llvm import FLOAT, LANES, Program, long
 
     pointers = ("current", "membrane", "sent", "table", "reaches", "out", "events")
     numbers = ("T", "current_step", "out_step", "events_step", "M", "row", "rows")
     program = Program(pointers, numbers)
     b, of, at = program.b, program.given, program.at
     number = FLOAT if item == 4 else ir.DoubleType()
-    over = ">" if strict else ">="
 
     def least(x: ir.Value, y: ir.Value) -> ir.Value:
         return b.select(b.icmp_signed("<", x, y), x, y)
@@ -116,37 +167,17 @@ def _compile(
 
     def advance(t: ir.Value, n: ir.Value, lanes: int) -> None:
         """Advance some neurons by a step, the first of them number n of its row."""
-        kind, bytes_ = ir.VectorType(number, lanes), ir.VectorType(BYTE, lanes)
-        zero, where = ir.Constant(kind, None), b.add(start, n)
+        kind, where = ir.VectorType(number, lanes), b.add(start, n)
         potentials, nets = at("membrane", (where, item)), at("sent", (where, item))
         step = b.mul(t, of["current_step"])
         current = program.load(at("current", (step, 1), (where, item)), kind)
-        u = b.fadd(program.load(potentials, kind), current)
-        net, value, count = program.load(nets, kind), zero, ir.Constant(bytes_, None)
-        if biased:
-            u = b.fsub(u, parameter(b.add(t, long(2 * members + 1)), n, lanes))
-        for i in range(members):
-            level, size = (parameter(long(p), n, lanes) for p in (i, members + i))
-            fired = b.fcmp_ordered(over, u, level)
-            u = b.select(fired, b.fsub(u, level), u)
-            value = b.select(fired, b.fadd(value, size), value)
-            count = b.add(count, b.zext(fired, bytes_))
-        half = b.fmul(size, ir.Constant(kind, [0.5] * lanes))
-        if returns:
-            reach = program.spread(program.load(at("reaches", (t, item)), number), lanes)
-            back = b.and_(b.fcmp_ordered("<=", u, b.fmul(reach, level)), b.fcmp_ordered(">", net, half))
-            u = b.select(back, b.fadd(u, level), u)
-            value = b.select(back, b.fsub(value, size), value)
-            count = b.add(count, b.zext(back, bytes_))
-        net = b.fadd(net, value)
-        if forgives:
-            gone = b.and_(b.fcmp_ordered("<", net, half), b.fcmp_ordered("<", u, zero))
-            u = b.select(gone, zero, u)
+        u, net = b.fadd(program.load(potentials, kind), current), program.load(nets, kind)
+        u, net, value, count = fire(program, form, u, net, lambda p: parameter(p, n, lanes), t)
         b.store(u, potentials, align=1)
         b.store(net, nets, align=1)
         step = b.mul(t, of["out_step"])
         b.store(
-            b.fmul(value, parameter(long(2 * members), n, lanes)),
+            b.fmul(value, parameter(long(form.amplitude), n, lanes)),
             at("out", (step, 1), (where, item)),
             align=1,
         )

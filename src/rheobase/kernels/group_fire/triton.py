@@ -16,6 +16,48 @@ from rheobase.kernels.rows import empty_steps, flat_out, flat_states, flat_steps
 _BLOCK = 512
 
 
+@triton.jit
+def fire(
+    potential,
+    net,
+    row,
+    M,
+    t,
+    returns,
+    reaches,
+    biases,
+    inside,
+    MEMBERS: tl.constexpr,
+    RETURNS: tl.constexpr,
+    FORGIVES: tl.constexpr,
+    STRICT: tl.constexpr,
+):
+    """Fire once: the potentials, what was sent before and now in units of the amplitude, and the events.
+
+    The rows of the table, M apart: levels, sizes, amplitude, biases.
+    """
+    potential -= tl.load(row + (2 * MEMBERS + 1 + t) * M, mask=inside & (t < biases), other=0.0)
+    value = tl.zeros_like(potential)
+    count = tl.zeros_like(potential).to(tl.int32)
+    for i in tl.static_range(MEMBERS):
+        level = tl.load(row + i * M, mask=inside, other=1.0)
+        size = tl.load(row + (MEMBERS + i) * M, mask=inside, other=1.0)
+        fired = potential > level if STRICT else potential >= level
+        potential = tl.where(fired, potential - level, potential)
+        value = tl.where(fired, value + size, value)
+        count += fired.to(tl.int32)
+    if RETURNS:
+        reach = tl.load(returns + tl.minimum(t, reaches - 1))
+        back = (potential <= -reach * level) & (net > size * 0.5)
+        potential = tl.where(back, potential + level, potential)
+        value = tl.where(back, value - size, value)
+        count += back.to(tl.int32)
+    net += value
+    if FORGIVES:
+        potential = tl.where(net < size * 0.5, tl.maximum(potential, 0.0), potential)
+    return potential, net, value, count
+
+
 @triton.jit(do_not_specialize=["before", "steps", "biases", "reaches"])
 def _group_fire(
     current,
@@ -47,7 +89,6 @@ def _group_fire(
 ):
     n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = n < neurons
-    # The rows of the table: levels, sizes, amplitude, biases.
     row = table + (n // repeat) % M
     potential = tl.load(membrane + n, mask=inside, other=0.0)
     net = tl.load(sent + n, mask=inside, other=0.0)
@@ -64,25 +105,21 @@ def _group_fire(
             tl.store(nets, net, mask=inside)
             potentials += neurons
             nets += neurons
-        potential -= tl.load(row + (2 * MEMBERS + 1 + t) * M, mask=inside & (t < biases), other=0.0)
-        value = tl.zeros_like(potential)
-        count = tl.zeros((BLOCK,), tl.int32)
-        for i in tl.static_range(MEMBERS):
-            level = tl.load(row + i * M, mask=inside, other=1.0)
-            size = tl.load(row + (MEMBERS + i) * M, mask=inside, other=1.0)
-            fired = potential > level if STRICT else potential >= level
-            potential = tl.where(fired, potential - level, potential)
-            value = tl.where(fired, value + size, value)
-            count += fired.to(tl.int32)
-        if RETURNS:
-            reach = tl.load(returns + tl.minimum(t, reaches - 1))
-            back = (potential <= -reach * level) & (net > size * 0.5)
-            potential = tl.where(back, potential + level, potential)
-            value = tl.where(back, value - size, value)
-            count += back.to(tl.int32)
-        net += value
-        if FORGIVES:
-            potential = tl.where(net < size * 0.5, tl.maximum(potential, 0.0), potential)
+        potential, net, value, count = fire(
+            potential,
+            net,
+            row,
+            M,
+            t,
+            returns,
+            reaches,
+            biases,
+            inside,
+            MEMBERS,
+            RETURNS,
+            FORGIVES,
+            STRICT,
+        )
         tl.store(out, (value * amplitude).to(out.dtype.element_ty), mask=inside)
         if EVENTS:
             tl.store(events, count.to(events.dtype.element_ty), mask=inside)
@@ -120,7 +157,7 @@ def run(
             membrane_N,
             sent_N,
             table,
-            _reaches(rule, membrane),
+            list_returns(rule, membrane),
             out_TN,
             events_TN,
             *traces,
@@ -242,7 +279,7 @@ def backward(
             flat_out(trace.potential, like),
             flat_out(trace.sent, like),
             table,
-            _reaches(rule, like),
+            list_returns(rule, like),
             flat_out(to_current, like),
             theta_N,
             like.numel(),
@@ -262,5 +299,6 @@ def backward(
     return to_current, to_membrane, to_theta
 
 
-def _reaches(rule: GroupRule, membrane: Tensor) -> Tensor:
+def list_returns(rule: GroupRule, membrane: Tensor) -> Tensor:
+    """λ of each step, where a kernel can load it."""
     return torch.tensor(rule.returns or (0.0,), dtype=membrane.dtype, device=membrane.device)

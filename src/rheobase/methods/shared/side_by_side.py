@@ -26,7 +26,7 @@ from rheobase.network import (
 from rheobase.simulation import Simulator
 
 # Fractions of a sum's unit: fine enough for any mean, and 2^35 units can be added before 63 bits overflow.
-_FRACTION = 2.0**28
+FRACTION = 2.0**28
 
 # Samples whose currents are held at a time.
 _SAMPLES = 32
@@ -34,7 +34,7 @@ _SAMPLES = 32
 
 def sum_units(values: Tensor, unit: float, dims: Sequence[int]) -> Tensor:
     """Sum over some dimensions, in integer multiples of 2^−28 of a unit."""
-    return (values.double() * (_FRACTION / unit)).sum(tuple(dims), dtype=torch.int64)
+    return (values.double() * (FRACTION / unit)).sum(tuple(dims), dtype=torch.int64)
 
 
 class ExactSum:
@@ -53,7 +53,7 @@ class ExactSum:
     def value(self) -> Tensor:
         """The sum, in double."""
         assert self.total is not None
-        return self.total.double() * (self.unit / _FRACTION)
+        return self.total.double() * (self.unit / FRACTION)
 
 
 def unit_of(neuron: Neuron) -> float:

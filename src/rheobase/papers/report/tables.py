@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import fmean
+from statistics import fmean, variance
 
 from rheobase.analysis import PAPER as ENERGY
 from rheobase.papers import candidates
@@ -20,8 +20,8 @@ WITHIN = "≈"
 """The mark of a difference within the noise."""
 NOISE = (
     f"{WITHIN} marks a difference within the noise: two standard errors of our mean, from the number of test "
-    "images and, where there are several training runs, from their standard deviation (±). The paper does "
-    "not report how much its training runs vary."
+    "images and, where there are several training runs, from their standard deviation (±). How much "
+    "printed accuracies vary between training runs is not known."
 )
 
 
@@ -109,13 +109,14 @@ def measured_values(g: Group, steps: Iterable[int], digits: int = 2) -> tuple[st
 
 
 def differences(g: Group, printed: Row, steps: Iterable[int], digits: int = 2) -> tuple[str, ...]:
-    """Measured minus printed, in points, with a mark where that is within the noise."""
+    """The difference from a printed row: of the ANN, and after each step."""
     curve = g.curve
     after = ((curve.get(t), printed.accuracy.get(t), noise(g, t)) for t in steps)
-    return tuple(_difference(*values, digits) for values in ((g.ann, printed.ann, noise(g)), *after))
+    return tuple(difference(*values, digits) for values in ((g.ann, printed.ann, noise(g)), *after))
 
 
-def _difference(measured: float | None, printed: float | None, noise: float, digits: int) -> str:
+def difference(measured: float | None, printed: float | None, noise: float, digits: int = 2) -> str:
+    """Measured minus printed, in points, with a mark where that is within the noise."""
     if measured is None or printed is None:
         return DASH
     gap = round(measured - printed, 2)
@@ -123,15 +124,20 @@ def _difference(measured: float | None, printed: float | None, noise: float, dig
 
 
 def noise(g: Group, steps: int | None = None) -> float:
-    """Two standard errors of a mean accuracy, in points; of the ANN's without steps.
+    """Two standard errors of a mean accuracy, in points; of the ANN's without steps."""
+    found = [r.ann_accuracy if steps is None else r.accuracy.get(steps, 0.0) for r in g.records]
+    return two_errors(found, g.first.images)
 
-    The variance is that of the mean over seeds, if there are several, plus the binomial one of the test
-    images. How much the paper's own trainings vary is not known and not part of it.
+
+def two_errors(accuracies: Sequence[float], images: int) -> float:
+    """Two standard errors of the mean accuracy of training runs, in points.
+
+    The variance is that of the mean over the runs, if there are several, plus the binomial one of the test
+    images. How much the runs of a paper vary is not known and not part of it.
     """
-    mean = g.ann if steps is None else g.curve.get(steps, 0.0)
-    deviation = g.ann_deviation if steps is None else g.deviations.get(steps)
-    of_seeds = 0.0 if deviation is None else deviation**2 / len(g.records)
-    return 2 * math.sqrt(of_seeds + max(mean * (100 - mean), 1.0) / g.first.images)
+    mean, runs = fmean(accuracies), len(accuracies)
+    of_runs = variance(accuracies) / runs if runs > 1 else 0.0
+    return 2 * math.sqrt(of_runs + max(mean * (100 - mean), 1.0) / images)
 
 
 def _describe(g: Group) -> str:
