@@ -79,9 +79,9 @@ def flat_out(out: Tensor, membrane: Tensor) -> Tensor:
 
 def flat_table(parameters: Sequence[Tensor], membrane: Tensor) -> tuple[Tensor, int]:
     """Parameters, each broadcastable to the membrane, as (P, M), and how often a value repeats."""
-    shape: torch.Size = torch.broadcast_shapes(*(p.shape for p in parameters))  # type: ignore[no-untyped-call]
-    table = torch.stack([p.to(membrane.dtype).expand(shape) for p in parameters])
-    table = table.view(len(table), *[1] * (membrane.dim() - len(shape)), *shape)
+    same = torch.broadcast_tensors(*(p.to(membrane.dtype) for p in parameters))  # type: ignore[no-untyped-call]
+    table = torch.stack(same)
+    table = table.view(len(table), *[1] * (membrane.dim() + 1 - table.dim()), *table.shape[1:])
     order = memory_order(membrane)
     whole = table.expand(-1, *membrane.shape).permute(0, *(dim + 1 for dim in order))
     varying = [d for d in range(1, whole.dim()) if whole.shape[d] > 1 and whole.stride(d) != 0]
