@@ -137,17 +137,24 @@ def measured() -> str:
 
 
 def printed() -> str:
-    """What papers print, ours, and the difference."""
-    networks, rows = {network.name: network for network in _of_papers(join(load_records()))}, []
-    steps = sorted({t for p in PRINTED for t in p.accuracy})
-    for p in PRINTED:
-        network = networks.get(p.network)
-        ann = number(p.ann) + (f" / {_spread(network.ann)}" if network else "")
-        cells = [_beside(p, t, network) for t in steps]
-        rows.append([p.network, p.system, p.source, _count(p), ann, *cells])
-    head = ["Network", "Printed for", "source", "T, lines", "ANN", *(f"T = {t}" for t in steps)]
+    """A table for each network: what papers print, ours, and the difference."""
+    networks = {network.name: network for network in _of_papers(join(load_records()))}
+    shown = [_show_printed(name, networks.get(name)) for name in dict.fromkeys(p.network for p in PRINTED)]
     told = "; ".join(f"*{name}*: {text}" for name, text in SOURCES.items())
-    return f"{table(head, rows)}\n\nA dash means not printed. Sources: {told}.{_sum_up(networks)}"
+    about = f"A dash means not printed. Sources: {told}.{_sum_up(networks)}"
+    return "\n\n".join([*shown, about])
+
+
+def _show_printed(name: str, network: Network | None) -> str:
+    own = [p for p in PRINTED if p.network == name]
+    steps = sorted({t for p in own for t in p.accuracy})
+    rows = []
+    for p in own:
+        cells = [p.system, p.source, _count(p), str(p.lines), number(p.ann)]
+        rows.append([*cells, *(_beside(p, t, network) for t in steps)])
+    head = ["Printed for", "source", "steps", "lines", "ANN", *(f"T = {t}" for t in steps)]
+    ours = f", our ANN {_spread(network.ann)} %" if network else ""
+    return f"**{name}**{ours}:\n\n{table(head, rows)}"
 
 
 def _of_papers(networks: Sequence[Network]) -> list[Network]:
@@ -183,8 +190,7 @@ def _beside(p: Printed, t: int, network: Network | None) -> str:
 
 def _count(p: Printed) -> str:
     """What a printed number of steps stands for."""
-    steps = f"{p.pre} + T" if p.pre else "T for each layer" if p.waits else "T"
-    return f"{steps}, {p.lines}"
+    return f"{p.pre} + T" if p.pre else "T for each layer" if p.waits else "T"
 
 
 def best() -> str:
@@ -205,8 +211,9 @@ def best() -> str:
     return (
         f"{table(head, rows)}\n\nAt most {SHORT} steps of true latency and {MOST_LINES} lines per "
         "neuron. The method is selected on training images by its loss, or by its accuracy if no loss was "
-        "recorded; ties go to the method with fewer events. The papers converted other ANNs. *Thesis*: "
-        "unpublished."
+        "recorded; ties go to the method with fewer events. *Best printed*: the most accurate of [these "
+        "papers](docs/few-steps.md#what-papers-print) within the same limits; they converted other ANNs. "
+        "*Thesis*: unpublished."
     )
 
 
