@@ -5,6 +5,7 @@ from statistics import geometric_mean, stdev
 from typing import Any
 
 from rheobase import papers
+from rheobase.papers.candidates import READING
 from rheobase.papers.records import Record
 from rheobase.papers.report import tables
 from rheobase.papers.report.groups import group
@@ -43,14 +44,19 @@ def readings() -> str:
 def checksums() -> str:
     """The files of trained weights that were measured."""
     lines = [
-        (name, str(about["seed"]), "in the package", number(about["ann_accuracy"]), about["sha256"])
+        (f"{name}, in the package", number(about["ann_accuracy"]), about["sha256"])
         for name, about in models.catalogue().items()
     ]
     for r in results():
         if r.table.startswith("table") and "sha256" in r.extra and "--pretrained" not in r.command:
-            name = f"{r.model}-{r.dataset}" + (f", {r.label}" if r.label else "")
-            lines.append((name, str(r.seed), r.command, number(r.ann_accuracy), r.extra["sha256"]))
-    return table(("Network", "seed", "from", "ANN, %", "SHA-256"), lines)
+            lines.append((_command(r), number(r.ann_accuracy), r.extra["sha256"]))
+    return table(("Trained by", "ANN, %", "SHA-256"), lines)
+
+
+def _command(r: Record) -> str:
+    """What trains the network today: with the reading itself where an older record says `dataset`."""
+    reading = r.label.removeprefix(READING).replace(", ", ",").replace(" ", "=")
+    return r.command.replace("--chosen dataset", f"--chosen {reading}")
 
 
 def last_bit() -> str:
