@@ -9,6 +9,8 @@ from tools.markdown import table
 from tools.measured import COMPILED, CONTENDERS, MODELS, PEER, best, milliseconds, read, results, speed
 
 GPU, CPU = "simulation-h200", "simulation-cpu"
+GRID = "simulation-grid-h200", "simulation-grid-resnet18-h200"
+"""All contenders at many sizes, with an older version."""
 PROFILES = ("exact", "fast", "int8")
 VERBS = (
     *(("verbs-h200", model) for model in ("vgg16", "resnet20", "resnet18")), ("verbs-cpu", "resnet20"),
@@ -151,23 +153,33 @@ def gpu_step_cost() -> str:
 
 def cpu_slower() -> str:
     """The sizes at which others are faster on the CPU."""
-    sizes = sorted({(r["model"], r["batch"], r["steps"]) for r in read(CPU)["rows"]})
-    inverse = lambda *size: -found if (found := speed(CPU, *size)) else None  # noqa: E731
-    return _slower(sizes, inverse)
+    return _slower((CPU,))
 
 
-def _slower(sizes: Sequence[tuple[str, int, int]], cost: Callable[..., float | None]) -> str:
+def gpu_slower() -> str:
+    """The sizes at which others were faster on the GPU."""
+    return _slower(GRID)
+
+
+def _slower(names: Sequence[str]) -> str:
+    sizes = sorted({(r["model"], r["batch"], r["steps"]) for name in names for r in read(name)["rows"]})
     lines = []
     for label, other in ((PEER, PEER), ("the compiled ANN, T times", COMPILED)):
         for profile in PROFILES:
             slower: dict[tuple[str, int], list[str]] = {}
             for model, batch, steps in sizes:
-                own, theirs = (cost(c, model, batch, steps) for c in (f"rheobase, {profile}", other))
-                if own is not None and theirs is not None and own > theirs:
+                size = model, batch, steps
+                own, theirs = (_fastest(names, c, *size) for c in (f"rheobase, {profile}", other))
+                if own is not None and theirs is not None and own < theirs:
                     slower.setdefault((model, batch), []).append(str(steps))
             places = (f"{MODELS[m]}, batch {b}, T = {', '.join(steps)}" for (m, b), steps in slower.items())
             lines.append(f"- `{profile}` is slower than {label}: {'; '.join(places) or 'nowhere'}.")
     return "\n".join(lines)
+
+
+def _fastest(names: Sequence[str], contender: str, model: str, batch: int, steps: int) -> float | None:
+    found = (speed(name, contender, model, batch, steps) for name in names)
+    return max((each for each in found if each is not None), default=None)
 
 
 def gpu_memory() -> str:
@@ -282,7 +294,7 @@ def cpu_kernels() -> str:
         "integrate and fire, float32 currents and spikes": "scalar threshold",
         "integrate and fire, one-byte spikes": "one-byte spikes",
         "integrate and fire, constant current, float32 spikes": "constant current",
-        "neurons that take spikes back (`signed`)": "a spike taken back",
+        "neurons that take spikes back": "a spike taken back",
         "groups of two members, with their events": "two members",
         "sum over 2 × 2 pixels": "pooling",
         "count spikes": "counting spikes",
@@ -327,6 +339,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "spikingjelly": conversions,
     "gpu-speed": gpu_speed,
     "gpu-step-cost": gpu_step_cost,
+    "gpu-slower": gpu_slower,
     "gpu-memory": gpu_memory,
     "gpu-layers": gpu_layers,
     "profile-gaps": profile_gaps,
