@@ -179,21 +179,33 @@ def show(records: list[SumRecord]) -> str:
     """A table of records."""
     if not records:
         return "Nothing has been measured yet."
-    head = ["Network", "L", "sizes", "lines", "profile", "ANN", "quantised", *(f"T={t}" for t in SHOWN)]
-    head += ["silent: median", "99.9 %", "all", "events per neuron", "other answers"]
+    head = ["Network", "L", "sizes", "profile", "ANN", "quantised", *(f"T={t}" for t in SHOWN)]
+    head += ["silent: median", "99.9 %", "all", "events per neuron"]
     rows = []
     for r in records:
         curve = [f"{r.accuracy[min(t, len(r.accuracy)) - 1]:.2f}" for t in SHOWN]
         silence = (r.silence.median, r.silence.most, r.silence.largest)
         silent = [f"> {r.silence.bound}" if t is None else str(t) for t in silence]
-        cells = [r.network, str(r.levels), str(r.sizes or "any"), str(r.timing.lines), r.profile]
-        cells += [f"{r.ann:.2f}", f"{r.quantised:.2f}", *curve, *silent, f"{r.events_per_neuron:.2f}"]
-        rows.append([*cells, f"{r.unequal:,} of {r.samples:,}"])
-    return (
-        f"{table(head, rows)}\n\nAccuracy in percent; ANN and quantised ANN in single precision. Other "
-        "answers: final answers that differ from those of the quantised ANN in the arithmetic of the row. "
-        f"Measured on: {_machines(records)}."
+        cells = [_title(r.network), str(r.levels), str(r.sizes or "any"), r.profile]
+        cells += [f"{r.ann:.2f}", f"{r.quantised:.2f}", *curve, *silent]
+        rows.append([*cells, f"{r.events_per_neuron:.2f}"])
+    unequal, answers = (
+        sum(counts) for counts in zip(*((r.unequal, r.samples) for r in records), strict=True)
     )
+    return (
+        f"{table(head, rows)}\n\nAccuracy in percent; ANN and quantised ANN in single precision. "
+        f"{unequal:,} of {answers:,} final answers differ from those of the quantised ANN in the arithmetic "
+        f"of the row. Lines per neuron: twice the sizes. Measured on: {_machines(records)}."
+    )
+
+
+def _title(network: str) -> str:
+    """A network of a record as it is printed."""
+    model, _, rest = network.partition(" on ")
+    data, comma, more = rest.partition(", ")
+    if model.endswith(f"-{data}"):
+        model, comma, more = model.removesuffix(f"-{data}"), ", ", "in the package"
+    return f"{label(model)} on {label(data)}{comma}{more}"
 
 
 def _machines(records: list[SumRecord]) -> str:
@@ -201,7 +213,7 @@ def _machines(records: list[SumRecord]) -> str:
     found: dict[str, list[str]] = {}
     for r in records:
         models = found.setdefault(f"{r.device}, torch {r.versions['torch']}", [])
-        if (model := r.network.partition(",")[0]) not in models:
+        if (model := _title(r.network).partition(",")[0]) not in models:
             models.append(model)
     shown = (f"{machine} ({', '.join(models)})" for machine, models in sorted(found.items()))
     return "; ".join(found if len(found) == 1 else shown)

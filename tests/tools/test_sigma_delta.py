@@ -69,9 +69,12 @@ def test_the_table_has_a_row_for_every_record(
     monkeypatch.setattr(sigma_delta, "RECORDS", tmp_path)
     assert "measured" in sigma_delta.measured()
     unsettled = replace(record, levels=4, sizes=0, silence=replace(record.silence, largest=None))
-    for name, each in (("a", record), ("b", unsettled)):
+    packaged = replace(record, network="resnet20-cifar10 on cifar10", levels=16, unequal=2)
+    for name, each in (("a", record), ("b", unsettled), ("c", packaged)):
         write_document(each, tmp_path / f"sigma-delta-{name}.json")
     text = sigma_delta.measured()
     assert text.index("| 4 | any |") < text.index("| 8 | 2 |")
     assert "> 16" in text
+    assert "| ResNet-20 on CIFAR-10, in the package |" in text
+    assert "2 of 300 final answers differ" in text
     assert f"{record.accuracy[3]:.2f}" in text
