@@ -179,7 +179,7 @@ def compare(
     Ctrl-C ends it: rows that were not measured say so.
 
     Args:
-        model: The trained network; all methods share it that need no training of their own.
+        model: The trained network, shared by all methods that need no training of their own.
         calibration: Training data for methods that calibrate.
         test: Labelled data to measure on.
         methods: Names of the methods; by default all. `qcfs+signed+ftbc` is a method with its corrections.

@@ -69,8 +69,8 @@ def fine_tune(
         learning_rate: The first learning rate of Adam, which is about what a step changes.
         relative: Whether the learning rate is relative: about the share by which a first step changes
             thresholds and the spectral norm of weights. A bias changes by that share of its size or of its
-            layer's weights, whichever is larger. It suits networks of any width with inputs
-            of order one.
+            layer's weights, whichever is larger. One rate then suits networks of any width, if inputs are of
+            the order of one.
         weight_decay: L2 penalty on weights and biases.
         dropout: The share of outputs removed; the others are scaled up to compensate.
         thresholds: Whether thresholds are trained too; they stay above a thousandth of what they were.

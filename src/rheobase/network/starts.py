@@ -103,8 +103,8 @@ class Uniform(Initial):
 class Gaussian(Initial):
     """v(0) ~ N(mean·θ, (deviation·θ)²), once for each neuron and sample.
 
-    The paper does not give its parameters. The default has the mean and variance of U(0, θ);
-    `Gaussian(0, 1)` is the other natural reading.
+    Bu et al. (AAAI 2022) compare such starts, but do not give the parameters. The default has the mean and
+    variance of U(0, θ); `Gaussian(0, 1)` is the other natural reading.
     """
 
     mean: float = 0.5

@@ -43,7 +43,7 @@ class Exit(ABC):
 
 @dataclass(frozen=True)
 class Margin(Exit):
-    """The difference between the largest and the second largest mean output."""
+    """A sample leaves when the difference between its two largest mean outputs reaches the level."""
 
     def score(self, mean_BK: Tensor, state: dict[str, Tensor]) -> Tensor:
         first, second = mean_BK.topk(2, dim=1).values.unbind(1)
@@ -52,7 +52,7 @@ class Margin(Exit):
 
 @dataclass(frozen=True)
 class Confidence(Exit):
-    """The largest probability in the softmax of the mean outputs."""
+    """A sample leaves when the largest probability in the softmax of its mean outputs reaches the level."""
 
     def score(self, mean_BK: Tensor, state: dict[str, Tensor]) -> Tensor:
         return mean_BK.softmax(1).amax(1)
@@ -60,7 +60,7 @@ class Confidence(Exit):
 
 @dataclass(frozen=True)
 class Patience(Exit):
-    """The number of consecutive steps, the present one included, with the same answer."""
+    """A sample leaves when its answer has been the same for `level` consecutive steps, this one included."""
 
     def score(self, mean_BK: Tensor, state: dict[str, Tensor]) -> Tensor:
         answer = mean_BK.argmax(1)

@@ -112,7 +112,7 @@ def diagnose(
         model: The model that was converted. It is not changed.
         snn: The network that `convert` returned.
         data: A few hundred training or calibration inputs, with labels if there are any. Never test data.
-        steps: T. The first steps of a network with a delay do not count, here either.
+        steps: T. Of a network with a delay, the first steps do not count.
         batch_size: Inputs at a time, where the data does not come in batches.
         remedies: Whether to try remedies; each costs a conversion and an evaluation.
         progress: Whether to show a progress bar while they are tried.
