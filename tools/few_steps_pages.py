@@ -105,18 +105,16 @@ def _show_network(network: Network) -> str:
                 (f"{own[t].shown} ({latency:,})" if latency != t else own[t].shown) if t in own else "–"
             )
         some, at = next(iter(own.values())).row, own[usual].row if usual in own else None
-        costs = [
-            "–" if at is None else f"{at.events / 1000:,.0f}",
-            f"{some.neurons / 1000:,.0f}",
-            "–" if at is None else str(at.with_delays),
-        ]
-        rows.append([method, str(some.lines), *cells, *costs])
+        events = "–" if at is None else f"{at.events / 1000:,.0f}"
+        rows.append([method, str(some.lines), *cells, events, f"{some.neurons / 1000:,.0f}"])
     head = ["Method", "lines", *(f"T = {t}" for t in steps)]
-    head += [f"events, thousands, T = {usual}", "neurons, thousands", f"latency with delays, T = {usual}"]
+    head += [f"events, thousands, T = {usual}", "neurons, thousands"]
+    (delays,) = {line.row.with_delays - line.row.latency for line in network.lines.values()}
     runs = f", mean ± SD of {len(network.ann)} training runs" if len(network.ann) > 1 else ""
     if any(len(line.accuracies) < len(network.ann) for line in network.lines.values()):
         runs += "; rows without ± are from one run"
-    return f"**{network.name}**, ANN {_spread(network.ann)} %{runs}:\n\n{table(head, rows)}"
+    title = f"**{network.name}**, ANN {_spread(network.ann)} %{runs}; delays add {delays} steps"
+    return f"{title}:\n\n{table(head, rows)}"
 
 
 def measured() -> str:
