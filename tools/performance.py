@@ -9,8 +9,11 @@ from tools.markdown import table
 from tools.measured import COMPILED, CONTENDERS, MODELS, PEER, best, milliseconds, read, results, speed
 
 GPU, CPU = "simulation-h200", "simulation-cpu"
-GRID = "simulation-grid-h200", "simulation-grid-resnet18-h200"
-"""All contenders at many sizes, with an older version."""
+GRID = (
+    "simulation-grid-h200", "simulation-grid-resnet18-h200", "simulation-one-image-h200",
+    "simulation-one-image-ahead-h200", "simulation-one-image-beside-h200",
+)  # fmt: skip
+"""All contenders at many sizes with an older version, and single images with later ones."""
 PROFILES = ("exact", "fast", "int8")
 VERBS = (
     *(("verbs-h200", model) for model in ("vgg16", "resnet20", "resnet18")), ("verbs-cpu", "resnet20"),
