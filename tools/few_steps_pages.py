@@ -193,10 +193,11 @@ def _count(p: Printed) -> str:
 
 def best() -> str:
     """For each network of the papers a row within few steps and two lines, not chosen by test images."""
-    rows = []
+    rows, profiles = [], set()
     for network in _of_papers(join(load_records())):
         if (line := _choose(network, SHORT)) is None:
             continue
+        profiles |= {r.profile for r in network.records}
         accuracy, system = _find_printed(network.name, SHORT)
         against = "–" if accuracy is None else f"{number(accuracy)} ({system})"
         cells = [network.name, _spread(network.ann), line.shown, _signed(line.accuracy - mean(network.ann))]
@@ -211,7 +212,7 @@ def best() -> str:
         "neuron. The method is selected on training images by its loss, or by its accuracy if no loss was "
         "recorded; ties go to the method with fewer events. *Best printed*: the most accurate of [these "
         "papers](docs/few-steps.md#what-papers-print) within the same limits; they converted other ANNs. "
-        "*Thesis*: unpublished."
+        f"*Thesis*: unpublished. Profile: `{', '.join(sorted(profiles))}`."
     )
 
 

@@ -97,6 +97,7 @@ def test_the_best_rows_are_within_four_steps_and_two_lines() -> None:
         "4",
         "2",
     )
+    assert few_steps_pages.best().endswith("Profile: `exact`.")
     assert vgg["best printed"] == "94.72 (QCFS + FTBC + HA-SNM + R0, thesis)"
     assert found[0][-1] == "52.28 (QCFS with 4 levels, run by LM-HT)"
 
