@@ -82,6 +82,33 @@ class Program:
         zeros = ir.Constant(ir.VectorType(WORD, count), None)
         return self.b.shuffle_vector(first, ir.Constant(kind, ir.Undefined), zeros)
 
+    def least(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        """The smaller of two integers."""
+        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
+
+    def advance(
+        self, count: ir.Value, block: int, steps: ir.Value, write: Callable[[ir.Value, ir.Value, int], None]
+    ) -> None:
+        """Advance neurons by some steps, block by block, so that the state of a block stays in a cache.
+
+        Args:
+            count: How many neurons there are.
+            block: How many of them are a block.
+            steps: T.
+            write: Writes the instructions that advance neurons n, n + 1 … by step t, given t, n and how
+                many neurons they are: `LANES` or 1.
+        """
+        b = self.b
+        with self.loop(b.sdiv(b.add(count, long(block - 1)), long(block))) as part:
+            first = b.mul(part, long(block))
+            length = self.least(b.sub(count, first), long(block))
+            whole = b.mul(b.sdiv(length, long(LANES)), long(LANES))
+            with self.loop(steps) as t:
+                with self.loop(b.sdiv(length, long(LANES))) as i:
+                    write(t, b.add(first, b.mul(i, long(LANES))), LANES)
+                with self.loop(b.sub(length, whole)) as i:
+                    write(t, b.add(b.add(first, whole), i), 1)
+
     def fire(
         self, potential: ir.Value, threshold: ir.Value, *, strict: bool, subtract: bool
     ) -> tuple[ir.Value, ir.Value]:

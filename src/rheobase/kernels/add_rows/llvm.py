@@ -71,7 +71,7 @@ def _compile() -> Callable[..., Any]:
     with program.loop(b.sub(of["last"], of["first"])) as part:
         start = b.mul(b.add(of["first"], part), long(BLOCK))
         rest = b.sub(of["N"], start)
-        width = b.select(b.icmp_signed("<", rest, long(BLOCK)), rest, long(BLOCK))
+        width = program.least(rest, long(BLOCK))
         whole = b.sdiv(width, long(LANES))
         with program.loop(of["R"]) as r:
             begin, end = (program.load(at("begins", (r, 8), more), LONG) for more in (0, 8))

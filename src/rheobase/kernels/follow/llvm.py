@@ -126,7 +126,7 @@ def _compile(
         with program.loop(parts) as part:
             offset = b.mul(part, long(BLOCK))
             left = b.sub(of["N"], offset)
-            length = b.select(b.icmp_signed("<", left, long(BLOCK)), left, long(BLOCK))
+            length = program.least(left, long(BLOCK))
             vectors = b.sdiv(length, long(LANES))
             inside = b.mul(vectors, long(LANES))
             where = b.add(start, offset)

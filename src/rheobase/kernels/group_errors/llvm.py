@@ -63,9 +63,6 @@ def _compile(item: int, form: Form, each: bool) -> Callable[..., Any]:
     b, of, at = program.b, program.given, program.at
     number = FLOAT if item == 4 else ir.DoubleType()
 
-    def least(x: ir.Value, y: ir.Value) -> ir.Value:
-        return b.select(b.icmp_signed("<", x, y), x, y)
-
     def parameter(p: ir.Value, n: ir.Value, lanes: int) -> ir.Value:
         """Parameter number p of some neurons, the first of them number n of its channel."""
         kind = ir.VectorType(number, lanes) if each else number
@@ -99,13 +96,5 @@ def _compile(item: int, form: Form, each: bool) -> Callable[..., Any]:
     rate = program.load(at("rate"), ir.DoubleType())
     with program.loop(b.mul(of["B"], of["C"])) as row:
         channel, start = b.srem(row, of["C"]), b.mul(row, of["size"])
-        with program.loop(b.sdiv(b.add(of["size"], long(BLOCK - 1)), long(BLOCK))) as block:
-            offset = b.mul(block, long(BLOCK))
-            count = least(long(BLOCK), b.sub(of["size"], offset))
-            whole = b.mul(b.sdiv(count, long(LANES)), long(LANES))
-            with program.loop(of["T"]) as t:
-                with program.loop(b.sdiv(count, long(LANES))) as i:
-                    advance(t, b.add(offset, b.mul(i, long(LANES))), LANES)
-                with program.loop(b.sub(count, whole)) as i:
-                    advance(t, b.add(b.add(offset, whole), i), 1)
+        program.advance(of["size"], BLOCK, of["T"], advance)
     return program.finish()

@@ -147,16 +147,13 @@ def _compile(item: int, form: Form, spread: bool, several: bool) -> Callable[...
     """The program for numbers of this many bytes, and for parameters that a row shares or lists."""
     import llvmlite.ir as ir
 
-    from rheobase.kernels.llvm import FLOAT, LANES, Program, long
+    from rheobase.kernels.llvm import FLOAT, Program, long
 
     pointers = ("current", "membrane", "sent", "table", "reaches", "out", "events")
     numbers = ("T", "current_step", "out_step", "events_step", "M", "row", "rows")
     program = Program(pointers, numbers)
     b, of, at = program.b, program.given, program.at
     number = FLOAT if item == 4 else ir.DoubleType()
-
-    def least(x: ir.Value, y: ir.Value) -> ir.Value:
-        return b.select(b.icmp_signed("<", x, y), x, y)
 
     def parameter(p: ir.Value, n: ir.Value, lanes: int) -> ir.Value:
         """Parameter number p of some neurons, the first of them number n of its row."""
@@ -187,14 +184,5 @@ def _compile(item: int, form: Form, spread: bool, several: bool) -> Callable[...
 
     with program.loop(of["rows"]) as r:
         start = b.mul(r, of["row"])
-        blocks = b.sdiv(b.add(of["row"], long(BLOCK - 1)), long(BLOCK))
-        with program.loop(blocks) as block:
-            offset = b.mul(block, long(BLOCK))
-            count = least(long(BLOCK), b.sub(of["row"], offset))
-            whole = b.mul(b.sdiv(count, long(LANES)), long(LANES))
-            with program.loop(of["T"]) as t:
-                with program.loop(b.sdiv(count, long(LANES))) as i:
-                    advance(t, b.add(offset, b.mul(i, long(LANES))), LANES)
-                with program.loop(b.sub(count, whole)) as i:
-                    advance(t, b.add(b.add(offset, whole), i), 1)
+        program.advance(of["row"], BLOCK, of["T"], advance)
     return program.finish()

@@ -53,44 +53,29 @@ def _compile(item: int, size: int, strict: bool, subtract: bool) -> Callable[...
     """The program for potentials and spikes of this many bytes."""
     import llvmlite.ir as ir
 
-    from rheobase.kernels.llvm import BYTE, FLOAT, LANES, Program, long
+    from rheobase.kernels.llvm import BYTE, FLOAT, Program, long
 
     numbers = ("T", "current_step", "spikes_step", "period", "N")
     program = Program(("current", "membrane", "threshold", "spikes"), numbers)
     b, of, at = program.b, program.given, program.at
     number = FLOAT if item == 4 else ir.DoubleType()
 
-    def least(x: ir.Value, y: ir.Value) -> ir.Value:
-        return b.select(b.icmp_signed("<", x, y), x, y)
-
-    def divide(x: ir.Value, y: ir.Value) -> ir.Value:
-        return b.sdiv(b.add(x, b.sub(y, long(1))), y)
-
     def advance(t: ir.Value, n: ir.Value, lanes: int) -> None:
-        """Advance some neurons by a step, the first of them number n of its block."""
-        neurons = ir.VectorType(number, lanes)
-        place = at("membrane", (where, item), (n, item))
-        threshold = program.load(at("threshold", (offset, item), (n, item)), neurons)
+        """Advance some neurons by a step, the first of them number n of its period."""
+        neurons, where = ir.VectorType(number, lanes), b.add(start, n)
+        place = at("membrane", (where, item))
+        threshold = program.load(at("threshold", (n, item)), neurons)
         step = b.mul(t, of["current_step"])
-        current = program.load(at("current", (step, 1), (where, item), (n, item)), neurons)
+        current = program.load(at("current", (step, 1), (where, item)), neurons)
         potential = b.fadd(program.load(place, neurons), current)
         fired, after = program.fire(potential, threshold, strict=strict, subtract=subtract)
         b.store(after, place, align=1)
         spikes = b.zext(fired, ir.VectorType(BYTE, lanes)) if size == 1 else b.uitofp(fired, neurons)
         step = b.mul(t, of["spikes_step"])
-        b.store(spikes, at("spikes", (step, 1), (where, size), (n, size)), align=1)
+        b.store(spikes, at("spikes", (step, 1), (where, size)), align=1)
 
-    with program.loop(divide(of["N"], of["period"])) as row:
+    periods = b.sdiv(b.add(of["N"], b.sub(of["period"], long(1))), of["period"])
+    with program.loop(periods) as row:
         start = b.mul(row, of["period"])
-        length = least(of["period"], b.sub(of["N"], start))
-        with program.loop(divide(length, long(BLOCK))) as part:
-            offset = b.mul(part, long(BLOCK))
-            where = b.add(start, offset)
-            count = least(long(BLOCK), b.sub(length, offset))
-            whole = b.mul(b.sdiv(count, long(LANES)), long(LANES))
-            with program.loop(of["T"]) as t:
-                with program.loop(b.sdiv(count, long(LANES))) as i:
-                    advance(t, b.mul(i, long(LANES)), LANES)
-                with program.loop(b.sub(count, whole)) as i:
-                    advance(t, b.add(whole, i), 1)
+        program.advance(program.least(of["period"], b.sub(of["N"], start)), BLOCK, of["T"], advance)
     return program.finish()

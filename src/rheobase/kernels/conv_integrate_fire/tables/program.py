@@ -124,7 +124,7 @@ class _LayerProgram(Program):
         with self.loop(b.sdiv(b.add(samples, b.sub(size, long(1))), size)) as part:
             start = b.add(of["first"], b.mul(part, size))
             left = b.sub(of["last"], start)
-            count = b.select(b.icmp_signed("<", left, size), left, size)
+            count = self.least(left, size)
             self._move_membranes(start, count, store=False)
             with self.loop(of["T"]) as t:
                 base = b.add(b.mul(t, of["B"]), start)
@@ -244,7 +244,7 @@ class _CoreProgram(Program):
         with self.loop(b.sdiv(b.add(all_steps, b.sub(of["tile"], long(1))), of["tile"])) as tile:
             start = b.mul(tile, of["tile"])
             left = b.sub(all_steps, start)
-            count = b.select(b.icmp_signed("<", left, of["tile"]), left, of["tile"])
+            count = self.least(left, of["tile"])
             with self.loop(count) as i:
                 self._find_places(b.add(start, i), i)
             with self.loop(of["blocks"]) as block, self.loop(count) as i:
