@@ -27,9 +27,11 @@ def grid(*size: int, low: int, high: int) -> Tensor:
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 @pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize("each", ["scalar", "channel", "neuron"])
+@pytest.mark.parametrize("each", ["scalar", "channel", "row", "neuron"])
 @pytest.mark.parametrize(("members", "biases", "options"), RULES)
-@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3, 9, 35), (3, 37), (2, 17, 1, 1), (2, 1, 5, 7)])
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 4, 5), (2, 3, 9, 35), (3, 37), (2, 17, 1, 1), (2, 1, 5, 7), (2, 1, 9, 8)]
+)
 def test_bits_are_those_of_the_definition(
     shape: tuple[int, ...],
     members: int,
@@ -42,7 +44,7 @@ def test_bits_are_those_of_the_definition(
     torch.manual_seed(0)
     current = grid(1 if constant else STEPS, *shape, low=-8, high=13).to(kind).expand(STEPS, *shape)
     channel = (shape[1], *[1] * (len(shape) - 2))
-    own = {"scalar": (), "channel": channel, "neuron": shape[1:]}[each]
+    own = {"scalar": (), "channel": channel, "row": (*shape[1:-1], 1), "neuron": shape[1:]}[each]
     sizes = tuple(grid(*own, low=0 if i < members - 1 else 1, high=9).to(kind) for i in range(members))
     bias = tuple(grid(*channel, low=-3, high=4).to(kind) for _ in range(biases))
     theta, amplitude = grid(*own, low=1, high=17).to(kind), grid(*channel, low=1, high=4).to(kind)

@@ -26,7 +26,7 @@ Parameter = Callable[["ir.Value"], "ir.Value"]
 # Neurons at a time: their state stays in the first-level cache for all steps.
 BLOCK = 1 << 10
 # Neurons with the same parameters that are worth a loop of their own.
-_ALIKE = 64
+ALIKE = 64
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def run(
     """Fill `out` and `events` block by block, updating `membrane` and `sent` in place."""
     steps = len(out)
     form, table_PM, repeat, reaches_T = flat_rule(rule, membrane, before, steps)
-    spread = table_PM.shape[1] == 1 or repeat >= _ALIKE
+    spread = table_PM.shape[1] == 1 or repeat >= ALIKE
     if not spread:
         table_PM, repeat = table_PM.repeat_interleave(repeat, 1), 1
     elif table_PM.shape[1] == 1:
