@@ -43,6 +43,14 @@ def test_members_send_the_digits_of_the_membrane() -> None:
     assert (apart.members, apart.lines, apart.count(10)) == (2, 2, 20)
 
 
+def test_events_of_a_step_are_counted_in_a_byte() -> None:
+    most, memory = Group(ONE, sizes=torch.full((255,), 1 / 256)), Memory()
+    most.advance(torch.ones(1, 1, 1), torch.zeros(1, 1), 1, None, memory)
+    assert memory["events"].item() == 255
+    with pytest.raises(ValueError, match=r"at most 255 members.* got 256"):
+        Group(ONE, sizes=torch.full((256,), 1 / 256))
+
+
 def test_spikes_are_taken_back_only_if_they_were_sent() -> None:
     symmetric = Group(ONE, returns=(1.0,))
     assert run(symmetric, -1.5, 0.0, 2.5, 0.0) == [0, 0, 1, 0]

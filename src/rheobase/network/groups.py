@@ -112,6 +112,8 @@ class Group(Remembering):
                 "expected sizes of at least one member, none below zero and the last above zero, got "
                 f"{sizes.tolist()}"
             )
+        if len(sizes) > 255:
+            raise ValueError(f"expected at most 255 members, whose events fit into a byte, got {len(sizes)}")
         if bias is not None and not bias.dim():
             raise ValueError("expected a bias for each step, got one number")
         self.register_buffer("sizes", sizes.detach().to(threshold))
