@@ -82,6 +82,15 @@ def test_bits_are_those_of_the_definition(
     assert all(map(torch.equal, found, want))
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_levels_of_dead_neurons_are_finite(kind: torch.dtype) -> None:
+    sizes = tuple(torch.tensor(size, dtype=kind) for size in (2.0, 1.0))
+    rule = GroupRule(torch.tensor([torch.finfo(kind).max, 1.0], dtype=kind), sizes, sizes[-1])
+    for backend in ("reference", "cpu"):
+        (_, membrane, *_), _ = run(backend, torch.full((2, 2), 0.5), torch.zeros(2, 2), rule, kind)
+        assert membrane.tolist() == [[STEPS / 2, 0.5]] * 2
+
+
 def test_what_it_does_not_support_is_computed_by_the_definition() -> None:
     torch.manual_seed(0)
     rule = GroupRule(torch.tensor(1.0), (torch.tensor(1.0),), torch.tensor(1.0))

@@ -32,7 +32,7 @@ class GroupRule:
     def levels(self) -> list[Tensor]:
         """The level of each member: size·θ, or the largest number for one that is missing."""
         most = torch.finfo(self.threshold.dtype).max
-        return [torch.where(size > 0, self.threshold * size, most) for size in self.sizes]
+        return [torch.where(size > 0, (self.threshold * size).clamp(max=most), most) for size in self.sizes]
 
 
 @dataclass(frozen=True)
