@@ -58,36 +58,13 @@ def _group_errors(
     for t in range(steps):
         potential += tl.load(current, mask=inside, other=0.0).to(potential.dtype)
         _, _, value, _ = fire(
-            potential,
-            net,
-            row,
-            M,
-            t,
-            returns,
-            reaches,
-            biases,
-            inside,
-            MEMBERS,
-            RETURNS,
-            FORGIVES,
-            STRICT,
+            potential, net, row, M, t, returns, reaches, biases, inside, MEMBERS, RETURNS, FORGIVES, STRICT
         )
         error = tl.where(inside, value * amplitude - wanted, 0.0)
         tl.atomic_add(sums, tl.sum((error.to(tl.float64) * units).to(tl.int64)))
+        potential -= error
         potential, net, _, _ = fire(
-            potential - error,
-            net,
-            row,
-            M,
-            t,
-            returns,
-            reaches,
-            biases,
-            inside,
-            MEMBERS,
-            RETURNS,
-            FORGIVES,
-            STRICT,
+            potential, net, row, M, t, returns, reaches, biases, inside, MEMBERS, RETURNS, FORGIVES, STRICT
         )
         current += current_step
         sums += channels

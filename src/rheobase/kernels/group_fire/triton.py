@@ -106,19 +106,7 @@ def _group_fire(
             potentials += neurons
             nets += neurons
         potential, net, value, count = fire(
-            potential,
-            net,
-            row,
-            M,
-            t,
-            returns,
-            reaches,
-            biases,
-            inside,
-            MEMBERS,
-            RETURNS,
-            FORGIVES,
-            STRICT,
+            potential, net, row, M, t, returns, reaches, biases, inside, MEMBERS, RETURNS, FORGIVES, STRICT
         )
         tl.store(out, (value * amplitude).to(out.dtype.element_ty), mask=inside)
         if EVENTS:
