@@ -1,11 +1,13 @@
 """Negative spikes: the rules, and the order of corrections."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from conftest import images
-from rheobase import HALF, convert, evaluate, methods, prepare, simulate
+from rheobase import HALF, convert, evaluate, methods, prepare, save, simulate
 from rheobase.methods.signed import Signed
 from rheobase.network import Group
 
@@ -16,6 +18,15 @@ def test_the_annealed_rule_falls_over_the_steps() -> None:
     assert Signed(rule="annealed", steps=16).returns[-1] == pytest.approx(0.75)
     assert Signed(rule="annealed", steps=1).returns == (1.25,)
     assert (Signed(rule="symmetric").returns, Signed(rule="eager").returns) == ((1.0,), (1e-3,))
+
+
+def test_the_longest_annealed_rule_can_be_saved(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)), torch.rand(4, 2)
+    longest = Signed(rule="annealed", steps=4096)
+    save(convert(model, "max-norm", x, then=[longest]), tmp_path / "network.safetensors")
+    with pytest.raises(ValueError, match="at most 4096 steps, got 4097"):
+        Signed(rule="annealed", steps=4097)
+    assert Signed(rule="eager", steps=4097).returns == (1e-3,)
 
 
 def test_it_corrects_any_method_with_plain_neurons(trained: nn.Module, digits) -> None:

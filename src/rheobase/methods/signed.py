@@ -52,6 +52,10 @@ class Signed(Correction):
             raise ValueError(f"signed: rule must be one of {', '.join(get_args(Rule))}, got {self.rule!r}")
         if not isinstance(self.steps, int) or self.steps < 1:
             raise ValueError(f"signed: steps must be an integer of at least 1, got {self.steps!r}")
+        if self.rule == "annealed" and self.steps > 4096:
+            raise ValueError(
+                f"signed: the annealed rule takes at most 4096 steps, got {self.steps}: choose rule='eager'"
+            )
 
     @property
     def converges(self) -> bool:
