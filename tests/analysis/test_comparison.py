@@ -1,6 +1,7 @@
 """The comparison of methods: what it is asked for, and what becomes of a method that cannot."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from rheobase import HALF, ZERO, compare, convert, evaluate, methods
-from rheobase.analysis import comparison
+from rheobase.analysis import Latency, comparison
 from rheobase.network import ConstantCurrent, Poisson
 from rheobase.training import datasets
 
@@ -74,7 +75,30 @@ def test_an_answer_after_windows_has_its_true_latency(trained: nn.Module, digits
     assert (row.timing.windows, row.timing.steps, row.timing.idle) == (3, 2, 1)
     assert set(row.accuracy) == {2, 4}
     for fact in ("after 8 steps", "3 windows of 2", "1 idle"):
-        assert fact in row.note
+        assert fact in row.remark
+
+
+def test_steps_that_do_not_count_are_told(trained: nn.Module, digits: datasets.Dataset) -> None:
+    data = digits.train.take(24)
+    found = ask(trained, data, methods=["max-norm+srp", "max-norm+cos", "max-norm"], steps=[8, 16])
+    srp, cos = (row.timing.pre for row in found.rows[::2][:2])
+    assert found.remarks == (
+        f"max-norm + srp: the first {srp} steps do not count.",
+        f"max-norm + cos: the first {cos} steps do not count.",
+    )
+    assert min(srp, cos) > 0
+    assert set(found.to_pandas()["note"]) == {row.remark for row in found.rows}
+    early = replace(found.rows[0], timing=replace(found.rows[0].timing, pre=1))
+    assert replace(found, rows=(early, *found.rows[1:2])).remarks == (
+        f"max-norm + srp zero: {early.remark}.",
+        f"max-norm + srp half: {found.rows[1].remark}.",
+    )
+
+
+def test_what_a_record_says_of_its_steps_comes_from_its_latency() -> None:
+    timing = Latency(steps=8, pre=0, schedule="windows", depth=3, windows=3, lines=1, bits=1)
+    row = comparison.Row("a", "half", {8: 99.0}, 8, note="answers once, after 8 steps", timing=timing)
+    assert row.remark.startswith("answers once, after 24 steps")
 
 
 def test_an_interrupted_comparison_keeps_its_rows(

@@ -6,7 +6,7 @@ import pytest
 
 from page_records import HOSTILE, check_page, make_comparison, make_run, parse, titles
 from rheobase.analysis.comparison import Row
-from rheobase.analysis.costs import Latency
+from rheobase.analysis.costs import Latency, Silence
 from rheobase.reports.comparison_page import (
     comparison_page,
     comparison_table,
@@ -84,6 +84,37 @@ def test_of_many_conversions_the_frugal_ones_are_in_colour(tmp_path):
     assert last[2] == "99.00"  # its answer after 10 steps stands in the column of 16
 
 
+def test_rows_and_runs_have_their_neurons_latency_and_lines(tmp_path):
+    waits = Latency(steps=4, pre=0, schedule="windows", depth=3, windows=3, lines=2, bits=1)
+    sums = Latency(steps=6, pre=0, schedule="synchronous", depth=3, windows=1, lines=8, bits=3)
+    rows = (
+        Row("waits", "half", {8: 90.0}, 4, 1e3, 1e5, 1e-7, timing=waits, neurons=1200),
+        Row("sums", "half", {8: 90.0}, 8, 1e3, 1e5, 1e-7, "", sums, Silence.of([0, 0, 50, 50, 0], 100), 600),
+        Row("old", "half", {8: 90.0}, 8, 1e3, 1e5, 1e-7),
+    )
+    run = make_run(diagnosed=False)
+    run = replace(run, evaluation=replace(run.evaluation, timing=waits))
+    compared = replace(make_comparison(), rows=rows)
+    assert {line.label: line.values[-3:] for line in comparison_table(compared).lines} == {
+        "waits": ("1,200", "12 (15)", "2"),
+        "sums": ("600", "6 (9)", "8"),
+        "old": ("–", "–", "–"),
+    }
+    table = [*parse(joined_page([compared, run], tmp_path / "a.html")).iter("table")][1]
+    head, *found = ([cell.text for cell in row] for row in table.iter("tr"))
+    shown = {cells[0]: dict(zip(head, cells, strict=True)) for cells in found}
+    told = {name: [cells[key] for key in ("Neurons", "Latency", "Lines")] for name, cells in shown.items()}
+    assert told == {
+        "waits, half": ["1,200", "12 (15)", "2"],
+        "sums, half": ["600", "6 (9)", "8"],
+        "old, half": ["–", "–", "–"],
+        "site method, zero": ["120", "12 (15)", "2"],
+    }
+    mean = {name: cells["Mean steps"] for name, cells in shown.items()}
+    assert mean["waits, half"] == "4.0"
+    assert mean["sums, half"] == "–"  # images left when they were silent; a row does not hold when
+
+
 def test_methods_without_a_number_are_named_below_the_table(tmp_path):
     waits = Latency(steps=16, pre=0, schedule="windows", depth=3, windows=3, lines=2, bits=1)
     rows = [
@@ -99,14 +130,15 @@ def test_methods_without_a_number_are_named_below_the_table(tmp_path):
             Row("c", start, {8: 10.0 + i, 16: 20.0 + i}, 16, 1e3, 1e5, 1e-7)
             for i, start in enumerate(("zero", "half"))
         ),
-        Row("c", "searched(8)", {16: 30.0}, 16, 1e3, 1e5, 2e-7, "is special", waits),
+        Row("c", "searched(8)", {16: 30.0}, 16, 1e3, 1e5, 2e-7, timing=waits),
         Row("d", "zero", note="was not given"),
         Row("e", "zero", note="was not given"),
     ]
     found = replace(make_comparison(), rows=tuple(rows))
     table = comparison_table(found)
     assert [line.label for line in table.lines] == ["a", "a", "b", "b", "c", "c", "c"]
-    assert table.notes[:2] == ("c: is special.", "d, e: was not given.")
+    waiting = "answers once, after 48 steps (3 windows of 16), shown from T=16 on"
+    assert table.notes[:2] == (f"c searched(8): {waiting}.", "d, e: was not given.")
     short = gains_table(found)
     assert {line.label: line.values for line in short.lines} == {
         "a, c": ("10.0 → 11.0", "20.0 → 21.0", "0.100", "–", "–"),

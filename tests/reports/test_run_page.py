@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from page_records import check_page, make_run, parse, titles
+from rheobase.analysis import Latency
 from rheobase.reports.run_page import accuracy_figure, evaluation_page, run_facts
 
 
@@ -80,6 +81,16 @@ def test_early_exit_is_not_shown_as_all_steps() -> None:
     assert f"accuracy after {steps} steps" in run_facts(full)
     assert f"accuracy after {steps} steps" not in run_facts(early)
     assert {f"accuracy after at most {steps} steps", "mean steps per image"} <= run_facts(early).keys()
+
+
+def test_the_headline_has_the_true_latency() -> None:
+    waits = Latency(steps=4, pre=0, schedule="windows", depth=3, windows=3, lines=2, bits=1, idle=3)
+    for exit in ("", "a rule"):
+        record = make_run(diagnosed=False, exit=exit)
+        assert "true latency" not in run_facts(record)  # an old record does not hold it
+        told = run_facts(replace(record, evaluation=replace(record.evaluation, timing=waits)))
+        assert told["true latency"] == f"{'at most ' if exit else ''}18 steps, 21 with delays"
+        assert told["lines per neuron"] == "2"
 
 
 def test_steps_without_an_answer_are_left_out(tmp_path):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from rheobase import methods as registry
-from rheobase.analysis.costs import Latency, Silence, latency_of
+from rheobase.analysis.costs import Latency, Silence
 from rheobase.analysis.evaluation import accuracy, evaluate
 from rheobase.conversion import convert
 from rheobase.io import (
@@ -47,7 +47,7 @@ class Row:
         spikes: Mean spikes of an image over the run.
         sop: Mean synaptic operations of an image over the run.
         joules: Mean energy of an image over the run.
-        note: Why it was not measured, or what is special about it.
+        note: Why it was not measured.
         timing: The true latency and the wires.
         silence: When images fell silent, in the sum code.
         neurons: Binary neurons, with all members of groups.
@@ -67,10 +67,13 @@ class Row:
 
     @property
     def reach(self) -> tuple[str, str]:
-        """The steps to its answer, then with a step of delay per layer; and the lines of a neuron."""
-        if self.timing is None:
-            return "–", "–"
-        return f"{self.timing.total} ({self.timing.with_delays})", str(self.timing.lines)
+        """Its latency and its lines, as `Latency.cells`."""
+        return ("–", "–") if self.timing is None else self.timing.cells
+
+    @property
+    def remark(self) -> str:
+        """Why it was not measured, or which of its steps have no answer; empty if there is nothing to say."""
+        return self.note if self.timing is None else _explain_wait(self.timing)
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,10 +104,15 @@ class Comparison(Result):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The notes of the rows, each once with the methods that have it."""
-        notes = dict.fromkeys(row.note for row in self.rows if row.note)
-        named = {note: dict.fromkeys(r.method for r in self.rows if r.note == note) for note in notes}
-        return tuple(f"{', '.join(names)}: {note}." for note, names in named.items())
+        """The remarks on the rows, each once with its methods, and with their start where starts differ."""
+        measured: dict[str, set[str]] = {}
+        for row in self.rows:
+            measured.setdefault(row.method, set()).update([row.remark] if row.steps else [])
+        named: dict[str, dict[str, None]] = {}
+        for row in self.rows:
+            name = f"{row.method} {row.initial}" if len(measured[row.method]) > 1 else row.method
+            named.setdefault(row.remark, {})[name] = None
+        return tuple(f"{', '.join(names)}: {remark}." for remark, names in named.items() if remark)
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
@@ -137,6 +145,7 @@ class Comparison(Result):
             for name in ("pre", "schedule", "total", "with_delays", "lines"):
                 found = None if row.timing is None else getattr(row.timing, name)
                 cells["latency" if name == "total" else name] = found
+            cells["note"] = row.remark
             cells["silent"] = None if row.silence is None else row.silence.largest
             rows.append({**cells, **{f"T={t}": row.accuracy.get(t) for t in self.steps}})
         return rows
@@ -308,15 +317,17 @@ def _measure(
         end.spikes,
         end.sop,
         end.joules,
-        _explain_wait(latency_of(snn, window)) if window else "",
-        result.timing,
-        result.silence,
-        sum(result.neurons.values()),
+        timing=result.timing,
+        silence=result.silence,
+        neurons=sum(result.neurons.values()),
     )
 
 
 def _explain_wait(timing: Latency) -> str:
-    """When a network whose neurons collect a window of input has its answer."""
+    """Which steps of a network have no answer: those before outputs count, or all until its layers waited."""
+    if timing.schedule == "synchronous":
+        first = f"{timing.pre} steps do" if timing.pre > 1 else "step does"
+        return f"the first {first} not count" if timing.pre else ""
     note = f"answers once, after {timing.total} steps"
     if timing.windows == 1:
         return note

@@ -53,6 +53,11 @@ class Latency:
         """The same where a spike takes one step to the next layer and shorter paths wait for longer ones."""
         return self.total + self.depth
 
+    @property
+    def cells(self) -> tuple[str, str]:
+        """For tables: the steps to the answer, then with a step of delay per layer; and the lines."""
+        return f"{self.total} ({self.with_delays})", str(self.lines)
+
     def __str__(self) -> str:
         wires = f"{self.lines} line{'s' if self.lines > 1 else ''} per neuron"
         waits = "" if self.windows == 1 else f", {self.windows} windows of {self.steps}"

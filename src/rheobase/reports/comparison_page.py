@@ -26,6 +26,7 @@ _REACH = (
     "Latency: steps to the answer of the longest run, with the windows of all layers; in the sum code until "
     "every image is silent; in parentheses with one step of delay per layer. Lines: wires of a neuron."
 )
+_REACHED = ("Neurons", "Latency", "Lines")
 _COLOURED = 6
 _NEAR = 1.0  # points
 _CHOICE = (
@@ -107,9 +108,9 @@ def comparison_table(comparison: Comparison) -> Table:
     for row in comparison.rows:
         if row.steps:
             accuracy = (number(row.accuracy.get(t), 1) for t in comparison.steps)
-            costs = (f"{row.spikes:,.0f}", f"{row.sop:,.0f}", microjoules(row.joules))
+            costs = (f"{row.spikes:,.0f}", f"{row.sop:,.0f}", microjoules(row.joules), _count(row.neurons))
             lines.append(Line(row.method, (row.initial, *accuracy, *costs, *row.reach)))
-    columns = (*(f"T={t}" for t in comparison.steps), "Spikes", "SOP", "Energy, µJ", "Latency", "Lines")
+    columns = (*(f"T={t}" for t in comparison.steps), "Spikes", "SOP", "Energy, µJ", *_REACHED)
     note = "Spikes, synaptic operations (SOP) and energy: per image, over the whole run."
     return Table(
         "Accuracy, %", ("Method", "Start", *columns), tuple(lines), (*comparison.remarks, note, _REACH)
@@ -183,7 +184,8 @@ class _Entry:
         ann: Accuracy of the ANN.
         accuracy: Accuracy by steps.
         energy: Accuracy by energy per image, in µJ.
-        costs: Steps, mean steps, spikes, operations and joules per image at the end.
+        costs: Steps, mean steps if known, spikes, operations and joules per image at the end.
+        reach: Neurons, latency and lines, as text.
         findings: The findings of a diagnosis.
         settings: How it was done, if known.
     """
@@ -193,7 +195,8 @@ class _Entry:
     ann: float | None
     accuracy: Mapping[int, float]
     energy: Mapping[float, float]
-    costs: tuple[int, float, float, float, float]
+    costs: tuple[int, float | None, float, float, float]
+    reach: tuple[str, str, str]
     findings: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -260,7 +263,9 @@ def _entries(record: RunRecord | Comparison) -> list[_Entry]:
             ann=record.ann_accuracy,
             accuracy=row.accuracy,
             energy={1e6 * row.joules: row.accuracy[max(row.accuracy)]} if row.joules else {},
-            costs=(row.steps, row.steps, row.spikes, row.sop, row.joules),
+            # In the sum code images leave when they are silent, and a row does not hold their mean steps.
+            costs=(row.steps, None if row.silence else row.steps, row.spikes, row.sop, row.joules),
+            reach=(_count(row.neurons), *row.reach),
         )
         for row in record.rows
         if row.accuracy
@@ -278,6 +283,10 @@ def _entry_of_run(record: RunRecord) -> _Entry:
         accuracy={t: a for t, a in enumerate(found.accuracy, 1) if a is not None},
         energy=accuracy_by_energy(found),
         costs=(found.steps, end.latency, end.spikes, end.sop, end.joules),
+        reach=(
+            _count(sum(found.neurons.values())),
+            *((DASH, DASH) if found.timing is None else found.timing.cells),
+        ),
         findings=() if record.diagnosis is None else tuple(map(str, record.diagnosis.findings)),
         settings=settings_of(record),
     )
@@ -351,14 +360,19 @@ def _tables(labelled: Mapping[str, _Entry]) -> tuple[Table, ...]:
         accuracy.append(Line(label, (number(entry.ann), *values, entry.data)))
         steps, latency, spikes, sop, joules = entry.costs
         last = entry.accuracy[max(entry.accuracy)]
-        shown = (str(steps), f"{latency:.1f}", number(last), f"{spikes:,.0f}")
-        costs.append(Line(label, (*shown, f"{sop:,.0f}", microjoules(joules))))
+        shown = (str(steps), number(latency, 1), number(last), f"{spikes:,.0f}")
+        costs.append(Line(label, (*shown, f"{sop:,.0f}", microjoules(joules), *entry.reach)))
     header = ("Accuracy, %", "ANN", *(f"T={t}" for t in moments), "Measured on")
-    cost_header = ("At the end", "Steps", "Mean steps", "Accuracy, %", "Spikes", "SOP", "Energy, µJ")
+    ends = ("At the end", "Steps", "Mean steps", "Accuracy, %", "Spikes", "SOP", "Energy, µJ")
     return (
         Table("Accuracy", header, tuple(accuracy)),
-        Table("Spikes, operations and energy per image", cost_header, tuple(costs)),
+        Table("Spikes, operations and energy per image", (*ends, *_REACHED), tuple(costs), (_REACH,)),
     )
+
+
+def _count(neurons: int) -> str:
+    """The number of neurons; old comparisons do not hold it."""
+    return f"{neurons:,}" if neurons else DASH
 
 
 def _differing_settings(settings: Mapping[str, Mapping[str, str]]) -> Section | None:
