@@ -384,6 +384,7 @@ def main() -> None:
         held_out=len(held_out[1]),
         device=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
         profile=given.profile,
+        base=given.base,
         seed=given.seed,
         weights=_hash_weights(model),
         training={**known.get("recipe", {}), **known.get("settings", {})},
@@ -397,8 +398,8 @@ def main() -> None:
         if other := [key for key in same if getattr(before, key) != getattr(record, key)]:
             found = f"{out} is the record of another measurement ({', '.join(other)})"
             raise SystemExit(f"{found}: move it, or pass another --out")
-        here, record = record.device, replace(record, device=before.device, rows=before.rows)
-        elsewhere = "" if here == before.device else here
+        elsewhere = "" if record.device == before.device else record.device
+        record = before
     record = measure(
         model,
         Images(calibration, held_out, test, rest),

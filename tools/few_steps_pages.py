@@ -193,7 +193,7 @@ def _count(p: Printed) -> str:
 
 def best() -> str:
     """For each network of the papers a row within few steps and two lines, not chosen by test images."""
-    rows, profiles = [], set()
+    rows, left_out, profiles = [], [], set()
     for network in _of_papers(join(load_records())):
         if (line := _choose(network, SHORT)) is None:
             continue
@@ -203,16 +203,23 @@ def best() -> str:
         cells = [network.name, _spread(network.ann), line.shown, _signed(line.accuracy - mean(network.ann))]
         cells += [line.row.method, str(line.row.latency), str(line.row.lines)]
         rows.append([*cells, f"{line.row.events / 1000:,.0f}", against])
+        within = _within(network, SHORT)
+        if unknown := sum(each.row.loss is None and each.row.held_out is None for each in within):
+            left_out.append((unknown, len(within), network.name))
     if not rows:
         return NOTHING
+    never = ""
+    if left_out:
+        unknown, count, name = max(left_out)
+        never = f" Rows with neither are never selected: at most {unknown} of {count}, on {name}."
     head = ["Accuracy, %", "ANN", "SNN", "difference", "method", "latency", "lines", "events, thousands"]
     head.append("best printed")
     return (
         f"{table(head, rows)}\n\nAt most {SHORT} steps of true latency and {MOST_LINES} lines per "
         "neuron. The method is selected on training images by its loss, or by its accuracy if no loss was "
-        "recorded; ties go to the method with fewer events. *Best printed*: the most accurate of [these "
-        "papers](docs/few-steps.md#what-papers-print) within the same limits; they converted other ANNs. "
-        f"*Thesis*: unpublished. Profile: `{', '.join(sorted(profiles))}`."
+        f"recorded; ties go to the method with fewer events.{never} *Best printed*: the most accurate of "
+        "[these papers](docs/few-steps.md#what-papers-print) within the same limits; they converted other "
+        f"ANNs. *Thesis*: unpublished. Profile: `{', '.join(sorted(profiles))}`."
     )
 
 
@@ -235,10 +242,15 @@ def against() -> str:
 
 def _choose(network: Network, most: int) -> Line | None:
     """The row within a true latency and two lines that is best on the images that settings are chosen by."""
-    own = [line for line in network.lines.values() if _fits(line.row.latency, line.row.lines, most)]
+    own = _within(network, most)
     lost = [(line.row.loss, line.row.events, line) for line in own if line.row.loss is not None]
     missed = [(-line.row.held_out, line.row.events, line) for line in own if line.row.held_out is not None]
     return min(lost or missed, key=lambda each: each[:2])[-1] if lost or missed else None
+
+
+def _within(network: Network, most: int) -> list[Line]:
+    """The rows within a true latency and two lines."""
+    return [line for line in network.lines.values() if _fits(line.row.latency, line.row.lines, most)]
 
 
 def _find_printed(network: str, most: int) -> tuple[float | None, str]:

@@ -60,13 +60,14 @@ class FewSteps:
         samples: Number of test images.
         calibration: Number of training images that conversions were fitted to.
         held_out: Number of other training images that settings were chosen by.
-        device: What the first rows ran on.
+        device: What the first rows, and the ANN, ran on.
         profile: The arithmetic.
+        base: The method that the network was trained for, and that most rows correct.
         seed: The number of the training run, if there are several of the network.
         weights: The SHA-256 checksum of the trained weights; empty in older records.
         training: The settings of the training and of the method, as far as the file of the weights has them.
         rows: The measurements.
-        versions: Versions of the packages.
+        versions: Versions of the packages that the first rows were measured with.
         commit: The commit of the source, if known.
     """
 
@@ -77,6 +78,7 @@ class FewSteps:
     held_out: int
     device: str
     profile: str = "exact"
+    base: str = "qcfs"
     seed: int | None = None
     weights: str = ""
     training: dict[str, Any] = field(default_factory=dict)

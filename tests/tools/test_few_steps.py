@@ -139,14 +139,18 @@ def test_the_command_continues_its_record(
     record = read_document(few_steps.FewSteps, out)
     assert [row.steps for row in record.rows] == [1, 2]
     assert (record.samples, record.calibration, record.held_out) == (20, 16, 16)
-    write_document(replace(record, device="NVIDIA H200"), out)
+    begun = {"device": "NVIDIA H200", "ann": 12.5, "versions": {"torch": "0"}}
+    write_document(replace(record, **begun), out)
     monkeypatch.setattr(sys, "argv", ["few_steps", *options.split(), "4"])
     few_steps.main()
     record = read_document(few_steps.FewSteps, out)
-    assert record.device == "NVIDIA H200"
+    assert {name: getattr(record, name) for name in begun} == begun  # what the first rows were measured with
     assert [row.device for row in record.rows] == ["", "", "CPU"]
     monkeypatch.setattr(sys, "argv", ["few_steps", *options.replace("--limit 20", "--limit 10").split(), "1"])
     with pytest.raises(SystemExit, match=r"r\.json.*samples"):
+        few_steps.main()
+    monkeypatch.setattr(sys, "argv", ["few_steps", *options.split(), "1", "--base", "robust-norm"])
+    with pytest.raises(SystemExit, match=r"r\.json.*base"):
         few_steps.main()
     other = copy.deepcopy(quantised)
     next(other.parameters()).data += 1e-3

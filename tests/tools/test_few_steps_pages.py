@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rheobase.io import write_document
+from rheobase.io import read_document, write_document
 from tools import few_steps_pages, few_steps_records
 from tools.few_steps_printed import PRINTED, SOURCES
 from tools.few_steps_records import FewSteps, Row
@@ -100,6 +100,16 @@ def test_the_best_rows_are_within_four_steps_and_two_lines() -> None:
     assert few_steps_pages.best().endswith("Profile: `exact`.")
     assert vgg["best printed"] == "94.72 (QCFS + FTBC + HA-SNM + R0, thesis)"
     assert found[0][-1] == "52.28 (QCFS with 4 levels, run by LM-HT)"
+    told = "Rows with neither are never selected: at most 2 of 5, on VGG-16"  # both of qcfs
+    assert told in few_steps_pages.best()
+
+
+def test_nothing_is_left_out_where_all_rows_have_a_loss(records: Path) -> None:
+    for file in records.iterdir():
+        record = read_document(FewSteps, file)
+        write_document(replace(record, rows=[replace(each, loss=0.1) for each in record.rows[:1]]), file)
+    assert len(lines_of(few_steps_pages.best())) == 2 + 2
+    assert "never selected" not in few_steps_pages.best()
 
 
 @pytest.mark.usefixtures("records")
