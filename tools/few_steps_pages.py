@@ -148,9 +148,9 @@ def _show_printed(name: str, network: Network | None) -> str:
     steps = sorted({t for p in own for t in p.accuracy})
     rows = []
     for p in own:
-        cells = [p.system, p.source, _count(p), str(p.lines), number(p.ann)]
+        cells = [p.system, p.method or "–", p.source, _count(p), str(p.lines), number(p.ann)]
         rows.append([*cells, *(_beside(p, t, network) for t in steps)])
-    head = ["Printed for", "source", "steps", "lines", "ANN", *(f"T = {t}" for t in steps)]
+    head = ["Printed for", "our row", "source", "steps", "lines", "ANN", *(f"T = {t}" for t in steps)]
     ours = f", our ANN {_spread(network.ann)} %" if network else ""
     return f"**{name}**{ours}:\n\n{table(head, rows)}"
 

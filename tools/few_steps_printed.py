@@ -24,7 +24,7 @@ class Printed:
     Attributes:
         network: The network and its data.
         system: What the paper calls it.
-        method: Our row that computes the same; None if there is none.
+        method: Our row that is most like it; None if there is none.
         accuracy: In percent, by the printed number of steps.
         ann: Accuracy of its own ANN, if it is known.
         source: Where the numbers are from.
