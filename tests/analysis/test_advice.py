@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from rheobase import convert, evaluate, methods
@@ -322,6 +323,21 @@ def test_methods_that_wait_are_aimed_at_what_the_latency_allows(
         assert {m.steps for m in chains} == {most}  # type: ignore[attr-defined]
     rehearsed = [t.method.base for t in advice.trials if t.method.title == "ltb + srp"]  # type: ignore[attr-defined]
     assert [m.steps for m in rehearsed] == [5]
+    points = advice.plot(Figure().add_subplot()).collections
+    drawn, chosen = (group.get_offsets()[:, 0].tolist() for group in points)
+    measured = [t for t in advice.trials if not t.note]
+    assert drawn == [t.latency for t in measured] != [t.steps for t in measured]
+    assert chosen == [advice.chosen.latency]
+
+
+def test_trials_show_their_lines(mlp: tuple[nn.Module, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "names", lambda: ["hmt", "max-norm"])
+    advice = ask(*mlp, Budget(steps=2))
+    shown = advice._shown()
+    column = shown.header.index("lines")
+    assert [row[column] for row in shown.rows] == [str(t.lines) for t in advice.trials]
+    assert {(t.method.name, t.lines) for t in advice.trials} >= {("hmt", 4), ("max-norm", 1)}
+    assert all(f" {t.lines} line{'s' if t.lines > 1 else ''} " in str(t) for t in advice.trials)
 
 
 def test_a_shorter_latency_is_looked_for_once_one_is_enough(

@@ -14,7 +14,7 @@ from rheobase.network import SNN, Start
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TRIED = ("tried", "accuracy", "T", "energy", "")
+TRIED = ("tried", "accuracy", "T", "lines", "energy", "")
 """The header of a table of trials."""
 
 
@@ -111,8 +111,8 @@ class Trial:
     def cells(self) -> tuple[str, ...]:
         """As a row of a table with the header `TRIED`."""
         if self.note:
-            return self.name, "", "", "", shorten(self.note, 70, placeholder=" …")
-        measured = f"{self.accuracy:.2f} %", self.duration, f"{self.joules * 1e6:.3g} µJ"
+            return self.name, "", "", "", "", shorten(self.note, 70, placeholder=" …")
+        measured = f"{self.accuracy:.2f} %", self.duration, str(self.lines), f"{self.joules * 1e6:.3g} µJ"
         return self.name, *measured, self.remark
 
     def plain(self) -> dict[str, Any]:
@@ -124,7 +124,8 @@ class Trial:
     def __str__(self) -> str:
         if self.note:
             return f"{self.name:<44} not measured: {shorten(self.note, 70, placeholder=' …')}"
-        measured = f"{self.accuracy:6.2f} %  T = {self.duration:<4} {self.joules * 1e6:9.3g} µJ"
+        lines = f"{self.lines} line{'s' if self.lines > 1 else ''}"
+        measured = f"{self.accuracy:6.2f} %  T = {self.duration:<7} {lines:<8} {self.joules * 1e6:9.3g} µJ"
         return f"{self.name:<44} {measured}{self.remark and f'  {self.remark}'}"
 
 
@@ -167,13 +168,13 @@ class Advice(Result):
     interrupted: bool = False
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the accuracy of each trial over its number of steps, and the choice."""
+        """Draw the accuracy of each trial over its true latency, and the choice."""
         ax = axes_or_new(ax)
         measured = [trial for trial in self.trials if not trial.note]
-        ax.scatter([trial.steps for trial in measured], [trial.accuracy for trial in measured], alpha=0.6)
-        ax.scatter(self.chosen.steps, self.chosen.accuracy, marker="*", s=150, label=self.chosen.name)
+        ax.scatter([trial.latency for trial in measured], [trial.accuracy for trial in measured], alpha=0.6)
+        ax.scatter(self.chosen.latency, self.chosen.accuracy, marker="*", s=150, label=self.chosen.name)
         ax.axhline(self.ann, color="grey", linestyle=":", label="ANN")
-        ax.set(xlabel="time steps", ylabel=f"{self.measure}, %")
+        ax.set(xlabel="true latency, steps", ylabel=f"{self.measure}, %")
         ax.legend(fontsize="small")
         return ax
 
