@@ -1,5 +1,6 @@
 """The comparison of methods: what it is asked for, and what becomes of a method that cannot."""
 
+import copy
 import re
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from rheobase import HALF, ZERO, compare, convert, evaluate, methods
-from rheobase.analysis import Latency, comparison
+from rheobase.analysis import Latency, accuracy, comparison
 from rheobase.network import ConstantCurrent, Poisson
 from rheobase.training import datasets
 
@@ -58,6 +59,24 @@ def test_a_chain_is_what_convert_makes_of_it(clipped: nn.Module, digits: dataset
     for wrong, told in (("opi+max-norm", "max-norm corrects"), ("opi+singed", "singed")):
         with pytest.raises(ValueError, match=told):
             ask(clipped, data, methods=[wrong], trained={"opi": clipped})
+
+
+def test_rows_of_a_network_of_their_own_have_its_accuracy(
+    trained: nn.Module, clipped: nn.Module, digits: datasets.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, seen = digits.train.take(90), list[nn.Module]()
+    monkeypatch.setattr(comparison, "accuracy", lambda net, test: seen.append(net) or accuracy(net, test))
+    worse = copy.deepcopy(clipped)
+    [*worse.parameters()][-2].data[::2] *= -1  # the weights of half of the classes
+    asked = {"methods": ["opi", "opi+signed", "max-norm"], "starts": ["half"]}
+    found = ask(trained, data, **asked, trained={"opi": worse})
+    own, shared = accuracy(worse, data), accuracy(trained, data)
+    assert own != shared
+    assert [row.ann for row in found.rows] == [own, own, None]
+    assert found.ann_accuracy == shared
+    assert found.remarks == (f"opi, opi + signed: its own ANN has {own:.2f} %.",)
+    assert [id(each) for each in seen] == [id(worse), id(trained)]  # each once
+    assert not any(row.ann for row in ask(trained, data, **asked, trained={"opi": trained}).rows)
 
 
 def test_a_method_that_cannot_convert_says_why(trained: nn.Module, digits: datasets.Dataset) -> None:

@@ -90,7 +90,7 @@ def test_rows_and_runs_have_their_neurons_latency_and_lines(tmp_path):
     rows = (
         Row("waits", "half", {8: 90.0}, 4, 1e3, 1e5, 1e-7, timing=waits, neurons=1200),
         Row("sums", "half", {8: 90.0}, 8, 1e3, 1e5, 1e-7, "", sums, Silence.of([0, 0, 50, 50, 0], 100), 600),
-        Row("old", "half", {8: 90.0}, 8, 1e3, 1e5, 1e-7),
+        Row("old", "half", {8: 90.0}, 8, 1e3, 1e5, 1e-7, ann=93.5),
     )
     run = make_run(diagnosed=False)
     run = replace(run, evaluation=replace(run.evaluation, timing=waits))
@@ -100,7 +100,9 @@ def test_rows_and_runs_have_their_neurons_latency_and_lines(tmp_path):
         "sums": ("600", "6 (9)", "8"),
         "old": ("–", "–", "–"),
     }
-    table = [*parse(joined_page([compared, run], tmp_path / "a.html")).iter("table")][1]
+    accuracies, table = parse(joined_page([compared, run], tmp_path / "a.html")).iter("table")
+    anns = {row[0].text: row[1].text for row in accuracies.iter("tr")}
+    assert (anns["waits, half"], anns["old, half"]) == ("99.00", "93.50")
     head, *found = ([cell.text for cell in row] for row in table.iter("tr"))
     shown = {cells[0]: dict(zip(head, cells, strict=True)) for cells in found}
     told = {name: [cells[key] for key in ("Neurons", "Latency", "Lines")] for name, cells in shown.items()}

@@ -1,7 +1,7 @@
 """Compare methods: one trained network, converted by each method with each start."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,6 +51,7 @@ class Row:
         timing: The true latency and the wires.
         silence: When images fell silent, in the sum code.
         neurons: Binary neurons, with all members of groups.
+        ann: Accuracy of its ANN in percent, if that is not the shared network but one trained for the method.
     """
 
     method: str
@@ -64,6 +65,7 @@ class Row:
     timing: Latency | None = None
     silence: Silence | None = None
     neurons: int = 0
+    ann: float | None = None
 
     @property
     def reach(self) -> tuple[str, str]:
@@ -72,8 +74,10 @@ class Row:
 
     @property
     def remark(self) -> str:
-        """Why it was not measured, or which of its steps have no answer; empty if there is nothing to say."""
-        return self.note if self.timing is None else _explain_wait(self.timing)
+        """Why it was not measured, or which of its steps have no answer, and what its own ANN has, if any."""
+        first = self.note if self.timing is None else _explain_wait(self.timing)
+        own = "" if self.ann is None else f"its own ANN has {self.ann:.2f} %"
+        return "; ".join(filter(None, (first, own)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -215,6 +219,7 @@ def compare(
     asked = [parse_start(start) for start in ([starts] if isinstance(starts, str) else starts)]
     scale = max(x.abs().max().item() for x, _ in batches(calibration, what="calibration data"))
     rows: list[Row] = []
+    anns: dict[int, float] = {}
     plan = [(method, start) for method in chosen for start in _starts(method, asked)]
     with display("comparing", len(plan), shown=progress) as bar:
         try:
@@ -229,7 +234,12 @@ def compare(
                     rows.append(Row(method.title, str(initial), note=note))
                 else:
                     shown = ConstantCurrent() if coding == "constant" else cover(method.coding, 1.5 * scale)
-                    rows.append(_measure(network, method, initial, shown, calibration, test, columns))
+                    row = _measure(network, method, initial, shown, calibration, test, columns)
+                    if row.steps and network is not model:
+                        if id(network) not in anns:
+                            anns[id(network)] = accuracy(network, test)
+                        row = replace(row, ann=anns[id(network)])
+                    rows.append(row)
                 bar.advance()
         except KeyboardInterrupt:
             if not any(row.steps for row in rows):

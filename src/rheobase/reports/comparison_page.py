@@ -260,7 +260,7 @@ def _entries(record: RunRecord | Comparison) -> list[_Entry]:
         _Entry(
             names=(f"{row.method}, {row.initial}", f"{row.method}, {row.initial}, {record.title}"),
             data=f"{record.title}, {record.samples:,} images",
-            ann=record.ann_accuracy,
+            ann=record.ann_accuracy if row.ann is None else row.ann,
             accuracy=row.accuracy,
             energy={1e6 * row.joules: row.accuracy[max(row.accuracy)]} if row.joules else {},
             # In the sum code images leave when they are silent, and a row does not hold their mean steps.
