@@ -228,13 +228,15 @@ def measure(
         keep: Called with the record after every run.
 
     Raises:
-        ValueError: There is no such row.
+        ValueError: There is no such row, or it is one that is trained and `tuning` is not given.
     """
     choice = _Choice(model, base, images, steps, record)
     known = [*choice.entries, *TUNED]
     names = (known if tuning is not None else choice.entries) if names is None else names
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"there are no rows {unknown}: choose from {known}")
+    if tuning is None and (trained := [name for name in names if name in TUNED]):
+        raise ValueError(f"the rows {trained} are trained: pass tuning=, or --fine-tune with the epochs")
     for name in names:
         lengths = [t for t in steps if name not in TUNED or (tuning and t in tuning.steps)]
         pending = [t for t in lengths if all((row.method, row.steps) != (name, t) for row in record.rows)]

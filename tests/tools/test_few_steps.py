@@ -1,6 +1,7 @@
 """The script that measures the methods for few steps."""
 
 import copy
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,12 @@ def test_steps_that_do_not_count_are_part_of_ltb(quantised: nn.Module, data: few
 def test_unknown_rows_are_refused(quantised: nn.Module, data: few_steps.Images) -> None:
     with pytest.raises(ValueError, match=r"'gn'.*gn, 2 members"):
         few_steps.measure(quantised, data, EMPTY, base=methods.get("qcfs"), names=["gn"])
+
+
+def test_trained_rows_need_a_training(quantised: nn.Module, data: few_steps.Images) -> None:
+    name = next(iter(few_steps.TUNED))
+    with pytest.raises(ValueError, match=rf"{re.escape(name)}.*--fine-tune"):
+        few_steps.measure(quantised, data, EMPTY, base=methods.get("qcfs"), names=["qcfs", name])
 
 
 def test_the_command_continues_its_record(
