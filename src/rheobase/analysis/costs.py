@@ -54,6 +54,11 @@ class Latency:
         return self.total + self.depth
 
     @property
+    def brief(self) -> str:
+        """The steps to the answer in words."""
+        return f"{self.total} step{'s' if self.total > 1 else ''}"
+
+    @property
     def cells(self) -> tuple[str, str]:
         """For tables: the steps to the answer, then with a step of delay per layer; and the lines."""
         return f"{self.total} ({self.with_delays})", str(self.lines)
@@ -64,7 +69,7 @@ class Latency:
         waits += f", {self.idle} steps between two" if self.idle else ""
         waits += f", of which {self.pre} before outputs count" if self.pre else ""
         return (
-            f"true latency {self.total} steps ({self.schedule}{waits}), {self.with_delays} with one step of "
+            f"true latency {self.brief} ({self.schedule}{waits}), {self.with_delays} with one step of "
             f"delay per layer; {wires}"
         )
 

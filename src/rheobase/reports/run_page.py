@@ -58,7 +58,7 @@ def run_facts(record: RunRecord) -> dict[str, str]:
         facts["mean steps per image"] = f"{end.latency:.1f}"
     if found.timing is not None:
         most = "at most " if record.exit else ""
-        facts["true latency"] = f"{most}{found.timing.total} steps, {found.timing.with_delays} with delays"
+        facts["true latency"] = f"{most}{found.timing.brief}, {found.timing.with_delays} with delays"
         facts["lines per neuron"] = str(found.timing.lines)
     facts |= {"spikes per image": f"{end.spikes:,.0f}", "energy per image": f"{microjoules(end.joules)} µJ"}
     return facts | {"images": f"{found.samples:,}"}
