@@ -198,7 +198,8 @@ def compare(
         methods: Names of the methods; by default all. `qcfs+signed+ftbc` is a method with its corrections.
         starts: The starts, or their names. A method whose paper starts at neither zero nor half is run with
             that start too.
-        steps: The columns. A method for a fixed number of steps is converted for the smallest of them.
+        steps: The columns. A method that aims at a number of steps is converted for the smallest of them;
+            `few-spikes` and `tsc` keep their windows.
         coding: `constant` gives every method the same constant input; `own` uses the coding of its paper.
         trained: Networks trained for methods that need it, by the methods' names.
         settings: Settings of the methods that are compared, by name.
