@@ -12,6 +12,7 @@ from torch import nn
 from rheobase import HALF, ZERO, compare, convert, evaluate, methods
 from rheobase.analysis import Latency, accuracy, comparison
 from rheobase.network import ConstantCurrent, Poisson
+from rheobase.reports.comparison_page import comparison_table
 from rheobase.training import datasets
 
 
@@ -112,6 +113,17 @@ def test_steps_that_do_not_count_are_told(trained: nn.Module, digits: datasets.D
         f"max-norm + srp zero: {early.remark}.",
         f"max-norm + srp half: {found.rows[1].remark}.",
     )
+
+
+def test_a_table_tells_when_images_fell_silent(trained: nn.Module, digits: datasets.Dataset) -> None:
+    found = ask(
+        trained, digits.train.take(24), methods=["sigma-delta", "max-norm"], steps=[2], starts=["half"]
+    )
+    assert found.rows[0].silence.largest is None  # two steps are too few
+    assert found.silences == (f"sigma-delta, start half: {found.rows[0].silence}.",)
+    assert "more than 2 for all samples" in found.silences[0]
+    assert found.silences[0] in str(found)
+    assert found.silences[0] in comparison_table(found).notes
 
 
 def test_what_a_record_says_of_its_steps_comes_from_its_latency() -> None:

@@ -118,6 +118,12 @@ class Comparison(Result):
             named.setdefault(row.remark, {})[name] = None
         return tuple(f"{', '.join(names)}: {remark}." for remark, names in named.items() if remark)
 
+    @property
+    def silences(self) -> tuple[str, ...]:
+        """For each row in the sum code when its images fell silent."""
+        found = (row for row in self.rows if row.silence is not None)
+        return tuple(f"{row.method}, start {row.initial}: {row.silence}." for row in found)
+
     def write(self, path: Path) -> None:
         """Write it as JSON."""
         write_document(self, path)
@@ -168,7 +174,7 @@ class Comparison(Result):
             ("method", "start", *(f"T={t}" for t in self.steps), "energy", "latency", "lines"),
             rows,
             f"{self.title}: {head}" if self.title else head,
-            "\n".join(self.remarks),
+            "\n".join([*self.silences, *self.remarks]),
             left=2,
         )
 

@@ -112,9 +112,8 @@ def comparison_table(comparison: Comparison) -> Table:
             lines.append(Line(row.method, (row.initial, *accuracy, *costs, *row.reach)))
     columns = (*(f"T={t}" for t in comparison.steps), "Spikes", "SOP", "Energy, µJ", *_REACHED)
     note = "Spikes, synaptic operations (SOP) and energy: per image, over the whole run."
-    return Table(
-        "Accuracy, %", ("Method", "Start", *columns), tuple(lines), (*comparison.remarks, note, _REACH)
-    )
+    notes = (*comparison.remarks, *comparison.silences, note, _REACH)
+    return Table("Accuracy, %", ("Method", "Start", *columns), tuple(lines), notes)
 
 
 def gains_table(comparison: Comparison) -> Table:
