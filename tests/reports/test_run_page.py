@@ -7,6 +7,7 @@ import pytest
 
 from page_records import check_page, make_run, parse, titles
 from rheobase.analysis import Latency
+from rheobase.reports.diagnosis_page import diagnosis_page
 from rheobase.reports.run_page import accuracy_figure, evaluation_page, run_facts
 
 
@@ -91,6 +92,15 @@ def test_the_headline_has_the_true_latency() -> None:
         told = run_facts(replace(record, evaluation=replace(record.evaluation, timing=waits)))
         assert told["true latency"] == f"{'at most ' if exit else ''}18 steps, 21 with delays"
         assert told["lines per neuron"] == "2"
+
+
+def test_a_diagnosis_has_it_too(tmp_path) -> None:
+    waits = Latency(steps=4, pre=0, schedule="windows", depth=3, windows=3, lines=2, bits=1, idle=3)
+    record = make_run()
+    assert "true latency" not in settings_shown(diagnosis_page(record, tmp_path / "old.html"))
+    record = replace(record, evaluation=replace(record.evaluation, timing=waits))
+    told = settings_shown(diagnosis_page(record, tmp_path / "a.html"))
+    assert (told["true latency"], told["lines per neuron"]) == ("18 steps, 21 with delays", "2")
 
 
 def test_steps_without_an_answer_are_left_out(tmp_path):

@@ -7,7 +7,7 @@ from rheobase.analysis import NEURONS, PARTS, Diagnosis, SiteDiagnosis, Trace
 from rheobase.reports.curves import Axis, Curve, draw_curves, draw_heat_map
 from rheobase.reports.drawing import end_of
 from rheobase.reports.pages import Picture, Section
-from rheobase.reports.run_page import choose_steps, run_sections, write_run_page
+from rheobase.reports.run_page import choose_steps, latency_facts, run_sections, write_run_page
 from rheobase.reports.run_record import RunRecord
 from rheobase.reports.site_figures import ROWS, draw_marks, draw_stacks, largest
 from rheobase.reports.tables import Line, Table, number
@@ -48,6 +48,7 @@ def diagnosis_page(record: RunRecord, out: Path | str) -> Path:
     facts = {
         f"{found.measure} after {found.steps} steps": f"{number(found.snn)} %",
         f"{found.measure} of the ANN": f"{number(found.ann)} %",
+        **latency_facts(record),
         "inputs": f"{found.samples:,}",
     }
     return write_run_page(record, out, facts, sections)

@@ -56,12 +56,18 @@ def run_facts(record: RunRecord) -> dict[str, str]:
         facts["accuracy of the ANN"] = f"{number(record.ann_accuracy)} %"
     if record.exit:
         facts["mean steps per image"] = f"{end.latency:.1f}"
-    if found.timing is not None:
-        most = "at most " if record.exit else ""
-        facts["true latency"] = f"{most}{found.timing.brief}, {found.timing.with_delays} with delays"
-        facts["lines per neuron"] = str(found.timing.lines)
+    facts |= latency_facts(record)
     facts |= {"spikes per image": f"{end.spikes:,.0f}", "energy per image": f"{microjoules(end.joules)} µJ"}
     return facts | {"images": f"{found.samples:,}"}
+
+
+def latency_facts(record: RunRecord) -> dict[str, str]:
+    """The true latency and the lines, which old records do not hold."""
+    timing, most = record.evaluation.timing, "at most " if record.exit else ""
+    if timing is None:
+        return {}
+    latency = f"{most}{timing.brief}, {timing.with_delays} with delays"
+    return {"true latency": latency, "lines per neuron": str(timing.lines)}
 
 
 def run_sections(record: RunRecord) -> list[Section | None]:
