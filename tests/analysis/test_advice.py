@@ -201,6 +201,8 @@ def test_an_interrupted_search_gives_the_best_until_then(
 def test_bad_requests(trained: nn.Module, digits: datasets.Dataset) -> None:
     with pytest.raises(ValueError, match="accuracy_loss=, steps= or joules="):
         Budget()
+    with pytest.raises(ValueError, match=r"lines=1 alone.*accuracy_loss=, steps= or joules="):
+        Budget(lines=1)
     assert str(Budget(steps=1, joules=0.5)) == "1 step and 0.5 J"
     with pytest.raises(ValueError, match=r"steps.*got 0"):
         Budget(steps=0)

@@ -41,7 +41,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.accuracy_loss is None and self.steps is None and self.joules is None:
-            raise ValueError("an empty budget: give accuracy_loss=, steps= or joules=")
+            found = "an empty budget" if self.lines is None else f"a budget of lines={self.lines} alone"
+            raise ValueError(f"{found}: give accuracy_loss=, steps= or joules=")
         for name in ("accuracy_loss", "joules"):
             if not isinstance(getattr(self, name), (int, float, NoneType)):
                 raise TypeError(f"{name} must be a number, got {getattr(self, name)!r}")
