@@ -224,6 +224,22 @@ def test_behind_max_pooling_the_spikes_that_the_pool_sends_cost() -> None:
     assert result.at(6).sop == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("method", "then", "merging"),
+    [("max-norm", (), 0), ("max-norm", ("signed",), 0), ("max-norm", ("gn",), 2), ("dcgs", (), 2)],
+)
+def test_pools_that_merge_events_are_named(method: str, then: tuple[str, ...], merging: int) -> None:
+    x = inputs(3)
+    snn = convert(build("MaxPooled"), method, inputs(16), then=then)
+    found = count_synapses(plan_calls(snn, x)).merging
+    assert len(found) == merging
+    notes = evaluate(snn, (x, torch.zeros(3, dtype=torch.int64)), 6, progress=False).notes
+    assert [note for note in notes if all(name in note for name in ("SOP", *found))] == notes
+    assert len(notes) == (merging > 0)
+    averaged = convert(build("Plain"), method, inputs(16), then=then)
+    assert not count_synapses(plan_calls(averaged, x)).merging
+
+
 def test_an_event_of_attention_reaches_a_row_or_a_column() -> None:
     model, x = examples()["torch"]
     snn = convert(model, "sigma-delta", x)

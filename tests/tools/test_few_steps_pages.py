@@ -144,7 +144,12 @@ def test_ours_stand_beside_the_printed_values() -> None:
         "95.52",
     )
     memory = vgg["SRP, τ = 4"]
-    assert [memory[name] for name in ("our row", "source", "steps", "lines")] == ["srp", "memory", "4 + T", "1"]
+    assert [memory[name] for name in ("our row", "source", "steps", "lines")] == [
+        "srp",
+        "memory",
+        "4 + T",
+        "1",
+    ]
     assert vgg["SlipReLU"]["our row"] == "–"
     assert all(f"*{source}*" in few_steps_pages.printed() for source in SOURCES)
     summary = few_steps_pages.printed().split("\n\n")[-1]

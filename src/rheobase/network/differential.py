@@ -52,6 +52,10 @@ class Differential(Remembering):
         """One for each sign and size of an event."""
         return 2 * self.sizes
 
+    @property
+    def several(self) -> bool:
+        return True
+
     def potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
         unit = along_channels(self.threshold, len(shape)) * 2.0 ** (1 - self.sizes)
         potential = self.initial.potential(unit, shape, site, first_sample)

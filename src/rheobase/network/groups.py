@@ -34,6 +34,11 @@ def plain(neuron: Neuron) -> IntegrateFire:
 class Remembering(Neuron):
     """A neuron with more state than its membrane, or with a rule that depends on the step."""
 
+    @property
+    def several(self) -> bool:
+        """Whether it counts its events itself, because a step has others than one spike of 1."""
+        return False
+
     def advance(
         self,
         current: Tensor,
@@ -157,7 +162,6 @@ class Group(Remembering):
 
     @property
     def several(self) -> bool:
-        """Whether it counts its events itself, because a step has others than one spike of 1."""
         return len(self.sizes) > 1
 
     def rule(self, dims: int) -> GroupRule:

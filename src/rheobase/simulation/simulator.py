@@ -121,6 +121,12 @@ class Simulator:
         load_triton(x.device)
         plan = plan_calls(snn, _shaped(snn, x), read)
         self.synapses = count_synapses(plan, pooled_units) if count_operations else None
+        if self.synapses is not None and self.synapses.merging:
+            pools = ", ".join(self.synapses.merging)
+            self.notes.append(
+                f"SOP and energy behind {pools} are approximate: a value that is not zero counts as one "
+                "operation, although it can stand for several events"
+            )
         fan_out = {} if self.synapses is None else self.synapses.fan_out
         with torch.inference_mode(False):  # kernels remember what they make of normal tensors
             self.fan_out = {name: _put(counts, x.device) for name, counts in fan_out.items()}

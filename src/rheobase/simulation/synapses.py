@@ -20,6 +20,7 @@ from rheobase.network import (
     SYNAPTIC,
     MatMul,
     Neuron,
+    Remembering,
     count_multiplications,
     count_products,
     traits_of,
@@ -39,11 +40,14 @@ class Synapses:
             of its neurons, in the shape of one sample.
         mac_once: Multiplications that a constant input costs once.
         mac_per_step: Multiplications that analog values cost at every step.
+        merging: The max-pools that make one value of several events of a neuron. Behind them a value that is
+            not zero counts as one operation at every synapse, however many events it stands for.
     """
 
     fan_out: dict[str, Tensor]
     mac_once: int
     mac_per_step: int
+    merging: tuple[str, ...]
 
 
 def count_synapses(plan: Plan, pooled_units: bool = False) -> Synapses:
@@ -78,7 +82,8 @@ def count_synapses(plan: Plan, pooled_units: bool = False) -> Synapses:
     }
     if plan.source_spikes:
         fan_out[plan.source_name] = network.count_fan_out(plan.source)
-    return Synapses(fan_out, once, per_step)
+    merging = tuple(step.name for step in plan.steps if network.merges(step))
+    return Synapses(fan_out, once, per_step, merging)
 
 
 class _Connections:
@@ -110,6 +115,18 @@ class _Connections:
         """Whether an operation sends spikes of its own."""
         pooled = self.pooled_units and isinstance(operation, POOLING)
         return pooled or isinstance(operation, Neuron) or traits_of(operation).spikes == "restart"
+
+    def merges(self, step: Step) -> bool:
+        """Whether a call sends spikes of its own that stand for several events of a neuron."""
+        restarts = traits_of(step.operation).spikes == "restart"
+        return restarts and any(map(self._has_several, step.inputs))
+
+    def _has_several(self, node: fx.Node) -> bool:
+        """Whether a value of a node comes from a neuron with several events at a step."""
+        operation = self.operations.get(node)
+        if isinstance(operation, Neuron):
+            return isinstance(operation, Remembering) and operation.several
+        return operation is not None and any(map(self._has_several, node.all_input_nodes))
 
     def count_fan_out(self, node: fx.Node) -> Tensor:
         """How many synapses each value of a node reaches."""
