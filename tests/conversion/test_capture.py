@@ -226,6 +226,13 @@ class Scaled(nn.Module):
         return self.factor * super().__call__(x)
 
 
+def test_a_captured_network_that_cannot_run_is_refused() -> None:
+    """A maximum with zeros of a larger shape repeats the signal; the lowered ReLU does not."""
+    model = Applied(lambda r: torch.maximum(r[:, :1], torch.zeros(8)))
+    with pytest.raises(CaptureError, match="it cannot run"):
+        capture(model.eval(), torch.randn(4, 12))
+
+
 def test_small_outputs_are_compared_too() -> None:
     x = torch.randn(8, 5)
     capture(Scaled(1.0).eval(), x)

@@ -115,6 +115,19 @@ def test_what_is_computed_of_sizes_is_no_signal() -> None:
 @pytest.mark.parametrize(
     "read",
     [
+        lambda r: r.is_signed() + 1.0,
+        lambda r: r.is_same_size(r) + 1.0,
+        lambda r: torch.ones((), dtype=torch.result_type(r, 1.0)),
+    ],
+)
+def test_what_is_read_of_the_type_and_the_shape_is_no_signal(read) -> None:
+    model, x = Applied(lambda r: r * read(r)).eval(), torch.randn(4, 12)
+    torch.testing.assert_close(capture(model, x).module(x), model(x).detach())
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
         lambda r: r.mean().item(),
         lambda r: r.mean(1).tolist()[0],
         lambda r: torch.allclose(r, r.abs()),

@@ -358,20 +358,25 @@ def _check_equal(model: nn.Module, captured: nn.Module, left_out: nn.Module | No
         with _explaining(example):
             outputs = [model(example.clone()) for _ in range(2)]
         expected, again = map(_joined, outputs)
-        got = captured(example)
-        got = got if left_out is None else left_out(got)
+        try:
+            got = captured(example)
+            got = got if left_out is None else left_out(got)
+        except RuntimeError as error:  # shapes do not fit together
+            raise _wrong(f"it cannot run: {str(error).splitlines()[0]}") from error
     _check_repeats(expected, again)
     if isinstance(expected, Tensor) and expected.shape == got.shape:
-        error = (expected - got).abs().max().item()
+        apart = (expected - got).abs().max().item()
         most = 1e-3 * expected.abs().max().item() + 100 * _rounding(model, example, expected)
-        if error <= most:
+        if apart <= most:
             _check_alone(model, captured, left_out, example[:1], most)
             return
-        found = f"its output differs by {error:.3g}"
-    else:
-        right = tuple(expected.shape) if isinstance(expected, Tensor) else type(expected).__name__
-        found = f"its output has shape {tuple(got.shape)} instead of {right}"
-    raise CaptureError(
+        raise _wrong(f"its output differs by {apart:.3g}")
+    right = tuple(expected.shape) if isinstance(expected, Tensor) else type(expected).__name__
+    raise _wrong(f"its output has shape {tuple(got.shape)} instead of {right}")
+
+
+def _wrong(found: str) -> CaptureError:
+    return CaptureError(
         f"the captured network does not compute what the model computes: {found}\n"
         "  -> look for in-place operations on views, for state kept between calls, and for code that depends "
         "on the type of the input (isinstance)"

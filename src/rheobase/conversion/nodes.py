@@ -8,7 +8,8 @@ from torch import Tensor, fx, nn
 
 METADATA = (
     "size", "stride", "dim", "ndimension", "numel", "nelement", "len", "getattr", "getitem", "type",
-    "is_complex", "is_floating_point", "is_contiguous", "get_device", "element_size", "storage_offset",
+    "is_complex", "is_floating_point", "is_signed", "is_same_size", "is_contiguous", "get_device",
+    "element_size", "storage_offset", "result_type",
 )  # fmt: skip
 """Functions whose result depends on the shape and the type of a tensor, not on its values."""
 

@@ -30,7 +30,7 @@ def _lower_matmul(call: Call, x: Any, other: Any) -> fx.Node:
 def _lower_einsum(call: Call, equation: str, *operands: Any) -> fx.Node:
     """A matrix product in index notation: one index of each signal is kept, and one is summed over."""
     terms, signals, result = read_einsum(equation, operands)
-    if any(isinstance(signal, Tensor) for signal in signals):
+    if len(signals) == 1 or any(isinstance(signal, Tensor) for signal in signals):
         return RULES["einsum"](call, equation, *operands)  # type: ignore[no-any-return]
     if len(signals) != 2 or len(terms) != 2 or not result or "." in equation:
         raise refuse_unknown("einsum")

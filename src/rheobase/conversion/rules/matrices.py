@@ -42,18 +42,22 @@ def _addmm(call: Call, bias: Any, x: Any, matrix: Any) -> fx.Node:
 @rule("einsum")
 def _einsum(call: Call, equation: str, *operands: Any) -> fx.Node:
     terms, factors, result = read_einsum(equation, operands)
-    constants = [isinstance(factor, Tensor) and factor.dim() == 2 for factor in factors]
-    if len(factors) == 2 and sum(constants) == 1:
-        place = constants.index(True)
+    if len(factors) == 1:
+        raise Refusal(f"einsum {equation!r} of one signal has no rule", "use permute, sum or mean")
+    if not any(isinstance(factor, Tensor) for factor in factors):
+        return RULES["anything else"](call)  # type: ignore[no-any-return]
+    matrices = [isinstance(factor, Tensor) and factor.dim() == 2 for factor in factors]
+    if len(factors) == 2 and any(matrices):
+        place = matrices.index(True)
         indices, term = terms[place], terms[1 - place]
         summed, kept = set(indices) & set(term), set(indices) - set(term)
-        if len(summed) == len(kept) == 1 and sorted(result) == sorted({*term} - summed | kept):
+        single = len(summed) == len(kept) == 1 and len({*term}) == len(term)
+        if single and sorted(result) == sorted({*term} - summed | kept):
             return _multiply(call, factors[1 - place], term, factors[place], indices, result)
-        raise Refusal(
-            f"einsum {equation!r} is not a product with one matrix",
-            "sum over one index, which both have, as in 'bnc,ck->bnk'",
-        )
-    return RULES["anything else"](call)  # type: ignore[no-any-return]
+    raise Refusal(
+        f"einsum {equation!r} is not written as the product of a signal and one constant matrix",
+        "name all indices and those of the result, and sum over one, as in 'bnc,ck->bnk'",
+    )
 
 
 def read_einsum(equation: str, operands: Sequence[Any]) -> tuple[list[str], Sequence[Any], str]:
