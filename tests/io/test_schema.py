@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -145,6 +147,14 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         read_document(Whole, tmp_path / "x.json")
     with pytest.raises(FileNotFoundError, match="a folder at"):
         read_document(Whole, tmp_path)
+
+
+def test_a_pipe_is_read_as_a_file(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "pipe")
+    writer = Thread(target=path.write_text, args=(json.dumps(asdict(WHOLE)),), daemon=True)
+    writer.start()
+    assert read_document(Whole, path) == WHOLE
+    writer.join()
 
 
 def test_numbers_that_no_float_holds_are_refused() -> None:

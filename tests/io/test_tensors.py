@@ -157,6 +157,16 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -
     assert equal(before, snapshot(model))
 
 
+def test_a_mask_of_the_model_may_be_infinite(tmp_path: Path) -> None:
+    model = network()
+    model.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    save_weights(model, tmp_path / "masked")
+    load_weights(model, tmp_path / "masked")
+    model.mask.fill_(0.0)
+    with pytest.raises(ValueError, match=r"infinite .* mask"):
+        load_weights(model, tmp_path / "masked")
+
+
 class TestPickles:
     def test_the_name_does_not_make_the_format(self, saved: Path) -> None:
         renamed = saved.rename(saved.with_suffix(".pt"))
@@ -190,7 +200,9 @@ class TestPickles:
         assert load_weights(read, tmp_path / "w.pth") == {}
         assert equal(snapshot(written), snapshot(read))
 
-    @pytest.mark.parametrize("content", [network(), [torch.ones(2)], {"epoch": 3}], ids=type)
+    @pytest.mark.parametrize(
+        "content", [network(), [torch.ones(2)], {"epoch": 3}, {0: torch.ones(2)}], ids=type
+    )
     def test_anything_else_is_refused(self, tmp_path: Path, content: object) -> None:
         torch.save(content, tmp_path / "w.pth")
         with pytest.raises(ValueError, match=r"w\.pth.*state_dict"):

@@ -230,6 +230,21 @@ class TestCollapse:
             quietly(model, textures(), recipe, checkpoint=tmp_path / "last")
         assert not (tmp_path / "last").exists()
 
+    def test_a_mask_of_infinite_logits_is_no_collapse(self, tmp_path: Path) -> None:
+        class Masked(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+
+            def forward(self, x: Tensor) -> Tensor:
+                return x
+
+        model = nn.Sequential(Masked(), *network())
+        trained = quietly(model, textures(), QUICK, checkpoint=tmp_path / "last")
+        assert len(trained.history) == QUICK.epochs
+        again = quietly(model, textures(), QUICK, checkpoint=tmp_path / "last")
+        assert again.notes == ("finished before: no step was taken",)
+
     def test_chance_is_noticed_from_the_sixth_epoch_after_the_warm_up(self) -> None:
         model = network()
         nn.init.zeros_(model[5].weight)

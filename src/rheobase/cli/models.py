@@ -229,8 +229,8 @@ def _metadata(model: str, weights: Path | None) -> "Mapping[str, Any]":
     _, content = read_weights(weights)
     if str(content.get("kind")).startswith("rheobase training"):
         raise ValueError(
-            f"{weights} is the checkpoint of a training, not weights: `rheobase train` with the same options "
-            "continues it and writes the weights; pass those by --weights"
+            f"{weights} is the checkpoint of a training, not weights: the command that wrote it continues it "
+            "with the same options and writes the weights; pass those by --weights"
         )
     if content.get("format") == "rheobase-snn":
         raise ValueError(

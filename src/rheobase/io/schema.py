@@ -90,7 +90,7 @@ def build_document(kind: type[_T], content: Mapping[str, Any], path: Path | str)
 def read_fields(path: Path | str) -> dict[str, Any]:
     """Read a JSON file that holds named fields, of any kind."""
     path = Path(path)
-    if not path.is_file():
+    if path.is_dir() or not path.exists():
         found = "a folder" if path.is_dir() else "nothing"
         raise FileNotFoundError(f"there is {found} at {path}; expected a JSON file")
     try:

@@ -50,7 +50,8 @@ def load_weights(model: nn.Module, path: Path | str) -> dict[str, Any]:
     expected = model.state_dict()
     tensors = _take_names(expected, tensors)
     require_matching(expected, tensors, path)
-    require_finite(tensors, path)
+    # A model may have a mask of −∞ itself.
+    require_finite({n: t for n, t in tensors.items() if not torch.equal(t, expected[n].to(t))}, path)
     _require_ties(expected, tensors, path)
     model.load_state_dict(tensors)
     return metadata
@@ -92,8 +93,12 @@ def read_weights(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from error
     if isinstance(found, Mapping):
         found = next((found[key] for key in _STATE_DICTS if isinstance(found.get(key), Mapping)), found)
-    if not isinstance(found, Mapping) or not all(isinstance(v, Tensor) for v in found.values()):
-        raise ValueError(f"{path} holds a {type(found).__name__}, expected a dictionary of tensors; {advice}")
+    if not isinstance(found, Mapping) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in found.items()
+    ):
+        raise ValueError(
+            f"{path} holds a {type(found).__name__}, expected a dictionary of tensors by name; {advice}"
+        )
     return dict(found), {}
 
 

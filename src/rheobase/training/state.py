@@ -235,9 +235,10 @@ def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
         raise ValueError(f"{path} is not a training checkpoint; choose another file")
     written = content.pop("digest", None)  # which older checkpoints lack
     try:
-        if written is not None and written != digest(content, tensors):
+        if written is None:
+            require_finite(tensors, path)
+        elif written != digest(content, tensors):
             raise ValueError("its content differs from what was written")
-        require_finite(tensors, path)
         return restore(Description, content), tensors
     except (TypeError, ValueError) as error:
         raise _damaged(path, str(error)) from error

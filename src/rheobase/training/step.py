@@ -117,9 +117,18 @@ class Learner:
         return loss, correct
 
     def find_broken(self) -> str | None:
-        """The name of the first tensor with infinite or NaN entries, or None. This waits for the device."""
+        """The name of the first tensor with infinite or NaN entries, or None. This waits for the device.
+
+        Buffers may have −∞, as masks of logits do.
+        """
         tensors = self.tensors()
-        finite = torch.stack([torch.isfinite(tensor).all() for tensor in tensors.values()]).tolist()
+        buffers = {f"model.{name}" for name, _ in self.model.named_buffers()}
+        finite = torch.stack(
+            [
+                (torch.isfinite(tensor) | (tensor.isneginf() if name in buffers else False)).all()
+                for name, tensor in tensors.items()
+            ]
+        ).tolist()
         return next((name for name, good in zip(tensors, finite, strict=True) if not good), None)
 
     def read_clips(self) -> dict[str, float]:
