@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rheobase import convert
 from rheobase.methods import fine_tuning, rnl
@@ -38,6 +38,15 @@ def test_a_transposed_convolution_multiplies_its_inputs() -> None:
     with suit_cores(model, x, batch) as large:
         assert not large
     with suit_cores(model, x, batch + 1) as large:
+        assert large
+
+
+def test_a_layer_may_take_its_input_by_name() -> None:
+    class Caller(nn.Sequential):
+        def forward(self, input: Tensor) -> Tensor:
+            return self[0](input=input)  # type: ignore[no-any-return]
+
+    with suit_cores(Caller(nn.Linear(2, 3)), torch.ones(1, 2), cores._FEW) as large:
         assert large
 
 

@@ -74,11 +74,13 @@ def _count_products(model: nn.Module, x: Tensor) -> int:
     """The products of a forward pass."""
     total = 0
 
-    def add(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+    def add(module: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor) -> None:
         nonlocal total
-        total += count_multiplications(module, inputs[0].numel(), output.numel())
+        inputs = args[0] if args else named["input"]
+        total += count_multiplications(module, inputs.numel(), output.numel())
 
-    handles = [m.register_forward_hook(add) for m in model.modules() if isinstance(m, SYNAPTIC)]
+    layers = [module for module in model.modules() if isinstance(module, SYNAPTIC)]
+    handles = [layer.register_forward_hook(add, with_kwargs=True) for layer in layers]
     try:
         with evaluating(model), torch.no_grad():
             model(x)
