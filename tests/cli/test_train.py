@@ -66,6 +66,21 @@ def test_what_became_of_the_checkpoint_is_said(cli: Cli) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("convert", "small", "--weights", "w.safetensors", "--method"),
+        ("diagnose", "small", "--weights", "w.safetensors", "--method"),
+        ("train", "small", "--epochs", "1", "--out", "w.safetensors", "--recipe"),
+    ],
+)
+def test_an_empty_name_is_not_the_default(cli: Cli, words: tuple[str, ...]) -> None:
+    """As from a variable that is not set."""
+    if words[0] != "train":
+        cli("train", "small", "--epochs", "1", "--out", "w.safetensors")
+    assert f"unknown {words[-1].removeprefix('--')} ''" in cli(*words, "", code=1)
+
+
 def test_a_folder_of_images_from_end_to_end(cli: Cli, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for place in ("train", "test"):

@@ -150,7 +150,7 @@ def choose_method(
 ) -> "tuple[str | None, dict[str, Any]]":
     """The method to convert by and its settings: by default those that the network was trained for."""
     trained_for = method_for(model, weights)
-    name = name or trained_for
+    name = trained_for if name is None else name
     own = _metadata(model, weights).get("settings", {}) if name == trained_for else {}
     return name, {**own, **settings}
 

@@ -48,8 +48,9 @@ def convert(
     dataset, memory = images.load(models.images_of(model, weights))
     name, settings = models.choose_method(method, options.parse_settings(setting), model, weights)
     corrections = options.parse_corrections(then)
-    options.check_owners(name or DEFAULT_METHOD, settings, corrections)
-    chosen = rheobase.methods.get(name or DEFAULT_METHOD, **settings)
+    method = DEFAULT_METHOD if name is None else name
+    options.check_owners(method, settings, corrections)
+    chosen = rheobase.methods.get(method, **settings)
     largest = datasets.find_largest(dataset.train.mean, dataset.train.std)
     snn = rheobase.convert(
         models.load(model, weights, dataset, random_weights=random_weights),

@@ -54,7 +54,8 @@ def train(
     dataset, memory = images.load()
     usual = f"{model}-{memory['name']}"
     fitting = (name for name in (f"{usual}-{method}", usual, memory["name"]) if name in RECIPES)
-    if (recipe := recipe or next(fitting, None)) is None:
+    recipe = next(fitting, None) if recipe is None else recipe
+    if recipe is None:
         raise ValueError(
             f"there is no recipe for {model} on {dataset.name}: pass one by --recipe, such as digits, which "
             f"suits small pictures; there are {', '.join(RECIPES)}"
