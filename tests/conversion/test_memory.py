@@ -69,6 +69,7 @@ FOLLOWED: list[Write] = [
     lambda x: x.detach().mul_(3), lambda x: x[:, :].mul_(3), lambda x: x.clone().mul_(3),
     lambda x: F.dropout(x, training=False).mul_(3), lambda x: x.sub_(0.1).div_(0.2),
     lambda x: F.avg_pool2d(x, 1).mul_(2), lambda x: (x + 0).mul_(2),
+    lambda x: torch.einsum("bchw,cd->bdhw", x, torch.eye(4)).mul_(2), lambda x: torch.roll(x, 1, 2).mul_(2),
     lambda x: torch.ops.aten.mul_.Tensor(x, 2), whole_and_name, detached_before, pieces_put_together,
     of_one_signal_apart,
 ]  # fmt: skip

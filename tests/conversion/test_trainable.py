@@ -81,3 +81,17 @@ def test_what_happens_in_training_only_is_refused(how: str, place: str) -> None:
 def test_dropout_by_a_function_is_kept() -> None:
     prepared = prepare(TrainingOnly("dropout"), "opi").train()
     assert any(isinstance(module, nn.Dropout) and module.p == 0.5 for module in prepared.modules())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r, zero: torch.maximum(r, zero),
+        lambda r, zero: torch.maximum(zero, r),
+        lambda r, zero: torch.max(input=zero, other=r),
+    ],
+)
+def test_a_maximum_with_zero_is_prepared_on_either_side(function) -> None:
+    zero, x = torch.zeros(8), torch.randn(4, 12)
+    model = Applied(lambda r: function(r - 0.2, zero)).eval()
+    torch.testing.assert_close(prepare(model, "opi")(x), model(x))

@@ -139,6 +139,9 @@ class Lowering:
             return
         try:
             self.values[node] = _apply(call, module)
+            made = [self.root.get_submodule(str(placed.target)) for placed in row.nodes]
+            if made and all(traits_of(operation).view for operation in made):
+                self.memory.view(node, first_argument(node))
         except Refusal as refusal:
             row.refused = node in self._needed or writes
             row.becomes, row.remedy = (refusal.reason, refusal.remedy) if row.refused else ("not used", "")
@@ -267,8 +270,6 @@ class Call:
         elif "shape" in self.node.meta:
             node.meta.update(batch_first(self.node.meta["shape"], at, self.lowering.batch, self.row.call))
         self.row.nodes.append(node)
-        if traits_of(module).view:
-            self.lowering.memory.view(self.node, first_argument(self.node))
         self.row.becomes = becomes or self.row.becomes or traits_of(module).name
         return node
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from rheobase import methods
 from rheobase.conversion.capture import lower, move_to_double, raise_refusals, require_sites
@@ -60,8 +60,11 @@ def replace_sites(
     require_sites(lowering.sites)
     for node, (placed, bound, inplace) in lowering.sites.items():
         name = str(placed.target)
-        source = first_argument(node)
-        new = _exchange(traced, node, name, activation(Site(name, lowering.root.get_submodule(name), bound)))
+        # A maximum with zero may have the signal as its second argument.
+        inputs = node.all_input_nodes
+        source = next(read for read in inputs if not isinstance(lowering.values.get(read), Tensor))
+        site = Site(name, lowering.root.get_submodule(name), bound)
+        new = _exchange(traced, node, source, name, activation(site))
         if inplace:
             order = list(traced.graph.nodes)
             place = order.index(new)
@@ -69,7 +72,8 @@ def replace_sites(
                 shared.replace_all_uses_with(new, set(order[place + 1 :]).__contains__)
     for node, module in {**lowering.max_pools, **lowering.dropouts}.items():
         name = str(node.target) if node.op == "call_module" else node.name
-        _exchange(traced, node, name, pool(module) if node in lowering.max_pools else module)
+        made = pool(module) if node in lowering.max_pools else module
+        _exchange(traced, node, first_argument(node), name, made)
     traced.delete_all_unused_submodules()
     traced.recompile()
     return traced.train(model.training).to(None if movable is model else find_like(model).device)
@@ -103,14 +107,14 @@ def _form(node: fx.Node, order: list[fx.Node]) -> Any:
     return node.op, node.target, str(arguments)
 
 
-def _exchange(traced: fx.GraphModule, old: fx.Node, name: str, module: nn.Module) -> fx.Node:
-    """Call a module, under a free name, instead of what a node calls."""
+def _exchange(traced: fx.GraphModule, old: fx.Node, source: fx.Node, name: str, module: nn.Module) -> fx.Node:
+    """Call a module, under a free name, on one input of a node, instead of what the node calls."""
     others = {str(n.target) for n in traced.graph.nodes if n.op == "call_module" and n is not old}
     held = {path for path, _ in traced.named_modules(remove_duplicate=False)} - {str(old.target)}
     free = free_name(name, (others | held).__contains__)
     traced.add_submodule(free, module)
     with traced.graph.inserting_before(old):
-        new = traced.graph.call_module(free, (first_argument(old),))
+        new = traced.graph.call_module(free, (source,))
     replace_node(old, new)
     return new
 
