@@ -81,10 +81,10 @@ def _clamp(call: Call, x: fx.Node, min: Any = None, max: Any = None, inplace: bo
 
 
 @rule("max", "maximum", "fmax", "amax")
-def _maximum(call: Call, x: Any, other: Any = None, *_: Any, **__: Any) -> fx.Node:
+def _maximum(call: Call, x: Any, other: Any = None, *_: Any, **named: Any) -> fx.Node:
     signal, constant = (x, other) if isinstance(x, fx.Node) else (other, x)
     zero = isinstance(constant, Tensor) and not constant.any()
-    if not isinstance(signal, fx.Node) or not zero:
+    if not isinstance(signal, fx.Node) or not zero or named:
         raise Refusal(
             f"{call.row.call} takes a maximum other than that with zero",
             "use F.relu(x) for max(x, 0), F.leaky_relu(x, slope) for max(x, slope * x), and "
