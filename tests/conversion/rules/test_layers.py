@@ -93,6 +93,27 @@ def test_an_instance_norm_of_the_sample_is_a_group_norm() -> None:
     torch.testing.assert_close(capture(model, x, ["group-norm"]).module(x), model(x).detach())
 
 
+class Halved(nn.Sequential):
+    """Takes half of its input, in a way that only `torch.export` can trace."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(input[:, :, : int(input.shape[2] / 2)])
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_an_instance_norm_by_its_function(tracked: bool) -> None:
+    norm = nn.InstanceNorm1d(3, affine=True, track_running_stats=tracked)
+    with torch.no_grad():
+        for tensor in norm.state_dict().values():
+            tensor.add_(1)
+    known = norm.running_mean, norm.running_var, norm.weight, norm.bias
+    by_function = Applied(lambda r: F.instance_norm(r, *known, not tracked, eps=0.1)).eval()
+    exported = Halved(nn.Linear(12, 8), nn.ReLU(), norm).eval()
+    for model, x in ((by_function, torch.rand(4, 3, 12)), (exported, torch.rand(4, 3, 24))):
+        network = capture(model, x, [] if tracked else ["group-norm"])
+        torch.testing.assert_close(network.module(x), model(x).detach())
+
+
 @pytest.mark.parametrize("kind", [nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d])
 def test_old_names_of_upsampling(kind: type[nn.Upsample]) -> None:
     model, x = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), kind(scale_factor=2)).eval(), inputs(8)

@@ -136,13 +136,31 @@ def _batch_norm_function(call: Call, x: fx.Node, *args: Any, **named: Any) -> fx
     return _batch_norm(call, x, *args, **named)
 
 
-@rule("InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d")
-def lower_instance_norm(call: Call, x: fx.Node, module: nn.InstanceNorm2d) -> fx.Node:
+@rule("InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "instance_norm")
+def lower_instance_norm(
+    call: Call, x: fx.Node, *args: Any, module: nn.InstanceNorm2d | None = None, **named: Any
+) -> fx.Node:
     """An instance norm with tracked statistics, which is a batch norm in evaluation."""
-    if module.running_mean is None:
+    settings = read_instance_norm(call, module, args, named)
+    if "running_mean" not in settings:
         RULES["anything else"](call, module=module)  # which refuses
-    statistics = module.running_mean, module.running_var
-    return _batch_norm(call, x, *statistics, module.weight, module.bias, eps=module.eps)
+    return _batch_norm(call, x, **settings)
+
+
+def read_instance_norm(
+    call: Call, module: nn.InstanceNorm2d | None, args: tuple[Any, ...], named: dict[str, Any]
+) -> dict[str, Any]:
+    """The settings of an instance norm, with statistics only if it does not take those of its input."""
+    statistics, weights = ("running_mean", "running_var"), ("weight", "bias")
+    if module is not None:
+        given = {name: getattr(module, name) for name in (*statistics, *weights, "eps")}
+    else:
+        exported = isinstance(call.node.target, torch._ops.OpOverload)  # aten has the statistics last
+        tensors = (*weights, *statistics) if exported else (*statistics, *weights)
+        names = (*tensors, "use_input_stats", "momentum", "eps", *(["cudnn_enabled"] if exported else []))
+        given = _by_name(names, args, named)
+    own = given.get("running_mean") is None or given.get("use_input_stats", module is None)
+    return {name: given[name] for name in (*(() if own else statistics), *weights, "eps") if name in given}
 
 
 def _batch_norm(

@@ -10,7 +10,7 @@ from rheobase.conversion.lowering import Call, Rule
 from rheobase.conversion.refusals import Refusal
 from rheobase.conversion.rules.arithmetic import refuse_mask
 from rheobase.conversion.rules.attention import BECOMES, attend
-from rheobase.conversion.rules.layers import lower_instance_norm, make_linear
+from rheobase.conversion.rules.layers import lower_instance_norm, make_linear, read_instance_norm
 from rheobase.network import Add, GroupNorm, LayerNorm, Permute, Rectifier, Reshape, RmsNorm, Smooth
 
 
@@ -43,10 +43,13 @@ def _lower_group_norm(
     return call.emit(GroupNorm(num_groups, weight, bias, eps), x)
 
 
-def _lower_instance_norm(call: Call, x: fx.Node, module: nn.InstanceNorm2d) -> fx.Node:
-    if module.running_mean is not None:
-        return lower_instance_norm(call, x, module)
-    return call.emit(GroupNorm(call.shape_of(x)[1], module.weight, module.bias, module.eps), x)
+def _lower_instance_norm(
+    call: Call, x: fx.Node, *args: Any, module: nn.InstanceNorm2d | None = None, **named: Any
+) -> fx.Node:
+    settings = read_instance_norm(call, module, args, named)
+    if "running_mean" in settings:
+        return lower_instance_norm(call, x, *args, module=module, **named)
+    return call.emit(GroupNorm(call.shape_of(x)[1], **settings), x)
 
 
 def _lower_multihead(
@@ -184,7 +187,7 @@ NORMS: dict[str, dict[str, Rule]] = {
     "rms-norm": {"rms_norm": _lower_rms_norm, "RMSNorm": _lower_rms_norm},
     "group-norm": {
         **dict.fromkeys(("group_norm", "GroupNorm"), _lower_group_norm),
-        **dict.fromkeys((f"InstanceNorm{d}d" for d in (1, 2, 3)), _lower_instance_norm),
+        **dict.fromkeys(("instance_norm", *(f"InstanceNorm{d}d" for d in (1, 2, 3))), _lower_instance_norm),
     },
 }
 LAYERS: dict[str, Rule] = {
