@@ -120,6 +120,8 @@ def plain_layer(layer: nn.Module) -> nn.Module:
         # torch's own remover would take the weight from the class, and so from the given layer.
         for name, _ in parametrised.named_children():
             plain.register_parameter(name, nn.Parameter(getattr(layer, name).detach().clone()))
+    if getattr(plain, "stride", None) in ((), []):  # of a pool: as large as its kernel
+        plain.stride = plain.kernel_size
     return plain
 
 

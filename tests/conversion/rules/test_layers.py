@@ -1,6 +1,7 @@
 """Rules for layers: a batch norm with its own eps, and statistics of the batch."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from families import Applied, inputs
-from rheobase import convert
+from rheobase import convert, load, save, simulate
 from rheobase.conversion import CaptureError, capture
 
 
@@ -118,3 +119,30 @@ def test_an_instance_norm_by_its_function(tracked: bool) -> None:
 def test_old_names_of_upsampling(kind: type[nn.Upsample]) -> None:
     model, x = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), kind(scale_factor=2)).eval(), inputs(8)
     torch.testing.assert_close(capture(model, x).module(x), model(x).detach())
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.AvgPool2d(2, stride=()),
+        nn.MaxPool2d(2, stride=()),
+        lambda r: F.avg_pool2d(r, 2, stride=()),
+        lambda r: F.max_pool2d(r, 2, stride=()),
+    ],
+)
+def test_an_empty_stride_of_a_pool_is_its_kernel_size(pool: Any, tmp_path: Path) -> None:
+    class Pooled(nn.Conv2d):
+        def __init__(self) -> None:
+            super().__init__(3, 4, 3)
+            self.pool = pool
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.pool(super().forward(x).relu())
+
+    torch.manual_seed(0)
+    model = nn.Sequential(Pooled(), nn.Flatten(), nn.Linear(4 * 9, 2)).eval()
+    snn, x = convert(model, "max-norm", inputs(8)), inputs(2)
+    save(snn, tmp_path / "snn.safetensors")
+    run = simulate(load(tmp_path / "snn.safetensors"), x, 2000)
+    assert torch.equal(run.logits, simulate(snn, x, 2000).logits)
+    torch.testing.assert_close(run.logits[-1], model(x).detach(), atol=0.01, rtol=0)

@@ -201,10 +201,7 @@ def _max_pool_module(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
 
 def _max_pool(module_type: Any, *names: str) -> Rule:
     def lower(call: Call, x: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:
-        settings = _by_name(names, args, kwargs)
-        if "stride" in settings:
-            settings["stride"] = settings["stride"] or None  # an empty tuple means the same as None
-        return _max_pool_module(call, x, module_type(**settings))
+        return _max_pool_module(call, x, module_type(**_by_name(names, args, kwargs)))
 
     return lower
 
@@ -221,7 +218,7 @@ for _d in (1, 2, 3):
 
 def _by_module(module_type: Any) -> Rule:
     """The rule of a function that takes the settings of a module, in their order."""
-    return lambda call, x, *args, **kwargs: call.emit(module_type(*args, **kwargs), x)
+    return lambda call, x, *args, **kwargs: call.emit(plain_layer(module_type(*args, **kwargs)), x)
 
 
 for _d in (1, 2, 3):
