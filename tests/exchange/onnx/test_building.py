@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 from onnx import helper
@@ -23,6 +24,16 @@ def test_modules_have_the_names_of_nodes(tmp_path: Path) -> None:
     assert found == ["block_0_Relu", "block_0_Relu_2", "node_3", *changed]
     assert network(torch.ones(1, 4, 6, 6)).shape == (1, 4, 6, 6)
     assert "9 sites" in str(inspect(network, torch.ones(1, 4, 6, 6)))
+
+
+@pytest.mark.parametrize("name", ["in", "self", "None", "input:0"])
+def test_an_input_may_have_any_name(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "named.onnx", [helper.make_node("Relu", ["x"], ["y"], name="relu")])
+    model = onnx.load(path)
+    model.graph.input[0].name = model.graph.node[0].input[0] = name
+    onnx.save(model, path)
+    x = torch.randn(2, 4, 6, 6)
+    assert torch.equal(from_onnx(path)(x), x.relu())
 
 
 def test_all_unsupported_nodes_are_named_at_once(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Builder:
         self.graph = fx.Graph()
         self.values: dict[str, Value] = dict(source.constants)
         empty = torch.empty((0, *source.shape[1:]), dtype=source.dtype)
-        place = self.graph.placeholder(_identifier(source.input))
+        place = self.graph.placeholder("x")
         self.values[source.input] = Signal(place, empty, source.shape)
 
     def add(self, name: str, module: nn.Module, signals: tuple[Signal, ...]) -> Signal:
