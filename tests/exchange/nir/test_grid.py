@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from families import inputs
+from families import build, inputs
 from nir_examples import WRITABLE, above, assert_same, at_least, example, execute, rounded
 from rheobase import HALF, SNN, Constant, convert
 from rheobase.exchange.nir import Export, Grid, NirError, from_nir, to_nir
@@ -56,9 +56,38 @@ def test_weights_have_eight_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("coding", [Poisson(7, 8.0), TemporalSwitch(12, 4.5)], ids=repr)
 def test_codings(coding: Any, tmp_path: Path) -> None:
     export, grid = on_grid(example(coding=coding), tmp_path, steps=12)
-    assert grid.input_exponent == (coding.scale == 4.5)
+    assert grid.input_exponent == {8.0: -3, 4.5: 1}[coding.scale]
     assert torch.equal(grid.round(inputs(4)), inputs(4))
     assert_same(export.snn, from_nir(export.path), inputs(4))
+    assert execute(export.path, at_least) == execute(export.path, above) == 0
+
+
+@pytest.mark.parametrize("name", ["Plain", "SharedReLU"])
+def test_inputs_may_be_larger_than_their_integers(name: str, tmp_path: Path) -> None:
+    """As pixels up to 255 are, or counts of events: their grid is coarser than one."""
+    model, pixels = build(name), 255 * inputs(16).abs() / inputs(16).abs().max()
+    snn = convert(model, "max-norm", pixels, initial=HALF)
+    export = to_nir(snn, tmp_path / "net.nir", weights="grid", golden=pixels, steps=12)
+    assert export.grid is not None
+    assert export.grid.input_exponent < 0
+    x = export.grid.round(pixels)
+    single, double = run(export.snn, x, 12), run(export.snn.double(), x.double(), 12)
+    assert sum(int(spikes.sum()) for spikes in single.values()) > 0
+    assert all(torch.equal(spikes, double[site]) for site, spikes in single.items())
+    assert execute(export.path, at_least) == execute(export.path, above) == 0
+
+
+def test_thresholds_stay_on_a_grid_coarser_than_them(tmp_path: Path) -> None:
+    """Currents are multiples of 4 here, and thresholds one."""
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 2)).eval()
+    nn.init.ones_(model[0].weight)
+    x = torch.tensor([[0.0], [4.0], [-240.0], [240.0]])
+    snn = convert(model, "max-norm", x)
+    snn.neuron("1").threshold.fill_(1.0)
+    export = to_nir(snn, tmp_path / "net.nir", weights="grid", golden=x, steps=8)
+    assert export.grid is not None
+    assert export.grid.input_exponent < 0
+    assert (export.differing, export.spikes) == (0, 16)
     assert execute(export.path, at_least) == execute(export.path, above) == 0
 
 

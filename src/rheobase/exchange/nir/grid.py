@@ -96,43 +96,58 @@ def to_grid(draft: Draft, inputs: Tensor, steps: int, input_bits: int = 8) -> Gr
     if input_bits < 2:
         raise ValueError(f"input_bits must be at least 2, one of them the sign, got {input_bits}")
     exponents = {
-        str(node.target): _quantise(str(node.target), layer)
+        str(node.target): _quantise(str(node.target), layer, _is_read_out(draft, node))
         for node in draft.calls
         if isinstance(layer := draft.operation(node), (nn.Conv1d, nn.Conv2d, nn.Linear))
     }
     coding = draft.snn.coding
     shown = inputs if coding.constant else coding.encode(inputs, 0, steps, 0)
     low, high = min(shown.min().item(), 0.0), max(shown.max().item(), 0.0)
-    finest = math.floor(math.log2((2 ** (input_bits - 1) - 1) / max(-low, high, _TINY)))
-    for exponent in range(finest, -1, -1):
-        if not coding.constant and _lies_on(shown, exponent - 1):
-            continue  # spikes are not rounded: use the coarsest grid that holds them
+    largest = max(-low, high, _TINY)
+    exponent = math.floor(math.log2((2 ** (input_bits - 1) - 1) / largest))
+    coarsest = min(0, math.floor(math.log2(1 / largest)))
+    if not coding.constant:  # spikes are not rounded: use the coarsest grid that holds them
+        exponent = max(0, exponent)
+        while exponent > coarsest and _lies_on(shown, exponent - 1):
+            exponent -= 1
+        if not _lies_on(shown, exponent):
+            scale = 2.0 ** math.ceil(math.log2(largest))
+            remedy = f"use a scale that is a power of two, such as {scale:g}"
+            raise NirError.at("the input", f"no grid holds the spikes of {coding}", remedy)
+        coarsest = exponent
+    while True:
         step = 2.0**-exponent
         ends = math.floor(low / step) * step, math.ceil(high / step) * step
         grid = Grid(steps, exponent, *ends, coding.constant, exponents)
         try:
             _settle(draft, grid, dry=True)
         except NirError:
-            if exponent == 0 or not coding.constant:
+            if exponent == coarsest:
                 raise
-            continue
-        if not coding.constant and not _lies_on(shown, exponent):
-            raise NirError(f"no grid holds the spikes of {coding}: use a scale that is a power of two")
-        return _settle(draft, grid)
-    raise NirError(f"no grid of {input_bits} bits holds inputs up to {max(-low, high):g}: scale them down")
+            exponent -= 1
+        else:
+            return _settle(draft, grid)
 
 
 def _lies_on(values: Tensor, exponent: int) -> bool:
-    return exponent >= 0 and bool((values * 2.0**exponent == (values * 2.0**exponent).round()).all())
+    return bool((values * 2.0**exponent == (values * 2.0**exponent).round()).all())
 
 
-def _quantise(name: str, layer: Weighted) -> int:
+def _is_read_out(draft: Draft, node: fx.Node) -> bool:
+    """Whether a signal reaches the output and no neurons, so that no threshold sets its scale."""
+    return not any(
+        isinstance(draft.operation(user), IntegrateFire) or not _is_read_out(draft, user)
+        for user in node.users
+    )
+
+
+def _quantise(name: str, layer: Weighted, read_out: bool) -> int:
     """Round the weights of a layer to a grid; return the smallest exponent that holds them."""
     largest = layer.weight.abs().max().item()
     if largest == 0:
         return 0
     exponent = math.floor(math.log2(LARGEST / largest))
-    if exponent < 0:
+    if exponent < 0 and not read_out:
         reason = f"it has a weight of {largest:g} times the next threshold, the limit is {LARGEST}"
         raise NirError.at(name, reason, "calibrate again, its thresholds are far too low")
     integers = (layer.weight.double() * 2.0**exponent).round()
@@ -162,15 +177,15 @@ def _settle(draft: Draft, grid: Grid, dry: bool = False) -> Grid:
         elif isinstance(operation, nn.AvgPool2d):
             signals[node] = _Signal(first.exponent + int(math.log2(area(operation))), first.low, first.high)
         elif isinstance(operation, IntegrateFire):
-            grid.currents[name] = first.exponent
+            unit = grid.currents[name] = max(0, first.exponent)  # thresholds are one
             start = start_of(operation, shape).double()
             reach = 1 + start.abs().max().item()
             low, high = first.low * grid.steps - reach, first.high * grid.steps + reach
             # Half a step makes the grid of the membrane twice as fine as that of the current.
-            grid.bits[name] = _require(name, _Signal(first.exponent + 1, low, high), grid.steps)
+            grid.bits[name] = _require(name, _Signal(unit + 1, low, high), grid.steps)
             if not dry:
                 half = -0.5 if operation.strict else 0.5
-                rounded = ((start * 2.0**first.exponent).round() + half) * 2.0**-first.exponent
+                rounded = ((start * 2.0**unit).round() + half) * 2.0**-unit
                 initial = Potential(compress(rounded.float()))
                 draft.set(node, IntegrateFire(torch.ones(()), initial=initial, strict=operation.strict))
             zeros = torch.zeros(shape[0], dtype=torch.float64)
@@ -184,7 +199,7 @@ def _settle(draft: Draft, grid: Grid, dry: bool = False) -> Grid:
 
 def _weigh(layer: Weighted, signal: _Signal, exponent: int, dry: bool) -> _Signal:
     """The grid and the bounds of the output of a layer."""
-    total = exponent + signal.exponent
+    total = max(0, exponent + signal.exponent)
     weight = layer.weight.double().flatten(2) if layer.weight.dim() > 2 else layer.weight.double()[..., None]
     positive, negative = weight.clamp(min=0).sum(2), weight.clamp(max=0).sum(2)
     high = positive @ signal.high + negative @ signal.low
