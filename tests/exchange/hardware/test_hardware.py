@@ -10,6 +10,7 @@ from families import build, inputs
 from hardware_examples import converted, labelled, layer
 from rheobase import HALF, SNN, convert
 from rheobase.exchange.hardware import TARGETS, check_hardware
+from rheobase.network import Poisson
 from rheobase.training import datasets
 
 pytestmark = pytest.mark.filterwarnings("ignore:site .* never activated")
@@ -58,6 +59,50 @@ def test_fewer_input_bits_fit_an_image_into_the_bias_of_loihi(snn: SNN, digits: 
     narrow = check_hardware(snn, "loihi", digits.test.take(50), steps=8, input_bits=3)
     assert len(narrow.violations) < len(wide.violations)
     assert not any("image" in v.found for v in narrow.violations)
+
+
+def test_the_value_of_input_spikes_is_taken_over_by_the_weights() -> None:
+    """Inputs up to 16 with spikes of 16 need the integers of inputs up to 1 with spikes of 1."""
+    small = converted(*layer(2, 2, count=2), bias=True)
+    large = copy.deepcopy(small)
+    large.coding = Poisson(scale=16.0)
+    with torch.no_grad():
+        large.module.get_submodule("0").weight.div_(16)
+    x, y = labelled(small)
+    one, other = (
+        check_hardware(snn, "speck", data, steps=400) for snn, data in ((small, (x, y)), (large, (16 * x, y)))
+    )
+    assert one.violations
+    assert (one.violations, one.after) == (other.violations, other.after)
+
+
+def test_a_scale_of_spikes_that_is_no_power_of_two_is_rounded_up_and_reported() -> None:
+    snn = converted(*layer(2, 2, count=2), coding=Poisson(3, scale=1.5))
+    result = check_hardware(snn, "speck", labelled(snn), steps=8)
+    assert result.snn is not None
+    assert result.snn.coding == Poisson(3, scale=2.0)
+    assert snn.coding == Poisson(3, scale=1.5)
+    (note,) = result.notes
+    assert "1.5" in note
+    assert f"note: {note}" in str(result)
+
+
+@pytest.mark.parametrize("coding", [Poisson(), None])
+def test_input_spikes_with_a_sign_are_reported(coding: Poisson | None) -> None:
+    snn = converted(*layer(2, 2), coding=coding)
+    x, y = labelled(snn)
+    assert not check_hardware(snn, "loihi", (x, y), steps=4).notes
+    notes = check_hardware(snn, "loihi", (-x, y), steps=4).notes
+    assert any("sign" in note for note in notes) == (coding is not None)
+
+
+def test_numbers_that_the_check_cannot_compute_are_no_limit_of_layers() -> None:
+    snn = converted(*layer(2, 2, count=2))
+    snn.neuron("3").threshold.mul_(1e-4)
+    (violation,) = check_hardware(snn, "generic-int8", labelled(snn, 2), steps=2).violations
+    assert violation.layer == "2"
+    assert "8 bits" in violation.limit
+    assert "calibrate" in violation.remedy
 
 
 def test_the_result_lists_what_was_not_checked(snn: SNN, digits: datasets.Dataset) -> None:

@@ -4,8 +4,9 @@ Weights become integers with one power of two per layer, and the network is eval
 run; requirements of a target that cannot be checked here are listed.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,12 +20,13 @@ from rheobase.exchange.nir.draft import Draft, NirError, plain_defaults
 from rheobase.exchange.nir.grid import Grid, to_grid
 from rheobase.exchange.nir.pooling import fold_pools
 from rheobase.io import Data, batches, find_name
-from rheobase.network import SNN, Scale, expect_snn, find_result
+from rheobase.network import SNN, Poisson, Scale, TemporalSwitch, expect_snn, find_result
 from rheobase.simulation import simulate
 
 __all__ = ["TARGETS", "HardwareCheck", "check_hardware"]
 
-_LIMIT = "a layer is a weighted sum of spikes with integrate-and-fire neurons"
+_LAYERS = "a layer is a weighted sum of spikes with integrate-and-fire neurons"
+_NUMBERS = "the check computes exact sums of 24 bits, with weights of 8 bits"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class HardwareCheck:
         snn: The network with integer weights times a power of two per layer, and unit thresholds.
         grid: Those powers, and the rounding of inputs.
         simulated: The result of the target's own simulator; None if the target has none.
+        notes: What the input needs, and what was changed in it.
     """
 
     target: str
@@ -52,6 +55,7 @@ class HardwareCheck:
     snn: SNN | None = None
     grid: Grid | None = None
     simulated: SimulatedRun | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -64,6 +68,7 @@ class HardwareCheck:
         lines += [f"  {violation}" for violation in self.violations]
         lines += [f"  not checked: {what}" for what in self.unchecked]
         lines += [f"  {self.simulated}"] if self.simulated else []
+        lines += [f"  note: {note}" for note in self.notes]
         lines.append(f"  accuracy after {len(self.before)} steps: {self.before[-1]:.2f} %")
         if self.after is not None:
             lines[-1] += f", with integer weights {self.after[-1]:.2f} %"
@@ -105,12 +110,17 @@ def check_hardware(
     if snn.code == "sum":
         return _check_sums(snn, chosen, given, plain, quantise)
     before = plain.accuracy
+    shown = torch.cat([x for x, _ in samples]) if inputs is None else inputs.float().cpu()
+    limit, grid, notes = _LAYERS, None, []
     try:
-        shown = torch.cat([x for x, _ in samples]) if inputs is None else inputs.float().cpu()
-        draft, grid = _prepare(snn, chosen, shown, steps, input_bits if quantise else None)
+        draft = _as_layers(snn, chosen)
+        if quantise:
+            limit = _NUMBERS
+            notes = list(_whole_spikes(draft, shown))
+            with torch.no_grad():
+                grid = to_grid(draft, shown, steps, input_bits)
     except NirError as error:
-        found = [Violation(place, _LIMIT, r.reason, r.remedy) for place, r in error.places.items()]
-        found = found or [Violation("the network", _LIMIT, str(error), "use another network or input")]
+        found = [Violation(place, limit, r.reason, r.remedy) for place, r in error.places.items()]
         return HardwareCheck(target, chosen.source, tuple(found), chosen.unchecked, before)
     layers = layers_of(draft, grid)
     violations = list(chosen.structure(layers))
@@ -129,8 +139,9 @@ def check_hardware(
     elif chosen.simulator:
         simulated = chosen.simulate(quantised, grid, layers, rounded_inputs[0], steps)
     return HardwareCheck(
-        target, chosen.source, tuple(violations), chosen.unchecked, before, after, quantised, grid, simulated
-    )
+        target, chosen.source, tuple(violations), chosen.unchecked, before, after, quantised, grid, simulated,
+        tuple(notes),
+    )  # fmt: skip
 
 
 def _check_sums(
@@ -150,17 +161,30 @@ def _check_sums(
     return HardwareCheck(target.name, target.source, violations, tuple(unchecked), plain.accuracy, after)
 
 
-def _prepare(
-    snn: SNN, target: Target, inputs: Tensor, steps: int, input_bits: int | None
-) -> tuple[Draft, Grid | None]:
-    """The network as layers, with the pools that the target has, with integer weights if wanted."""
+def _as_layers(snn: SNN, target: Target) -> Draft:
+    """The network as layers, with the pools that the target has."""
     draft = Draft(snn)
     _drop_output_scale(draft)
     with torch.no_grad():
         canonicalise(draft)
         unit_thresholds(draft)
         fold_pools(draft, lambda pool: not target.has(pool))
-        return draft, None if input_bits is None else to_grid(draft, inputs, steps, input_bits)
+    return draft
+
+
+def _whole_spikes(draft: Draft, inputs: Tensor) -> Iterator[str]:
+    """Give input spikes a value that the weights can take over, and say what they need."""
+    coding = draft.snn.coding
+    if isinstance(coding, (Poisson, TemporalSwitch)):
+        scale = 2.0 ** math.ceil(math.log2(coding.scale))
+        draft.snn.coding = replace(coding, scale=scale)
+        if scale != coding.scale:
+            yield (
+                f"the scale of {type(coding).__name__} is {scale:g}, a power of two, instead of "
+                f"{coding.scale:g}: inputs spike less often, and accuracy can be lower"
+            )
+        if bool((inputs < 0).any()):
+            yield "inputs below zero spike with a sign: each needs a second line with negated weights"
 
 
 def _drop_output_scale(draft: Draft) -> None:

@@ -186,9 +186,9 @@ class Loihi(Target):
             if layer.neuron is None:
                 continue
             constant = bits_for(needed.currents.get(layer.name, layer.bias or 0))
-            what, remedy = "its bias", "retrain with smaller biases"
+            what, remedy = "its bias needs", "retrain with smaller biases"
             if layer.analog:
-                what = "image and bias together"
+                what = "image and bias together need"
                 remedy = "use fewer input_bits (--input-bits), or spikes for images (coding='poisson')"
             yield from _violations(
                 layer.name,
@@ -196,7 +196,7 @@ class Loihi(Target):
                  f"its threshold is {layer.threshold}",
                  "use a coarser grid: larger thresholds in the conversion, fewer input bits"),
                 (constant <= 13, "a constant current has a mantissa of 13 bits with its sign",
-                 f"{what} need {constant}", remedy),
+                 f"{what} {constant}", remedy),
             )  # fmt: skip
         for site, largest in needed.membranes.items():
             bits = bits_for(largest)
