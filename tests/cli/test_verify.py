@@ -1,5 +1,6 @@
 """`rheobase verify` and `rheobase check-hardware`: the exit status says what was found."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,9 +36,14 @@ def test_a_broken_network_fails(cli: Cli, snn: rheobase.SNN) -> None:
 def test_the_network_in_integers_is_written(cli: Cli, snn: rheobase.SNN) -> None:
     rheobase.save(snn, "snn.safetensors")
     command = ("check-hardware", "snn.safetensors", "--target", "generic-int8", "--steps", "4")
-    said = cli(*command, "--samples", "50", "--out", "q.safetensors")
-    assert "in integers" in said
-    assert "arithmetic): fits" in said
+    units = []
+    for bits in ("8", "3"):
+        said = cli(*command, "--samples", "50", "--out", "q.safetensors", "--input-bits", bits)
+        assert "in integers" in said
+        assert "arithmetic): fits" in said
+        units += re.findall(r"q\.safetensors.* inputs .* multiples of ([\d.]+)", said)
+    fine, coarse = map(float, units)
+    assert 0 < fine < coarse
     assert rheobase.load("q.safetensors").sites == snn.sites
 
 

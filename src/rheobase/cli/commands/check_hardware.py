@@ -64,7 +64,10 @@ def check_hardware(
             why = why if snn.code == "sum" else "see above"
             raise ValueError(f"there is no network in integers to write to {out}: {why}")
         rheobase.save(result.snn, out)
-        typer.echo(f"written to {out}")
+        assert result.grid is not None
+        unit = 2.0**-result.grid.input_exponent
+        rounded = f"; its inputs must be rounded to multiples of {unit:g}" if result.grid.analog else ""
+        typer.echo(f"written to {out}{rounded}")
     raise typer.Exit(int(not result.fits))
 
 
