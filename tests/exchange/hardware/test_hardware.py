@@ -134,10 +134,25 @@ def test_data_without_labels() -> None:
         check_hardware(converted(*layer(2, 2)), "generic-int8", torch.rand(2, 2, 16, 16), steps=2)
 
 
-def test_too_few_input_bits() -> None:
+@pytest.mark.parametrize("bits", [1, 2.5])
+def test_input_bits_are_an_integer_with_a_sign(bits: float) -> None:
     snn = converted(*layer(2, 2))
-    with pytest.raises(ValueError, match=r"at least 2.*got 1"):
-        check_hardware(snn, "generic-int8", labelled(snn, 2), steps=2, input_bits=1)
+    with pytest.raises(ValueError, match=rf"at least 2.*got {bits}"):
+        check_hardware(snn, "generic-int8", labelled(snn, 2), steps=2, input_bits=bits)  # type: ignore[arg-type]
+
+
+def test_inputs_of_the_whole_range_may_be_any_form_of_data() -> None:
+    snn = converted(*layer(2, 2), coding=None)
+    x, y = labelled(snn)
+    one, *others = (
+        check_hardware(snn, "generic-int8", (x / 4, y), steps=2, inputs=data).grid
+        for data in (x, (x, y), [x])
+    )
+    assert all(grid == one for grid in others)
+    with pytest.raises(ValueError, match=r"inputs.*NaN"):
+        check_hardware(snn, "generic-int8", (x, y), steps=2, inputs=x * torch.nan)
+    with pytest.raises(ValueError, match="inputs="):
+        check_hardware(snn, "generic-int8", (x, y), steps=2, inputs=x / 4)
 
 
 def test_unknown_targets() -> None:

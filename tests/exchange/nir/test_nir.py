@@ -11,11 +11,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from families import build, inputs, networks
 from nir_examples import WRITABLE, assert_same, example, rounded
 from rheobase import HALF, Constant, convert, simulate
-from rheobase.exchange.nir import NirError, files, from_nir, to_nir
+from rheobase.exchange.nir import NirError, files, from_nir, golden_path, to_nir
 from rheobase.exchange.nir.golden import read_golden, run
 from rheobase.network import Corrected, Poisson, Potential, TemporalSwitch
 
@@ -84,7 +85,26 @@ def test_arguments(tmp_path: Path) -> None:
     for golden in (inputs(0), inputs(2) * math.nan, inputs(2) * math.inf):
         with pytest.raises(ValueError, match="golden"):
             to_nir(snn, path, golden=golden, steps=2)
+    with pytest.raises(TypeError, match=r"golden inputs.*uint8"):
+        to_nir(snn, path, golden=inputs(2).to(torch.uint8), steps=2)
+    with pytest.raises(TypeError, match="golden inputs"):
+        to_nir(snn, path, golden=inputs(2).numpy(), steps=2)
+    for steps in (0, -1, 1.5):
+        with pytest.raises(ValueError, match=f"steps.*{steps}"):
+            to_nir(snn, path, golden=inputs(2), steps=steps)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a spiking network"):
+        to_nir(build("Plain"), path)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_golden_inputs_may_be_any_form_of_data(tmp_path: Path) -> None:
+    snn, x = example(), inputs(6)
+    expected = to_nir(snn, tmp_path / "net.nir", golden=x, steps=4)
+    for data in ((x, torch.arange(6)), [x[:4], x[4:]], DataLoader(TensorDataset(x, x), batch_size=2)):
+        export = to_nir(snn, tmp_path / "net.nir", golden=data, steps=4)
+        assert export.spikes == expected.spikes
+        shown = nir.read_data(str(golden_path(export.path))).nodes["input"].observables["input"].data
+        assert torch.equal(torch.as_tensor(shown)[:, 0].reshape(x.shape), x)
 
 
 def test_a_failure_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

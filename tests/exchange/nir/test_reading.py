@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import nir
 import numpy as np
@@ -56,6 +56,24 @@ def test_files_of_others_are_read_where_they_are_clear(tmp_path: Path) -> None:
             v = v * (1 - s) if reset == "zero" else v - 0.5 * s
             count += s
             torch.testing.assert_close(run.logits[t], count / (t + 1))
+
+
+@pytest.mark.parametrize("given", ["zero", "subtract"])
+def test_a_reset_must_agree_with_the_file(given: Literal["zero", "subtract"], tmp_path: Path) -> None:
+    graph = chain([2], {"fire": fire(2)})
+    graph.metadata["reset"] = "subtract"
+    nir.write(tmp_path / "net.nir", graph)
+    if given == "subtract":
+        assert from_nir(tmp_path / "net.nir", reset=given).sites == ["fire"]
+        return
+    with pytest.raises(NirError, match=r"'subtract', not 'zero'"):
+        from_nir(tmp_path / "net.nir", reset=given)
+
+
+def test_there_are_two_resets(tmp_path: Path) -> None:
+    nir.write(tmp_path / "net.nir", chain([2], {"fire": fire(2)}))
+    with pytest.raises(ValueError, match="subtract, zero, got 'soft'"):
+        from_nir(tmp_path / "net.nir", reset="soft")  # type: ignore[arg-type]
 
 
 def test_grouped_convolutions() -> None:

@@ -16,7 +16,7 @@ from rheobase.exchange.hardware.cores import layers_of
 from rheobase.exchange.hardware.measuring import measure
 from rheobase.exchange.hardware.targets import TARGETS, SimulatedRun, Target, Violation
 from rheobase.exchange.nir.canonical import canonicalise, unit_thresholds
-from rheobase.exchange.nir.draft import Draft, NirError, plain_defaults
+from rheobase.exchange.nir.draft import Draft, NirError, join_inputs, plain_defaults
 from rheobase.exchange.nir.grid import Grid, to_grid
 from rheobase.exchange.nir.pooling import fold_pools
 from rheobase.io import Data, batches, find_name
@@ -84,7 +84,7 @@ def check_hardware(
     steps: int = 32,
     quantise: bool = True,
     input_bits: int = 8,
-    inputs: Tensor | None = None,
+    inputs: Data | None = None,
 ) -> HardwareCheck:
     """Check a network against the published limits of a target.
 
@@ -110,7 +110,7 @@ def check_hardware(
     if snn.code == "sum":
         return _check_sums(snn, chosen, given, plain, quantise)
     before = plain.accuracy
-    shown = torch.cat([x for x, _ in samples]) if inputs is None else inputs.float().cpu()
+    shown = torch.cat([x for x, _ in samples]) if inputs is None else join_inputs(inputs, "inputs")
     limit, grid, notes = _LAYERS, None, []
     try:
         draft = _as_layers(snn, chosen)

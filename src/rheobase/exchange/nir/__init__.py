@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor
 
 from rheobase.exchange.nir.canonical import canonicalise, unit_thresholds
-from rheobase.exchange.nir.draft import Draft, NirError, plain_defaults
+from rheobase.exchange.nir.draft import Draft, NirError, join_inputs, plain_defaults
 from rheobase.exchange.nir.files import read_nir, require_nir, serialise
 from rheobase.exchange.nir.golden import Golden, golden_path, record, run, to_data
 from rheobase.exchange.nir.grid import Grid, to_grid
 from rheobase.exchange.nir.pooling import area, fold_pools, is_power_of_two
 from rheobase.exchange.nir.reading import read_graph
 from rheobase.exchange.nir.writing import write_graph
-from rheobase.io import replacing
-from rheobase.network import SNN
+from rheobase.io import Data, expect_integer, replacing
+from rheobase.network import SNN, expect_snn
 
 __all__ = ["Export", "Golden", "Grid", "NirError", "from_nir", "golden_path", "to_nir"]
 
 Weights = Literal["float32", "grid"]
 Pools = Literal["average", "convolution"]
+Reset = Literal["subtract", "zero"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def to_nir(
     *,
     weights: Weights = "float32",
     pools: Pools = "average",
-    golden: Tensor | None = None,
+    golden: Data | None = None,
     steps: int = 32,
 ) -> Export:
     """Write a converted network as a NIR file.
@@ -69,23 +69,25 @@ def to_nir(
             simulators fire the same spikes.
         pools: `average` writes average pools as pools, `convolution` as convolutions, for simulators that
             cannot read pools.
-        golden: Inputs to record spikes for; `grid` takes the range of the inputs from them.
+        golden: Inputs to record spikes for, with or without labels: a tensor, or any other form of data.
+            `grid` takes the range of the inputs from them.
         steps: Number of steps to record and, for `grid`, to prove sums exact for.
 
     Raises:
         ModuleNotFoundError: The package nir is not installed.
         NirError: NIR cannot hold the network, or not exactly. Nothing is written.
+        TypeError: This is not a spiking network, or the golden inputs are not floating-point data.
         ValueError: An option is unknown, the golden inputs are empty or not finite, or `grid` has none.
     """
     require_nir()
-    path = Path(path)
+    expect_snn(snn)
+    path, steps = Path(path), expect_integer("steps", steps)
     for name, value, choices in (("weights", weights, Weights), ("pools", pools, Pools)):
         if value not in get_args(choices):
             raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
     if weights == "grid" and golden is None:
         raise ValueError("weights='grid' needs the range of the inputs: pass golden=, a few hundred inputs")
-    if golden is not None and not (golden.numel() and golden.isfinite().all()):
-        raise ValueError("golden inputs are empty, NaN or infinite: pass a batch of finite inputs")
+    inputs = None if golden is None else join_inputs(golden, "golden inputs")
     if outputs := snn.provenance.outputs:
         raise NirError(
             f"the network has {len(outputs)} outputs ({', '.join(outputs)}), and a NIR file has one: wrap "
@@ -99,17 +101,16 @@ def to_nir(
         if pools == "convolution":
             fold_pools(draft, lambda pool: True)
         if weights == "grid":
-            assert golden is not None
+            assert inputs is not None
             fold_pools(draft, lambda pool: not is_power_of_two(area(pool)))
-            grid = to_grid(draft, golden, steps)
+            grid = to_grid(draft, inputs, steps)
     written = draft.finish()
     graph, names = write_graph(draft, grid)
     recorded, fired, differing = None, None, None
-    if golden is not None:
-        golden = golden.detach().cpu().float()
-        recorded = record(written, grid.round(golden) if grid else golden, steps, names)
+    if inputs is not None:
+        recorded = record(written, grid.round(inputs) if grid else inputs, steps, names)
         graph.metadata["golden"] = recorded.digest
-        original = run(snn, golden.to(snn.device, snn.dtype), steps)
+        original = run(snn, inputs.to(snn.device, snn.dtype), steps)
         fired = sum(int(s.sum()) for s in original.values())
         differing = sum(int((original[s].cpu() != recorded.spikes[names[s]]).sum()) for s in snn.sites)
     _write(path, graph, recorded)
@@ -128,16 +129,19 @@ def _write(path: Path, graph: object, golden: Golden | None) -> None:
 
 
 @plain_defaults()
-def from_nir(path: Path | str, reset: Literal["subtract", "zero"] | None = None) -> SNN:
+def from_nir(path: Path | str, reset: Reset | None = None) -> SNN:
     """Read a NIR file as a network.
 
     Args:
         path: The file, written by `to_nir` or elsewhere.
-        reset: How neurons reset, for files that do not say.
+        reset: How neurons reset, for files that do not say: "subtract" or "zero".
 
     Raises:
         FileNotFoundError: There is no such file.
-        NirError: The file is not valid, has nodes that this package has no operation for, or does not say how
-            its neurons reset.
+        NirError: The file is not valid, has nodes that this package has no operation for, does not say how
+            its neurons reset, or says something else than `reset`.
+        ValueError: There is no such reset.
     """
+    if reset not in (None, *get_args(Reset)):
+        raise ValueError(f"reset must be one of {', '.join(get_args(Reset))}, got {reset!r}")
     return read_graph(read_nir(path), reset)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from rheobase.conversion import Refusal
+from rheobase.io import Data, batches
 from rheobase.network import SNN, Neuron, expect_snn, insert_call, operation_of, replace_node, run_values
 
 Weighted = nn.Conv1d | nn.Conv2d | nn.Linear
@@ -114,6 +115,11 @@ def plain_defaults() -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(before)
+
+
+def join_inputs(data: Data, what: str) -> Tensor:
+    """The inputs of any form of data as one tensor, on the CPU in single precision."""
+    return torch.cat([x.detach().cpu().float() for x, _ in batches(data, what=what, classes=False)])
 
 
 def make_layer(weight: Tensor, bias: Tensor | None = None, **settings: Any) -> Weighted:

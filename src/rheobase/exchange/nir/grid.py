@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 
 from rheobase.exchange.nir.draft import Draft, NirError, Weighted, compress, start_of
 from rheobase.exchange.nir.pooling import area
+from rheobase.io import expect_integer
 from rheobase.network import Add, IntegrateFire, Potential
 
 EXACT_BITS = 24
@@ -61,7 +62,8 @@ class Grid:
         if bool((rounded < self.input_low).any() or (rounded > self.input_high).any()):
             raise ValueError(
                 f"inputs range from {rounded.min():g} to {rounded.max():g}, but sums are proved exact for "
-                f"{self.input_low:g} … {self.input_high:g}: export again with golden inputs of that range"
+                f"{self.input_low:g} … {self.input_high:g}: export again with golden inputs of that range, "
+                "or check again with inputs= of that range"
             )
         return rounded
 
@@ -90,11 +92,10 @@ def to_grid(draft: Draft, inputs: Tensor, steps: int, input_bits: int = 8) -> Gr
         input_bits: Bits of an input with its sign; fewer are used if sums would need too many.
 
     Raises:
-        ValueError: Inputs have fewer than two bits.
+        ValueError: The number of bits of an input is no integer, or below two.
         NirError: The sums of a layer need more than 24 bits, or its weights more than eight.
     """
-    if input_bits < 2:
-        raise ValueError(f"input_bits must be at least 2, one of them the sign, got {input_bits}")
+    expect_integer("input_bits", input_bits, least=2)  # one of them is the sign
     exponents = {
         str(node.target): _quantise(str(node.target), layer, _is_read_out(draft, node))
         for node in draft.calls

@@ -85,6 +85,10 @@ class _Reader:
                 "1.0.6 on to v_reset. Pass reset='subtract' or reset='zero'"
             )
         self.reset = _text(found)
+        if reset not in (None, self.reset):
+            raise NirError(
+                f"the file says that its neurons reset by {self.reset[:20]!r}, not {reset!r}: leave reset out"
+            )
         compare = _text(self.metadata.get("threshold_compare", ">"))
         if compare not in COMPARE.values() or float(self.metadata.get("dt", 1.0)) != 1:
             dt = str(self.metadata.get("dt"))[:20]
