@@ -63,7 +63,7 @@ def test_a_split_is_normalised_and_batched() -> None:
         (X[0], ValueError, r"has shape \(3,\)"),
         (X[:0], ValueError, "calibration data is empty"),
         ((X, Y[:9]), ValueError, r"10 images and labels of shape \(9,\)"),
-        ((X, Y.view(10, 1)), ValueError, r"expected \(10,\)"),
+        ((X, Y.view(10, 1)), ValueError, r"expected \(10,\).*metric="),
         ((X, X), TypeError, "integer labels.*use a list"),
         (iter([X]), TypeError, "list_iterator, which can be read only once: pass a list or a DataLoader"),
         ((x for x in [X]), TypeError, "generator, which can be read only once"),

@@ -192,7 +192,8 @@ def _check_labels(labels: Tensor, images: Tensor, where: str, classes: bool) -> 
             "labels, use a list; for other targets, pass the inputs alone, or rheobase.evaluate(…, metric=…)"
         )
     if labels.shape != images.shape[:1]:
+        remedy = "; for other targets, pass the inputs alone, or rheobase.evaluate(…, metric=…)"
         raise ValueError(
             f"{where} has {len(images)} images and labels of shape {tuple(labels.shape)}: "
-            f"expected ({len(images)},)"
+            f"expected ({len(images)},), a class for each{remedy if labels.ndim > 1 else ''}"
         )
