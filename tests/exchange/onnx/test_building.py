@@ -38,7 +38,7 @@ def test_an_input_may_have_any_name(name: str, tmp_path: Path) -> None:
 
 def test_all_unsupported_nodes_are_named_at_once(tmp_path: Path) -> None:
     nodes = [
-        helper.make_node("Sigmoid", ["x"], ["a"], name="gate"),
+        helper.make_node("Softplus", ["x"], ["a"], name="gate"),
         helper.make_node("Transpose", ["x"], ["b"], name="turn"),
         helper.make_node("Add", ["a", "b"], ["c"], name="sum"),
         helper.make_node("Mystery", ["c"], ["y"], name="own", domain="my.domain"),
@@ -46,5 +46,6 @@ def test_all_unsupported_nodes_are_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="gate") as caught:
         from_onnx(write(tmp_path / "bad.onnx", nodes))
     message = str(caught.value)
-    assert all(name in message for name in ("gate (Sigmoid)", "nn.ReLU", "turn (Transpose)", "own (Mystery)"))
+    places = ("gate (Softplus)", "turn (Transpose)", "own (Mystery)")
+    assert all(name in message for name in (*places, "nn.ReLU"))
     assert "sum" not in message

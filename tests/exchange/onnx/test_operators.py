@@ -39,6 +39,19 @@ OPERATORS: dict[str, tuple[Any, ...]] = {
     ),
     "clip, old": (one("Clip", min=0.0, max=6.0), {}, ("batch", 4), 10),
     "clip, as PyTorch writes clamp(min=0)": (one("Max", "zero"), {"zero": np.float32(0)}),
+    "sigmoid": (one("Sigmoid"), {}),
+    "tanh": (one("Tanh"), {}),
+    "hard swish": (one("HardSwish"), {}),
+    "hard sigmoid": (one("HardSigmoid", alpha=1 / 6), {}),
+    "leaky": (one("LeakyRelu"), {}),
+    "leaky, with a slope": (one("LeakyRelu", alpha=0.3), {}),
+    "elu": (one("Elu", alpha=0.5), {}),
+    "gelu": (one("Gelu"), {}, ("batch", 4), 20),
+    "gelu, by tanh": (one("Gelu", approximate="tanh"), {}, ("batch", 4), 20),
+    "prelu": (one("PRelu", "s"), {"s": normal(4, 1, 1)}),
+    "prelu, with a batch": (one("PRelu", "s"), {"s": normal(1, 4, 1)}, LINE),
+    "prelu, one slope": (one("PRelu", "s"), {"s": normal(1)}),
+    "prelu, flat": (one("PRelu", "s"), {"s": normal(4)}, ("batch", 4)),
     "average": (one("AveragePool", kernel_shape=[2, 2], strides=[2, 2]), {}),
     "average, padded": (one("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), {}),
     "average, zeros counted": (
@@ -48,6 +61,9 @@ OPERATORS: dict[str, tuple[Any, ...]] = {
     "maximum 1-D": (one("MaxPool", kernel_shape=[2]), {}, LINE),
     "global average": (one("GlobalAveragePool"), {}),
     "global maximum": (one("GlobalMaxPool"), {}),
+    "largest": (one("ReduceMax", "axes"), {"axes": integers(3, 2)}),
+    "largest, flat": (one("ReduceMax", "axes", keepdims=0), {"axes": integers(-1)}, LINE),
+    "largest, old": (one("ReduceMax", axes=[-2, -1], keepdims=0), {}, ("batch", 4, 6, 6), 13),
     "mean": (one("ReduceMean", "axes", keepdims=0), {"axes": integers(-1, 2)}),
     "mean over nothing": (one("ReduceMean", "axes", noop_with_empty_axes=1), {"axes": integers()}),
     "mean, old": (one("ReduceMean", axes=[2, 3]), {}, ("batch", 4, 6, 6), 13),
@@ -127,6 +143,24 @@ def test_parts_pads_and_resizing_convert(tmp_path: Path) -> None:
     assert simulate(snn, x, 4).logits.shape[1:] == (2, 3)
 
 
+def test_gates_and_smooth_activations_convert_by_sigma_delta(tmp_path: Path) -> None:
+    """A block of squeeze and excitation, as MobileNetV3 has it."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("HardSwish", ["a"], ["b"], name="swish"),
+        helper.make_node("GlobalAveragePool", ["b"], ["c"]),
+        helper.make_node("HardSigmoid", ["c"], ["d"], name="gate", alpha=1 / 6),
+        helper.make_node("Mul", ["b", "d"], ["e"]),
+        helper.make_node("ReduceMax", ["e"], ["y"], axes=[2, 3], keepdims=0),
+    ]
+    network, x = from_onnx(write(tmp_path / "gate.onnx", nodes, W, opset=14)), torch.randn(16, 4, 6, 6)
+    with pytest.raises(ValueError, match=r"(?s)swish.*gate"):
+        convert(network, "max-norm", x)
+    snn = convert(network, "sigma-delta", x, levels=255)
+    error = (simulate(snn, x, 40).logits[-1] - network(x)).abs().max() / network(x).abs().max()
+    assert error < 0.05
+
+
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE])
 def test_weights_cast_by_a_node_are_read_in_the_precision_of_the_input(kind: int, tmp_path: Path) -> None:
     nodes = [
@@ -180,6 +214,9 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "NaN or infinite": (one("Conv", "w"), {"w": np.full((6, 4, 3, 3), np.nan, np.float32)}),
     "batch is not the first": (one("Add", "c"), {"c": normal(1, 1, 4, 6, 6)}),
     "nowhere": (one("Add", "nowhere"), {}),
+    "alpha = 0.2": (one("HardSigmoid"), {}),
+    "slopes have the shape": (one("PRelu", "s"), {"s": normal(4)}, ("b", 4, 6, 4)),
+    "maximum over all positions": (one("ReduceMax", "axes"), {"axes": integers(3)}),
     "only shapes": (one("Gather", "i", axis=1), {"i": integers(1)}),
 }  # fmt: skip
 

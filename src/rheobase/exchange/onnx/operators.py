@@ -144,6 +144,30 @@ def _maximum(call: Call) -> Signal:
     return call.emit(nn.ReLU())
 
 
+def _with_alpha(kind: Any, usual: float) -> Operator:
+    return lambda call: call.emit(kind(call.attribute("alpha", usual)))
+
+
+def _gelu(call: Call) -> Signal:
+    return call.emit(nn.GELU(call.attribute("approximate", "none")))
+
+
+def _hard_sigmoid(call: Call) -> Signal:
+    slope, middle = call.attribute("alpha", 0.2), call.attribute("beta", 0.5)
+    if abs(slope - 1 / 6) > 1e-6 or middle != 0.5:
+        raise Refusal(f"it has alpha = {slope:g} and beta = {middle:g}", "use alpha = 1/6 and beta = 0.5")
+    return call.emit(nn.Hardsigmoid())
+
+
+def _prelu(call: Call) -> Signal:
+    slopes, (_, channels, *places) = call.weight(1, "slope"), call.x.shape
+    if slopes.numel() != 1 and tuple(slopes.shape[-1 - len(places) :]) != (channels, *[1] * len(places)):
+        raise Refusal(f"its slopes have the shape {tuple(slopes.shape)}", "use one slope, or one per channel")
+    layer = nn.PReLU(slopes.numel())
+    layer.weight = nn.Parameter(slopes.flatten().clone())
+    return call.emit(layer)
+
+
 def _softmax(kind: Any) -> Operator:
     def emit(call: Call) -> Signal:
         rank = len(call.x.shape)
@@ -188,6 +212,16 @@ def _max_pool(call: Call) -> Signal:
 
 def _global_pool(*kinds: Any) -> Operator:
     return lambda call: call.emit(_layer(kinds, len(call.x.shape) - 2)(1))
+
+
+def _largest(call: Call) -> Signal:
+    """ReduceMax over all positions, which exporters write for global max-pooling."""
+    rank = len(call.x.shape)
+    if sorted(axis % rank for axis in call.numbers("axes", 1) or ()) != list(range(2, rank)):
+        raise Refusal("it is not the maximum over all positions", "use max-pooling")
+    kinds = (nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d)
+    pooled = call.emit(_layer(kinds, rank - 2)(1))
+    return pooled if call.attribute("keepdims", 1) else call.emit(nn.Flatten(), pooled)
 
 
 def _mean(call: Call) -> Signal:
@@ -276,18 +310,27 @@ OPERATORS: dict[str, Operator] = {
     "ConvTranspose": _transposed_convolution,
     "DequantizeLinear": dequantise,
     "Div": _arithmetic(operator.truediv),
+    "Elu": _with_alpha(nn.ELU, 1.0),
+    "Gelu": _gelu,
     "Gemm": _gemm,
     "GlobalAveragePool": _global_pool(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
     "GlobalMaxPool": _global_pool(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": lambda call: call.emit(nn.Hardswish()),
+    "LeakyRelu": _with_alpha(nn.LeakyReLU, 0.01),
     "LogSoftmax": _softmax(nn.LogSoftmax),
     "MatMul": _matmul,
     "Max": _maximum,
     "MaxPool": _max_pool,
     "Mul": _arithmetic(operator.mul),
+    "PRelu": _prelu,
     "QuantizeLinear": quantise,
+    "ReduceMax": _largest,
     "ReduceMean": _mean,
     "Relu": lambda call: call.emit(nn.ReLU()),
+    "Sigmoid": lambda call: call.emit(nn.Sigmoid()),
     "Softmax": _softmax(nn.Softmax),
     "Sub": _arithmetic(operator.sub),
     "Sum": _sum,
+    "Tanh": lambda call: call.emit(nn.Tanh()),
 }
