@@ -72,7 +72,7 @@ from rheobase.network.precision import full_precision, has_double, require_doubl
 from rheobase.network.rehearsals import Rehearsed, Waiting
 from rheobase.network.settings import TENSOR
 from rheobase.network.sigma_delta import SigmaDelta
-from rheobase.network.snn import SNN, Provenance, expect_snn
+from rheobase.network.snn import IN_THRESHOLDS, SNN, Provenance, expect_snn
 from rheobase.network.starts import (
     HALF,
     ZERO,
@@ -96,6 +96,7 @@ __all__ = [
     "FUNCTIONS",
     "HALF",
     "INPUT",
+    "IN_THRESHOLDS",
     "PIECEWISE_LINEAR",
     "POOLING",
     "RESERVED",

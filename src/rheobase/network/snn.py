@@ -16,6 +16,9 @@ from rheobase.network.neurons import Neuron
 from rheobase.network.precision import full_precision
 from rheobase.network.summary import Counted, SiteSummary, Summary
 
+IN_THRESHOLDS = {"units": "thresholds"}
+"""What `Provenance.found` holds if currents were divided by thresholds, and are not those of the model."""
+
 
 @dataclass(frozen=True)
 class Provenance:

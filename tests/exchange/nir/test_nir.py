@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from families import build, inputs, networks
 from nir_examples import WRITABLE, assert_same, example, rounded
-from rheobase import HALF, Constant, convert, simulate
+from rheobase import HALF, Constant, convert, diagnose, load, save, simulate, verify
 from rheobase.exchange.nir import NirError, files, from_nir, golden_path, to_nir
 from rheobase.exchange.nir.golden import read_golden, run
 from rheobase.network import Corrected, Poisson, Potential, TemporalSwitch
@@ -105,6 +105,28 @@ def test_golden_inputs_may_be_any_form_of_data(tmp_path: Path) -> None:
         assert export.spikes == expected.spikes
         shown = nir.read_data(str(golden_path(export.path))).nodes["input"].observables["input"].data
         assert torch.equal(torch.as_tensor(shown)[:, 0].reshape(x.shape), x)
+
+
+@pytest.mark.parametrize("source", ["export", "file", "saved"])
+def test_a_rewritten_network_is_not_compared_with_the_model_in_wrong_units(
+    source: str, tmp_path: Path
+) -> None:
+    """Its thresholds are one, so that rates would be taken for activations."""
+    model, x = build("Plain"), inputs(8)
+    snn = convert(model, "max-norm", x, initial=HALF)
+    export = to_nir(snn, tmp_path / "net.nir")
+    rewritten = export.snn if source == "export" else from_nir(export.path)
+    if source == "saved":
+        save(rewritten, tmp_path / "net.safetensors")
+        rewritten = load(tmp_path / "net.safetensors")
+    assert verify(model, snn, x, long=256)
+    assert diagnose(model, snn, x, 4, remedies=False, progress=False)
+    for compared in (
+        lambda: verify(model, rewritten, x),
+        lambda: diagnose(model, rewritten, x, 4, remedies=False, progress=False),
+    ):
+        with pytest.raises(ValueError, match="units of thresholds"):
+            compared()
 
 
 def test_a_failure_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

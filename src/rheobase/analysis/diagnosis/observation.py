@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rheobase import methods
 from rheobase.conversion import capture
 from rheobase.methods import Method, activations
-from rheobase.network import SNN, SYNAPTIC, Activation, Network, Neuron, Site, along_channels
+from rheobase.network import IN_THRESHOLDS, SNN, SYNAPTIC, Activation, Network, Neuron, Site, along_channels
 from rheobase.simulation import still_currents, watch_sites
 
 
@@ -26,8 +26,13 @@ def capture_original(model: nn.Module, snn: SNN, example: Tensor) -> Network:
     """The ANN, captured as it was for the conversion.
 
     Raises:
-        ValueError: Its sites or the sizes of its layers are not those of the SNN.
+        ValueError: Its sites or the sizes of its layers are not those of the SNN, or the SNN has other units.
     """
+    if snn.provenance.found.items() >= IN_THRESHOLDS.items():
+        raise ValueError(
+            "the SNN was rewritten for NIR or a chip: its currents are in units of thresholds, not those of "
+            "the model; pass the network that convert returned"
+        )
     method = method_of(snn)
     network = capture(model, example, *(() if method is None else (method.handles, method.encodes)))
     found = [site.name for site in network.sites]

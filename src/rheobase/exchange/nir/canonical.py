@@ -6,6 +6,7 @@ reset by subtraction. Everything else is refused, all places at once.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, fx, nn
 from rheobase.conversion import Refusal
 from rheobase.exchange.nir.draft import Draft, NirError, compress, make_layer, mean_weights, start_of
 from rheobase.network import (
+    IN_THRESHOLDS,
     Add,
     Concat,
     Constant,
@@ -307,6 +309,8 @@ def unit_thresholds(draft: Draft) -> None:
     A neuron with threshold θ and current I fires as one with threshold 1 and current I/θ. NIR readers accept
     different shapes of thresholds; all of them accept one.
     """
+    made = draft.snn.provenance
+    draft.snn.provenance = replace(made, found={**made.found, **IN_THRESHOLDS})
     for node in draft.calls:
         neuron = draft.operation(node)
         if not isinstance(neuron, IntegrateFire):

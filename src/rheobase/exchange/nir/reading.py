@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rheobase.exchange.nir.draft import NirError, compress
 from rheobase.exchange.nir.writing import COMPARE
-from rheobase.network import INPUT, RESERVED, SNN, TENSOR, build_network
+from rheobase.network import IN_THRESHOLDS, INPUT, RESERVED, SNN, TENSOR, build_network
 
 _LEAKS = "it leaks, and neurons of this package do not"
 _REASONS = {
@@ -118,14 +118,14 @@ class _Reader:
                 output = sources[0]
             else:
                 self._translate(name, kind, node, sources[0])
-        provenance = {"method": "nir", "settings": {}, "initial": "given", **self._json("provenance", {})}
+        made = {"method": "nir", "settings": {}, "initial": "given", **self._json("provenance", {})}
         return {
             "input_shape": [int(n) for n in self._only("Input").input_type["input"]],
             "nodes": self.nodes,
             "output": output,
             "sites": self._ordered(),
             "coding": self._json("coding", {"kind": "ConstantCurrent"}),
-            "provenance": provenance,
+            "provenance": {**made, "found": IN_THRESHOLDS},
             "delay": self._json("delay", 0),
         }
 
