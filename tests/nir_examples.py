@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import nir
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -70,14 +71,17 @@ def simulate_graph(graph: Any, v: dict[str, Tensor], inputs: Tensor, step: Step)
                 spikes[name].append(x)
             elif isinstance(node, nir.Affine):
                 x = F.linear(x, torch.as_tensor(node.weight), torch.as_tensor(node.bias))
-            elif isinstance(node, nir.Conv2d):
-                extents = ([int(n) for n in v] for v in (node.stride, node.padding, node.dilation))
-                x = F.conv2d(x, torch.as_tensor(node.weight), torch.as_tensor(node.bias), *extents)
+            elif isinstance(node, (nir.Conv1d, nir.Conv2d)):
+                extents = (np.atleast_1d(v).tolist() for v in (node.stride, node.padding, node.dilation))
+                convolve = F.conv1d if isinstance(node, nir.Conv1d) else F.conv2d
+                x = convolve(x, torch.as_tensor(node.weight), torch.as_tensor(node.bias), *extents)
             elif isinstance(node, nir.AvgPool2d):
                 extents = ([int(n) for n in v] for v in (node.kernel_size, node.stride, node.padding))
                 x = F.avg_pool2d(x, *extents)
             elif isinstance(node, nir.Flatten):
                 x = x.flatten(1)
+            else:
+                assert isinstance(node, nir.Output)
             values[name] = x
     return {site: torch.stack(found, 1) for site, found in spikes.items()}
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from families import build, inputs
-from nir_examples import WRITABLE, assert_same, example, rounded
+from nir_examples import WRITABLE, above, assert_same, at_least, example, execute, rounded
 from rheobase import HALF, ZERO, Uniform, convert
 from rheobase.exchange.nir import NirError, from_nir, to_nir
 from rheobase.exchange.nir.golden import run
@@ -77,10 +77,12 @@ def test_everything_with_another_form(model: Any, shape: Any, weights: Any, tmp_
     export = to_nir(snn, tmp_path / "net.nir", weights=weights, golden=x[:8], steps=8)
     assert_same(export.snn, from_nir(tmp_path / "net.nir"), rounded(export, x[:8]))
     assert [b for _, b in nir.read(tmp_path / "net.nir").edges].count("output") == 1
+    assert export.spikes is not None
+    assert export.spikes > 100
     if weights == "float32":
         assert export.differing == 0
-        assert export.spikes is not None
-        assert export.spikes > 100
+    else:
+        assert execute(export.path, at_least) == execute(export.path, above) == 0
 
 
 def test_the_form_of_the_result(tmp_path: Path) -> None:
