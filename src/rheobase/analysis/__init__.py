@@ -12,7 +12,7 @@ from rheobase.analysis.diagnosis.traces import NEURONS, Trace, spread, trace
 from rheobase.analysis.energy import PAPER, ann_joules, count_operations, snn_joules
 from rheobase.analysis.evaluation import Evaluation, StepResult, accuracy, evaluate, score
 from rheobase.analysis.exits import compare_exit, fit_exit, least_loss
-from rheobase.analysis.metrics import Metric
+from rheobase.analysis.metrics import Measure, Metric
 from rheobase.analysis.trials import Advice, Budget
 from rheobase.analysis.verification import Verification, VerificationError, verify
 
@@ -28,6 +28,7 @@ __all__ = [
     "Evaluation",
     "Histogram",
     "Latency",
+    "Measure",
     "Metric",
     "Row",
     "Silence",

@@ -8,7 +8,7 @@ from torch import nn
 
 from families import build, inputs
 from hardware_examples import converted, labelled, layer
-from rheobase import HALF, SNN, convert
+from rheobase import HALF, SNN, convert, evaluate
 from rheobase.exchange.hardware import TARGETS, check_hardware
 from rheobase.network import Poisson
 from rheobase.training import datasets
@@ -127,6 +127,41 @@ def test_operations_that_no_target_has(target: str) -> None:
 def test_what_is_not_a_spiking_network() -> None:
     with pytest.raises(TypeError, match="expected a spiking network"):
         check_hardware(build("Plain"), "loihi", (inputs(2), torch.zeros(2, dtype=torch.int64)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["max-norm", "sigma-delta"])
+def test_networks_without_class_scores_have_a_metric(method: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).eval()
+    x = torch.rand(32, 8)
+    snn = convert(model, method, x)
+    data = x, model(x).detach()
+    result = check_hardware(snn, "loihi-2", data, steps=6, metric="mse")
+    assert result.before == evaluate(snn, data, 6, metric="mse", progress=False).scores
+    assert result.after is not None
+    assert len(result.after) == 6
+    if method == "max-norm":
+        assert result.after != result.before
+    else:
+        assert result.after == result.before  # no layer lies between neurons
+        assert any("first neurons and behind the last" in what for what in result.unchecked)
+    assert f"mse after 6 steps: {result.before[-1]:.4g}, with" in str(result)
+    assert "%" not in str(result)
+    with pytest.raises(TypeError, match="metric="):
+        check_hardware(snn, "loihi-2", data, steps=6)
+
+
+def test_a_metric_is_measured_on_outputs_in_their_own_units() -> None:
+    """Accuracy does not need the activation that a spike of the last neurons is worth, and others do."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4), nn.ReLU()).eval()
+    x = torch.rand(64, 8)
+    snn = convert(model, "max-norm", x, initial=HALF)
+    result = check_hardware(snn, "loihi-2", (x, model(x).detach()), steps=64, metric="mse")
+    assert result.after is not None
+    zero = (model(x) ** 2).mean().item()
+    assert result.before[-1] < zero / 20
+    assert result.after[-1] < zero / 20
 
 
 def test_data_without_labels() -> None:

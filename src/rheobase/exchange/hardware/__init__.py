@@ -7,11 +7,12 @@ run; requirements of a target that cannot be checked here are listed.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from rheobase.analysis import Evaluation, evaluate
+from rheobase.analysis import Evaluation, Measure, Metric, evaluate
 from rheobase.exchange.hardware.cores import layers_of
 from rheobase.exchange.hardware.measuring import measure
 from rheobase.exchange.hardware.targets import TARGETS, SimulatedRun, Target, Violation
@@ -38,12 +39,14 @@ class HardwareCheck:
         source: Where its limits are published.
         violations: Everything that does not fit, in the order of layers.
         unchecked: Requirements of the target that were not checked.
-        before: Accuracy of the network after each step, in percent.
-        after: Accuracy with integer weights; None if nothing was quantised.
+        before: The metric of the network after each step; by default accuracy, in percent.
+        after: The metric with integer weights; None if nothing was quantised.
         snn: The network with integer weights times a power of two per layer, and unit thresholds.
         grid: Those powers, and the rounding of inputs.
         simulated: The result of the target's own simulator; None if the target has none.
         notes: What the input needs, and what was changed in it.
+        metric: The name of the metric.
+        unit: Its unit, if any.
     """
 
     target: str
@@ -56,6 +59,8 @@ class HardwareCheck:
     grid: Grid | None = None
     simulated: SimulatedRun | None = None
     notes: tuple[str, ...] = ()
+    metric: str = "accuracy"
+    unit: str = "%"
 
     @property
     def fits(self) -> bool:
@@ -69,9 +74,10 @@ class HardwareCheck:
         lines += [f"  not checked: {what}" for what in self.unchecked]
         lines += [f"  {self.simulated}"] if self.simulated else []
         lines += [f"  note: {note}" for note in self.notes]
-        lines.append(f"  accuracy after {len(self.before)} steps: {self.before[-1]:.2f} %")
+        shown = "{:.2f} %" if self.unit == "%" else "{:.4g}"
+        lines.append(f"  {self.metric} after {len(self.before)} steps: {shown.format(self.before[-1])}")
         if self.after is not None:
-            lines[-1] += f", with integer weights {self.after[-1]:.2f} %"
+            lines[-1] += f", with integer weights {shown.format(self.after[-1])}"
         return "\n".join(lines)
 
 
@@ -85,35 +91,39 @@ def check_hardware(
     quantise: bool = True,
     input_bits: int = 8,
     inputs: Data | None = None,
+    metric: Metric | Measure | str = "accuracy",
 ) -> HardwareCheck:
     """Check a network against the published limits of a target.
 
     Args:
         snn: The network. It is not changed.
         target: One of `TARGETS`: "generic-int8", "loihi", "loihi-2", "spinnaker-2" or "speck".
-        data: Inputs with labels, on which accuracy and the sizes of numbers are measured.
+        data: Inputs with labels, or with the targets that the metric takes, on which the metric and the sizes
+            of numbers are measured.
         steps: Number of steps of a run.
         quantise: Whether to round the weights to integers, and check those.
         input_bits: Bits of an analog input with its sign.
         inputs: Inputs that cover their whole range; by default those of the data.
+        metric: How good outputs are, as in `evaluate`.
 
     Raises:
         ValueError: There is no such target, or the data has no labels.
     """
     expect_snn(snn)
     chosen = find_name("target", target, TARGETS)
-    samples = [(x.float().cpu(), y) for x, y in batches(data, what="data")]
+    samples = [(x.float().cpu(), y) for x, y in batches(data, what="data", classes=False)]
     if any(y is None for _, y in samples):
-        raise ValueError("the data has no labels, and accuracy is measured on it: pass inputs with labels")
+        raise ValueError("the data has no labels, and a metric is measured on it: pass inputs with labels")
     given = [(x.to(snn.device, snn.dtype), y) for x, y in samples]
-    plain = evaluate(snn, given, steps, progress=False)
+    plain = evaluate(snn, given, steps, metric=metric, progress=False)
+    check = partial(HardwareCheck, target, chosen.source, metric=plain.metric, unit=plain.unit)
     if snn.code == "sum":
-        return _check_sums(snn, chosen, given, plain, quantise)
-    before = plain.accuracy
+        return _check_sums(snn, chosen, given, plain, metric, quantise)
+    before = _curve(plain)
     shown = torch.cat([x for x, _ in samples]) if inputs is None else join_inputs(inputs, "inputs")
     limit, grid, notes = _LAYERS, None, []
     try:
-        draft = _as_layers(snn, chosen)
+        draft = _as_layers(snn, chosen, keep_scale=bool(plain.scores))
         if quantise:
             limit = _NUMBERS
             notes = list(_whole_spikes(draft, shown))
@@ -121,16 +131,16 @@ def check_hardware(
                 grid = to_grid(draft, shown, steps, input_bits)
     except NirError as error:
         found = [Violation(place, limit, r.reason, r.remedy) for place, r in error.places.items()]
-        return HardwareCheck(target, chosen.source, tuple(found), chosen.unchecked, before)
+        return check(tuple(found), chosen.unchecked, before)
     layers = layers_of(draft, grid)
     violations = list(chosen.structure(layers))
     if grid is None:
         sizes = "the sizes of weights, biases, thresholds and membranes: pass quantise=True"
         unchecked = (sizes, *chosen.unchecked)
-        return HardwareCheck(target, chosen.source, tuple(violations), unchecked, before)
+        return check(tuple(violations), unchecked, before)
     quantised = draft.finish()
     rounded = [(grid.round(x), y) for x, y in samples]
-    after = evaluate(quantised, rounded, steps, progress=False).accuracy
+    after = _curve(evaluate(quantised, rounded, steps, metric=metric, progress=False))
     rounded_inputs = [x for x, _ in rounded]
     violations += chosen.numbers(layers, measure(quantised, grid, layers, rounded_inputs, steps))
     simulated = None
@@ -138,10 +148,12 @@ def check_hardware(
         simulated = SimulatedRun(chosen.simulator, skipped="it does not fit")
     elif chosen.simulator:
         simulated = chosen.simulate(quantised, grid, layers, rounded_inputs[0], steps)
-    return HardwareCheck(
-        target, chosen.source, tuple(violations), chosen.unchecked, before, after, quantised, grid, simulated,
-        tuple(notes),
-    )  # fmt: skip
+    return check(tuple(violations), chosen.unchecked, before, after, quantised, grid, simulated, tuple(notes))
+
+
+def _curve(found: Evaluation) -> list[float | None]:
+    """The metric after each step."""
+    return found.scores or found.accuracy
 
 
 def _check_sums(
@@ -149,22 +161,29 @@ def _check_sums(
     target: Target,
     samples: Sequence[tuple[Tensor, Tensor | None]],
     plain: Evaluation,
+    metric: Metric | Measure | str,
     quantise: bool,
 ) -> HardwareCheck:
-    """Check a network of the sum code: whether its spikes exist there, and its accuracy in eight bits."""
+    """Check a network of the sum code: whether its spikes exist there, and the metric in eight bits."""
     violations = tuple(target.sums(snn, plain.neurons))
     after, unchecked = None, list(target.unchecked)
     if quantise and not violations:
         notes = simulate(snn, samples[0][0][:1], 1, profile="int8").notes
-        after = evaluate(snn, samples, len(plain.accuracy), profile="int8", progress=False).accuracy
-        unchecked += ["the sizes of membranes in the sum code", *notes]
-    return HardwareCheck(target.name, target.source, violations, tuple(unchecked), plain.accuracy, after)
+        rounded = evaluate(snn, samples, plain.steps, metric=metric, profile="int8", progress=False)
+        after = _curve(rounded)
+        ends = "weights before the first neurons and behind the last: they stay in floating point"
+        unchecked += [ends, "the sizes of membranes in the sum code", *notes]
+    return HardwareCheck(
+        target.name, target.source, violations, tuple(unchecked), _curve(plain), after,
+        metric=plain.metric, unit=plain.unit,
+    )  # fmt: skip
 
 
-def _as_layers(snn: SNN, target: Target) -> Draft:
-    """The network as layers, with the pools that the target has."""
+def _as_layers(snn: SNN, target: Target, keep_scale: bool) -> Draft:
+    """The network as layers, with the pools that the target has; accuracy needs no scale of outputs."""
     draft = Draft(snn)
-    _drop_output_scale(draft)
+    if not keep_scale:
+        _drop_output_scale(draft)
     with torch.no_grad():
         canonicalise(draft)
         unit_thresholds(draft)
