@@ -121,7 +121,7 @@ def test_a_table_tells_when_images_fell_silent(trained: nn.Module, digits: datas
     )
     assert found.rows[0].silence.largest is None  # two steps are too few
     assert found.silences == (f"sigma-delta, start half: {found.rows[0].silence}.",)
-    assert "more than 2 for all samples" in found.silences[0]
+    assert "more than 2 (all)" in found.silences[0]
     assert found.silences[0] in str(found)
     assert found.silences[0] in comparison_table(found).notes
 

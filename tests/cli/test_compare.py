@@ -28,7 +28,7 @@ def test_methods_with_their_own_training_and_their_own_steps(
     assert all(set(r["accuracy"]) == ({"16"} if r["method"] == "few-spikes" else {"4", "16"}) for r in rows)
     assert "few-spikes: answers once, after 30 steps (3 windows of 10), shown from T=10 on" in said
     silence = next(r["silence"] for r in rows if (r["method"], r["initial"]) == ("sigma-delta", "half"))
-    assert f"sigma-delta, start half: silent after {silence['median']} steps" in said
+    assert f"sigma-delta, start half: samples fall silent after {silence['median']} steps" in said
     latencies = {r["method"]: r["timing"]["steps"] * r["timing"]["windows"] for r in rows}
     waits = {"few-spikes": 30, "sigma-delta": silence["largest"]}
     assert latencies == {"opi": 16, "max-norm": 16, "opi + signed": 16, **waits}

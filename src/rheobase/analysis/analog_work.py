@@ -59,7 +59,7 @@ class AnalogWork:
             f"event-driven: {self.share:.4g} % of {self.multiplications:,} multiplications of layers and "
             f"matrix products; {self.once:,} more once, by the input\n"
             f"analog: {total:,} values ({kinds}), each evaluated {self.evaluations / max(1, total):.3g} "
-            "times in the mean, where its inputs have changed"
+            "times on average, where its inputs have changed"
         )
 
 

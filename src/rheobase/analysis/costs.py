@@ -135,7 +135,7 @@ class Silence:
         found = (beyond if t is None else str(t) for t in (self.median, self.most, self.largest))
         median, most, largest = found
         return (
-            f"silent after {median} steps in the median, {most} for 99.9 % and {largest} for all samples; "
+            f"samples fall silent after {median} steps (median), {most} (99.9 %) and {largest} (all); "
             f"{self.share:.4g} % within the {self.bound} steps"
         )
 

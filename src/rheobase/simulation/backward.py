@@ -192,8 +192,9 @@ def unroll(
     for site, neuron in snn.neurons.items():
         if not isinstance(neuron, (IntegrateFire, Group)):
             raise TypeError(
-                f"gradients need integrate-and-fire neurons or groups; site {site!r} has "
-                f"{type(neuron).__name__}"
+                f"gradients need integrate-and-fire neurons or groups, but site {site!r} has "
+                f"{type(neuron).__name__}: tune a conversion by another method or with other corrections, "
+                "such as 'signed' and 'ftbc'"
             )
         if isinstance(neuron, Group) and isinstance(surrogate, SpikeTime):
             raise TypeError(f"site {site!r} has a Group, which keeps no spike times: use Triangle()")
