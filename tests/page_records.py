@@ -120,11 +120,11 @@ def make_trace(names, steps, label, number):
     return Trace(number, label, shown, [label] * steps, picture, dict.fromkeys(names, seen))
 
 
-def make_comparison(name="method", ann=99.0):
+def make_comparison(name="method"):
     rows = [Row(f"{name}{i}", start, {8: 40.0 + 5 * i, 16: 60.0 + 5 * i}, 16, 1e3, 1e5, 1e-7)
             for i in range(4) for start in ("zero", "half")]  # fmt: skip
     return Comparison(
-        f"{name} on data", 100, ann, (8, 16), (*rows, Row(name, "zero", note="not measured")), 2.0, VERSIONS
+        f"{name} on data", 100, 99.0, (8, 16), (*rows, Row(name, "zero", note="not measured")), 2.0, VERSIONS
     )
 
 

@@ -17,7 +17,6 @@ from rheobase.reports.diagnosis_page import diagnosis_page
 from rheobase.reports.run_page import evaluation_page
 
 ROOT = Path(__file__).parents[2]
-DEMO = ROOT / "tools" / "records"
 LONG = "features.of.a.network.with.very.long.names"
 
 KINDS = {

@@ -214,7 +214,7 @@ def test_a_second_rounding_with_the_same_quantum_narrows_the_first() -> None:
     assert count_moved(snn.limit(x), model(x)) == 0
 
 
-def fake(scale: object, zero: object = 0, low: int = 0, high: int = 15) -> nn.Module:
+def fake(scale: object, zero: object = 0, low: int = 0) -> nn.Module:
     class Fake(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -223,8 +223,8 @@ def fake(scale: object, zero: object = 0, low: int = 0, high: int = 15) -> nn.Mo
         def forward(self, x: Tensor) -> Tensor:
             x = torch.relu(self.layer(x))
             if isinstance(scale, float):
-                return torch.fake_quantize_per_tensor_affine(x, scale, zero, low, high)
-            return torch.fake_quantize_per_channel_affine(x, scale, zero, 1, low, high)
+                return torch.fake_quantize_per_tensor_affine(x, scale, zero, low, 15)
+            return torch.fake_quantize_per_channel_affine(x, scale, zero, 1, low, 15)
 
     return Fake().eval()
 
@@ -233,7 +233,7 @@ REFUSED = [
     (fake(0.0), r"\[?0\.0"),
     (fake(-0.5), r"-0\.5"),
     (fake(float("nan")), "nan"),
-    (fake(0.1, 0, 3, 15), "3 … 15"),
+    (fake(0.1, 0, 3), "3 … 15"),
     (fake(torch.full((3,), 0.1), torch.tensor([0, 1, 0])), "zero points differ"),
     (nn.Sequential(nn.Linear(4, 3), nn.ReLU(), rounded()), "observer"),
 ]

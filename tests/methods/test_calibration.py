@@ -113,14 +113,14 @@ def test_fitted_weights_mend_weights_that_were_disturbed(digits: datasets.Datase
         assert node is not None
         weight = conversion.snn.module.get_submodule(str(node.target)).weight
         weight += 0.3 * weight.std() * torch.randn(weight.shape)
-        before = _error(conversion, site, 8)
+        before = _error(conversion, site)
         method._fit_weights(conversion, site)
-        assert _error(conversion, site, 8) < 0.7 * before
+        assert _error(conversion, site) < 0.7 * before
 
 
-def _error(conversion: Conversion, site: str, steps: int) -> float:
+def _error(conversion: Conversion, site: str) -> float:
     x = next(conversion.calibration())
-    run = Simulator(conversion.snn, x, steps, at=[steps], read=site).run(x)
+    run = Simulator(conversion.snn, x, 8, at=[8], read=site).run(x)
     return (run.logits[0] - activations(conversion.ann, x, [site])[site]).square().mean().item()
 
 

@@ -64,7 +64,7 @@ def test_a_group_of_one_has_the_gradients_of_a_neuron() -> None:
 
 def test_the_gradient_of_a_threshold_by_hand() -> None:
     """U = 0.8, 1.2 with θ = 1: s(2) = 1 after v(0) = ½·θ; the mean output moves by slopes alone."""
-    snn = one_neuron(1.0)
+    snn = one_neuron()
     neuron = snn.neuron(snn.sites[0])
     threshold = nn.Parameter(neuron.threshold.detach())
     del neuron.threshold
@@ -91,11 +91,11 @@ def test_chunks_change_no_gradient(name: str, surrogate) -> None:
             torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
 
 
-def one_neuron(weight: float) -> SNN:
+def one_neuron() -> SNN:
     model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False)).eval()
-    nn.init.constant_(model[0].weight, weight)
+    nn.init.ones_(model[0].weight)
     nn.init.ones_(model[2].weight)
-    return convert(model, "max-norm", torch.ones(1, 1))  # θ = weight, folded into the second layer
+    return convert(model, "max-norm", torch.ones(1, 1))  # θ = 1, folded into the second layer
 
 
 def test_gradients_are_the_surrogates_equations() -> None:
@@ -107,11 +107,11 @@ def test_gradients_are_the_surrogates_equations() -> None:
         SpikeTime(): sum(0.3 * math.exp(-0.01 * (t - 1 + 1000)) * 0.4 * t for t in (1, 2, 3)),
     }
     for surrogate, expected in slopes.items():
-        snn = one_neuron(1.0)
+        snn = one_neuron()
         first, _ = learning(snn)
         (gradient,) = torch.autograd.grad(unroll(snn, x, 3, surrogate).sum(), [first])
         assert gradient.item() == pytest.approx(expected / 3, rel=1e-4)
-    snn = one_neuron(1.0)
+    snn = one_neuron()
     first, _ = learning(snn)
     gradients = [
         torch.autograd.grad(unroll(snn, x, steps, SpikeTime(beta=0.5)).sum() * steps, [first])[0].item()
@@ -123,7 +123,7 @@ def test_gradients_are_the_surrogates_equations() -> None:
 
 def test_a_reset_to_zero_forgets() -> None:
     """As above, but after the spike at the third step nothing is left of what was before."""
-    snn = one_neuron(1.0)
+    snn = one_neuron()
     first, _ = learning(snn)
     for neuron in snn.neurons.values():
         neuron.reset = "zero"

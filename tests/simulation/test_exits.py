@@ -26,11 +26,11 @@ def network(name: str, coding=None, initial=None) -> SNN:
     return convert(build(name), "max-norm", calibration, initial=initial or HALF, coding=coding)
 
 
-def some_level(snn: SNN, x: Tensor, share: float = 0.5) -> float:
-    """A margin with which about this share of the samples leaves on the way."""
+def some_level(snn: SNN, x: Tensor) -> float:
+    """A margin with which about half of the samples leave on the way."""
     logits = simulate(snn, x, T).logits
     margins = logits.topk(2).values.diff(dim=-1).abs()[:, :, 0]
-    return margins[:-1].amax(0).quantile(1 - share).item()
+    return margins[:-1].amax(0).quantile(0.5).item()
 
 
 @dataclass(frozen=True)

@@ -231,15 +231,15 @@ def reproduce_together(rank: int, folder: Path) -> None:
     (folder / f"record{rank}").write_text(json.dumps(record.accuracy))
 
 
-def do_together(job: Callable[[int, Path], None], folder: Path, count: int = 2) -> None:
-    """Fork the processes after the imports, which take longer than all they do, and note how each ends."""
+def do_together(job: Callable[[int, Path], None], folder: Path) -> None:
+    """Fork two processes after the imports, which take longer than all they do, and note how each ends."""
     children = []
-    for rank in range(count):
+    for rank in range(2):
         child = os.fork()
         if child == 0:
             try:
                 meeting = f"file://{folder}/meeting-to-{job.__name__}"
-                dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=count)
+                dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
                 job(rank, folder)
                 os._exit(0)
             except BaseException as error:

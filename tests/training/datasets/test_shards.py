@@ -24,9 +24,9 @@ from pyarrow import parquet  # noqa: E402
 RECIPE = Recipe(epochs=2, batch_size=4, learning_rate=0.05, seed=3)
 
 
-def picture(number: int, size: int = 12) -> bytes:
+def picture(number: int) -> bytes:
     """A lossless picture, different for every number."""
-    pixels = np.random.default_rng(number).integers(0, 256, (size, size, 3), dtype=np.uint8)
+    pixels = np.random.default_rng(number).integers(0, 256, (12, 12, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
