@@ -15,6 +15,7 @@ import pytest
 from torch import Tensor, nn
 
 from rheobase import prepare
+from rheobase.network import FewSpikes
 from rheobase.simulation import Simulator, encoded_product, fusion
 from rheobase.simulation.device import DEVICES
 from rheobase.training import datasets, models
@@ -52,6 +53,17 @@ def emulate_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def channels_last(x: Tensor) -> Tensor:
     """A copy of (..., C, H, W) whose channels are contiguous in memory."""
     return x.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
+
+
+def respond(neuron: FewSpikes, z: Tensor) -> Tensor:
+    """The mean output of a neuron over its window, for each current of (B,)."""
+    membrane = neuron.start(z[:, None].shape, 0, 0)
+    return neuron.advance(z[:, None].clone(), membrane, neuron.window).mean(0)[:, 0]
+
+
+def count_moved(found: Tensor, expected: Tensor) -> int:
+    """The samples whose outputs differ by more than rounding: there a tie went the other way."""
+    return int(((found - expected).abs() > 1e-4 * expected.abs().max()).any(1).sum())
 
 
 def fit(model: nn.Module, split: datasets.Split, epochs: int = 6) -> nn.Module:

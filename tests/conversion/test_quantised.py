@@ -18,6 +18,7 @@ from torch.ao.quantization import (
 )
 from torch.ao.quantization.quantize_fx import prepare_qat_fx
 
+from conftest import count_moved
 from rheobase import convert, inspect, load, prepare, save, simulate, verify
 from rheobase.conversion import CaptureError
 from rheobase.network import Clip, Quantised, Rectifier, SigmaDelta, Smooth
@@ -63,11 +64,6 @@ class Residual(nn.Module):
         weight = self.weights(self.second.weight)
         x = self.sum(x + nn.functional.conv2d(x, weight, self.second.bias, padding=1))
         return self.last(self.after_sum(torch.relu(x)).flatten(1))
-
-
-def count_moved(found: Tensor, expected: Tensor) -> int:
-    """The samples whose outputs differ by more than rounding: there a tie went the other way."""
-    return int(((found - expected).abs() > 1e-4 * expected.abs().max()).any(1).sum())
 
 
 @pytest.mark.parametrize("per_channel", [False, True])

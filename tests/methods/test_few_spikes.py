@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import families
 from conftest import fit as train_quickly
-from conftest import images
+from conftest import images, respond
 from rheobase import HALF, convert, prepare, simulate
 from rheobase.conversion.capture import CaptureError, capture
 from rheobase.methods import few_spikes
@@ -16,11 +16,6 @@ from rheobase.network.activations import Smooth
 from rheobase.network.neurons import Coefficients, FewSpikes
 from rheobase.simulation import Simulator
 from rheobase.training import datasets
-
-
-def respond(neuron: FewSpikes, z: Tensor) -> Tensor:
-    membrane = neuron.start(z[:, None].shape, 0, 0)
-    return neuron.advance(z[:, None].clone(), membrane, neuron.window).mean(0)[:, 0]
 
 
 @settings(deadline=None, max_examples=60)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from torch import Tensor, nn
 
+from conftest import count_moved
 from onnx_examples import normal, write
 from rheobase import convert, simulate
 from rheobase.exchange import from_onnx
@@ -33,11 +34,6 @@ def runtime(path: Path, x: Tensor) -> Tensor:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
-
-
-def count_moved(found: Tensor, expected: Tensor) -> int:
-    """The samples whose outputs differ by more than rounding: there a tie went the other way."""
-    return int(((found - expected).abs() > 1e-4 * expected.abs().max()).any(1).sum())
 
 
 class Block(nn.Module):

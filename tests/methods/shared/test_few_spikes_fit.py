@@ -4,16 +4,11 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
+from conftest import respond
 from rheobase.methods import few_spikes
 from rheobase.methods.shared.few_spikes_fit import place_points
 from rheobase.network import FUNCTIONS, Coefficients, FewSpikes
-
-
-def respond(neuron: FewSpikes, z: Tensor) -> Tensor:
-    membrane = neuron.start(z[:, None].shape, 0, 0)
-    return neuron.advance(z[:, None].clone(), membrane, neuron.window).mean(0)[:, 0]
 
 
 def test_a_fit_repeats_improves_and_takes_any_function() -> None:
