@@ -97,14 +97,14 @@ def measure_methods(study: Study) -> Iterator[Record]:
     """
     for name in methods.names() if study.names is None else study.names:
         try:
-            yield from _measure_method(study, "methods", methods.find(name).example())
+            yield from _measure_method(study, methods.find(name).example())
         except (TypeError, ValueError) as error:
             warnings.warn(f"{name} is left out on this network: {error}", stacklevel=2)
 
 
 def measure_own(study: Study) -> Iterator[Record]:
     """The method that the network was trained for, from zero and from half the threshold."""
-    yield from _measure_method(study, "methods", study.trained)
+    yield from _measure_method(study, study.trained)
 
 
 def measure_tuned(study: Study) -> Iterator[Record]:
@@ -127,11 +127,11 @@ def measure_tuned(study: Study) -> Iterator[Record]:
         return after
 
     if on_spikes:
-        yield from _measure_method(tuned, "methods", study.trained, finish)
+        yield from _measure_method(tuned, study.trained, finish)
         return
     tuned.ann = tuning.train(study.ann, study.train, **options)
     tuned.ann_accuracy = accuracy(tuned.ann, study.test)
-    yield from _measure_method(tuned, "methods", study.trained)
+    yield from _measure_method(tuned, study.trained)
 
 
 def find_tuning(method: Method, settings: Mapping[str, Any]) -> Tuning:
@@ -173,13 +173,13 @@ PARTS: dict[str, Callable[[Study], Iterator[Record]]] = {
 
 
 def _measure_method(
-    study: Study, table: str, method: Method, finish: Callable[[SNN], SNN] | None = None
+    study: Study, method: Method, finish: Callable[[SNN], SNN] | None = None
 ) -> Iterator[Record]:
     """A method from zero, from half the threshold and from its paper's own start."""
     starts = {str(start): start for start in (ZERO, HALF, method.initial)}
     for variant, steps, at in _variants(method, study):
         for initial in starts.values():
-            yield _measure(study, table, variant, steps, initial, ConstantCurrent(), at=at, finish=finish)
+            yield _measure(study, "methods", variant, steps, initial, ConstantCurrent(), at=at, finish=finish)
 
 
 def _measure(
