@@ -52,6 +52,13 @@ def test_wrong_values_are_refused(name: str, settings: dict[str, object], facts:
         methods.get(name, **settings)
 
 
+@pytest.mark.parametrize("steps", [True, 2.5, "4"])
+@pytest.mark.parametrize("name", ["spike-norm", "signed", "opt", "hmt"])
+def test_a_class_takes_no_number_of_steps_that_is_no_integer(name: str, steps: object) -> None:
+    with pytest.raises(ValueError, match=f"{name}: steps must be an integer.*got {steps!r}"):
+        methods.find(name)(steps=steps)
+
+
 def test_values_of_a_wrong_type_and_missing_ones_are_refused() -> None:
     with pytest.raises(TypeError, match=r"percentile.*'high'"):
         methods.get("robust-norm", percentile="high")

@@ -67,9 +67,7 @@ class Calibration(MaxNorm):
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("rounds", 1), ("iterations", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"calibration: {name} must be an integer of at least {least}, got {value!r}")
+            self._expect_integer(name, least)
         if self.pipeline not in get_args(Pipeline):
             known = ", ".join(get_args(Pipeline))
             raise ValueError(f"calibration: unknown pipeline {self.pipeline!r}; known: {known}")

@@ -176,6 +176,14 @@ class Method(ABC):
         """An observer for the site's activations over the calibration data: by default none."""
         return None
 
+    def _expect_integer(self, setting: str, least: int = 1, most: int | None = None) -> None:
+        """Refuse a value of a setting that is not an integer in this range."""
+        value = getattr(self, setting)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or value < least or (most is not None and value > most):
+            allowed = f"of at least {least}" if most is None else f"in {least} … {most}"
+            raise ValueError(f"{self.name}: {setting} must be an integer {allowed}, got {value!r}")
+
     @abstractmethod
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
         """The neuron that replaces the site's activation."""

@@ -36,8 +36,7 @@ class COS(Correction):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.pre, int) or self.pre < 1:
-            raise ValueError(f"cos: pre must be an integer of at least 1, got {self.pre!r}")
+        self._expect_integer("pre")
 
     def revise(self, neuron: Neuron, site: Site) -> Neuron:
         return Rehearsed.of(plain(neuron), "shift", self.pre)

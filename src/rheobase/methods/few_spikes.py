@@ -66,8 +66,7 @@ class FS(Method):
     """Your own tables; they replace the package's for the same function."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"few-spikes: steps must be an integer of at least 1, got {self.steps!r}")
+        self._expect_integer("steps")
         if self.percentile is not None and not 0 < self.percentile <= 100:
             raise ValueError(f"few-spikes: percentile must be in (0, 100], got {self.percentile}")
 

@@ -50,9 +50,7 @@ class Fission(Correction):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, most in (("steps", 4096), ("rounds", 16)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not 1 <= value <= most:
-                raise ValueError(f"fission: {name} must be an integer in 1 … {most}, got {value!r}")
+            self._expect_integer(name, most=most)
         if not 0 < self.share <= 1:
             raise ValueError(f"fission: share must be in (0, 1], got {self.share}")
 

@@ -41,9 +41,7 @@ class FTBC(Correction):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("steps", "rounds"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"ftbc: {name} must be an integer of at least 1, got {value!r}")
+            self._expect_integer(name)
         if not 0 < self.rate <= 1:
             raise ValueError(f"ftbc: rate must be in (0, 1], got {self.rate}")
 

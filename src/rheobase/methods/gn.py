@@ -32,8 +32,7 @@ class GroupNeurons(Correction):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.members, int) or not 2 <= self.members <= 255:
-            raise ValueError(f"gn: members must be an integer in 2 … 255, got {self.members!r}")
+        self._expect_integer("members", 2, 255)
 
     def variants(self) -> Iterator[tuple[str, Self]]:
         for members in (2, 4, 8):

@@ -51,9 +51,7 @@ class HMT(Method):
 
     def __post_init__(self) -> None:
         for name, most in (("steps", 4096), ("members", 8)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not 1 <= value <= most:
-                raise ValueError(f"hmt: {name} must be an integer in 1 … {most}, got {value!r}")
+            self._expect_integer(name, most=most)
 
     @property
     def initial(self) -> Initial:

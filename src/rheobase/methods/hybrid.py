@@ -60,8 +60,7 @@ class Hybrid(Method):
     def __post_init__(self) -> None:
         if not (self.factor > 0 and math.isfinite(self.factor)):
             raise ValueError(f"hybrid: factor must be above zero, got {self.factor}")
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"hybrid: steps must be an integer of at least 1, got {self.steps!r}")
+        self._expect_integer("steps")
 
     def aimed_at(self, steps: int) -> Self:
         return replace(self, steps=steps)

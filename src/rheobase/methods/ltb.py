@@ -40,9 +40,7 @@ class LTB(Method):
 
     def __post_init__(self) -> None:
         for name in ("steps", "repetitions"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"ltb: {name} must be an integer of at least 1, got {value!r}")
+            self._expect_integer(name)
         if not 0 < self.rate <= 1:
             raise ValueError(f"ltb: rate must be in (0, 1], got {self.rate}")
 

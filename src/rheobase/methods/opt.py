@@ -39,8 +39,7 @@ class Opt(Normalised):
     """y: where the activation is clipped in training; the paper uses 1 for CIFAR-10 and 2 for CIFAR-100."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"opt: steps must be an integer of at least 1, got {self.steps!r}")
+        self._expect_integer("steps")
         if not self.ceiling > 0:
             raise ValueError(f"opt: ceiling must be above zero, got {self.ceiling}")
 

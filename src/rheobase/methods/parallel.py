@@ -31,8 +31,7 @@ class Parallel(Correction):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"{self.name}: steps must be an integer of at least 1, got {self.steps!r}")
+        self._expect_integer("steps")
 
     @property
     def converges(self) -> bool:

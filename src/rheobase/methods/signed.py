@@ -50,8 +50,7 @@ class Signed(Correction):
         super().__post_init__()
         if self.rule not in get_args(Rule):
             raise ValueError(f"signed: rule must be one of {', '.join(get_args(Rule))}, got {self.rule!r}")
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"signed: steps must be an integer of at least 1, got {self.steps!r}")
+        self._expect_integer("steps")
         if self.rule == "annealed" and self.steps > 4096:
             raise ValueError(
                 f"signed: the annealed rule takes at most 4096 steps, got {self.steps}: choose rule='eager'"

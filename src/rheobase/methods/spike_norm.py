@@ -30,8 +30,7 @@ class SpikeNorm(Method):
     """Number of steps to measure each layer for; the paper's runs have 2500."""
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"{self.name}: steps must be at least 1, got {self.steps}")
+        self._expect_integer("steps")
 
     def aimed_at(self, steps: int) -> Self:
         return replace(self, steps=steps)

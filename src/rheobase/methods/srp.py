@@ -33,8 +33,7 @@ class SRP(Correction):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.pre, int) or self.pre < 1:
-            raise ValueError(f"srp: pre must be an integer of at least 1, got {self.pre!r}")
+        self._expect_integer("pre")
 
     @property
     def converges(self) -> bool:
