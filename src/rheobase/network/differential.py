@@ -56,10 +56,8 @@ class Differential(Remembering):
     def several(self) -> bool:
         return True
 
-    def potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
-        unit = along_channels(self.threshold, len(shape)) * 2.0 ** (1 - self.sizes)
-        potential = self.initial.potential(unit, shape, site, first_sample)
-        return torch.where(along_channels(self.dead, len(shape)), 0, potential)
+    def lowest_level(self, dims: int) -> Tensor:
+        return along_channels(self.threshold, dims) * 2.0 ** (1 - self.sizes)
 
     def forward(self, z: Tensor) -> Tensor:
         rate = (z / along_channels(self.threshold, z.dim())).clamp(min=0)

@@ -150,10 +150,8 @@ class Group(Remembering):
     def count(self, positions: int) -> int:
         return int((self.sizes > 0).sum()) * len(self.sizes) * positions // self.sizes.numel()
 
-    def potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
-        unit = along_channels(self.threshold, len(shape)) * along_channels(self.sizes[-1], len(shape))
-        potential = self.initial.potential(unit, shape, site, first_sample)
-        return torch.where(along_channels(self.dead, len(shape)), 0, potential)
+    def lowest_level(self, dims: int) -> Tensor:
+        return along_channels(self.threshold, dims) * along_channels(self.sizes[-1], dims)
 
     def forward(self, z: Tensor) -> Tensor:
         most = along_channels(self.sizes.sum(0), z.dim())

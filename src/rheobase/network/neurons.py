@@ -97,9 +97,12 @@ class Neuron(nn.Module, ABC):
 
     def potential(self, shape: torch.Size, site: int, first_sample: int) -> Tensor:
         """The potential before the first step, broadcastable to the membrane."""
-        threshold = along_channels(self.threshold, len(shape))
-        potential = self.initial.potential(threshold, shape, site, first_sample)
+        potential = self.initial.potential(self.lowest_level(len(shape)), shape, site, first_sample)
         return torch.where(along_channels(self.dead, len(shape)), 0, potential)
+
+    def lowest_level(self, dims: int) -> Tensor:
+        """The level of its smallest event, of which a start is a fraction: by default the threshold."""
+        return along_channels(self.threshold, dims)
 
     def forward(self, z: Tensor) -> Tensor:
         """The mean output that a mean input z tends to; by default z/θ in 0 … 1, times the amplitude."""
