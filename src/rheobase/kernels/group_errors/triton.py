@@ -10,9 +10,9 @@ import triton.language as tl
 from torch import Tensor
 
 from rheobase.kernels.group_fire import GroupRule
-from rheobase.kernels.group_fire.triton import fire, list_returns
+from rheobase.kernels.group_fire.triton import describe, fire
 from rheobase.kernels.launching import launch
-from rheobase.kernels.rows import flat_steps, flat_table
+from rheobase.kernels.rows import flat_steps
 
 _BLOCK = 512
 
@@ -75,7 +75,7 @@ def run(
     current: Tensor, membrane: Tensor, activation: Tensor, rule: GroupRule, unit: float, out: Tensor
 ) -> None:
     """Increase `out` in one launch, updating the dense, contiguous `membrane` in place."""
-    table, repeat = flat_table([*rule.levels, *rule.sizes, rule.amplitude, *rule.bias], membrane)
+    table, repeat, returns, form = describe(rule, membrane)
     (steps, channels), size = out.shape, membrane[0, 0].numel()
     count = len(membrane) * size
     blocks = triton.cdiv(count, _BLOCK)
@@ -88,7 +88,7 @@ def run(
             membrane,
             activation.contiguous(),
             table,
-            list_returns(rule, membrane),
+            returns,
             torch.tensor(1 / unit, dtype=torch.float64, device=membrane.device),
             out,
             channels,
@@ -101,10 +101,7 @@ def run(
             current_TN.stride(0),
             table.shape[1],
             repeat,
-            MEMBERS=len(rule.sizes),
-            RETURNS=bool(rule.returns),
-            FORGIVES=rule.forgives,
-            STRICT=rule.strict,
+            **form,
             BLOCK=_BLOCK,
             enable_fp_fusion=False,  # as products are rounded in the reference
         )

@@ -129,7 +129,7 @@ def run(
     trace: Trace | None,
 ) -> None:
     """Fill `out` and `events` in one launch, updating `membrane` and `sent` in place."""
-    table, repeat = flat_table([*rule.levels, *rule.sizes, rule.amplitude, *rule.bias], membrane)
+    table, repeat, returns, form = describe(rule, membrane)
     membrane_N, sent_N = flat_states(membrane, sent)
     steps = len(out)
     current_TN, out_TN = flat_steps(current, membrane, steps), flat_out(out, membrane)
@@ -145,7 +145,7 @@ def run(
             membrane_N,
             sent_N,
             table,
-            list_returns(rule, membrane),
+            returns,
             out_TN,
             events_TN,
             *traces,
@@ -159,10 +159,7 @@ def run(
             events_TN.stride(0),
             table.shape[1],
             repeat,
-            MEMBERS=len(rule.sizes),
-            RETURNS=bool(rule.returns),
-            FORGIVES=rule.forgives,
-            STRICT=rule.strict,
+            **form,
             EVENTS=events is not None,
             TRACES=trace is not None,
             BLOCK=_BLOCK,
@@ -253,7 +250,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As `group_backward`."""
     like = trace.potential[0]
-    table, repeat = flat_table([*rule.levels, *rule.sizes, rule.amplitude, *rule.bias], like)
+    table, repeat, returns, form = describe(rule, like)
     steps = len(from_out)
     to_current = empty_steps(like, steps, from_out.dtype)
     to_membrane, to_theta = torch.empty_like(like).copy_(later), torch.empty_like(like)
@@ -267,7 +264,7 @@ def backward(
             flat_out(trace.potential, like),
             flat_out(trace.sent, like),
             table,
-            list_returns(rule, like),
+            returns,
             flat_out(to_current, like),
             theta_N,
             like.numel(),
@@ -278,15 +275,15 @@ def backward(
             table.shape[1],
             repeat,
             HEIGHT=height,
-            MEMBERS=len(rule.sizes),
-            RETURNS=bool(rule.returns),
-            FORGIVES=rule.forgives,
-            STRICT=rule.strict,
+            **form,
             BLOCK=_BLOCK,
         )
     return to_current, to_membrane, to_theta
 
 
-def list_returns(rule: GroupRule, membrane: Tensor) -> Tensor:
-    """λ of each step, where a kernel can load it."""
-    return torch.tensor(rule.returns or (0.0,), dtype=membrane.dtype, device=membrane.device)
+def describe(rule: GroupRule, like: Tensor) -> tuple[Tensor, int, Tensor, dict[str, int]]:
+    """The table of a rule and the repeats of its numbers, λ of each step, and what its programs depend on."""
+    table, repeat = flat_table([*rule.levels, *rule.sizes, rule.amplitude, *rule.bias], like)
+    returns = torch.tensor(rule.returns or (0.0,), dtype=like.dtype, device=like.device)
+    form = {"MEMBERS": len(rule.sizes), "RETURNS": bool(rule.returns)}
+    return table, repeat, returns, form | {"FORGIVES": rule.forgives, "STRICT": rule.strict}
