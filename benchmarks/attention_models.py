@@ -12,9 +12,8 @@ import argparse
 import copy
 import json
 import platform
-import sys
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,36 +21,32 @@ import torch
 from torch import Tensor, nn
 
 import rheobase
+import torchvision_models
 from rheobase.analysis import accuracy
 from rheobase.analysis.certificate import at_once
 from rheobase.methods.shared.histograms import Histogram
 from rheobase.simulation import Simulator
 from rheobase.training import Recipe, datasets, models, train
+from torchvision_models import relative_error
 
-sys.path.insert(0, str(Path(__file__).parent))
 LEVELS, SIZES, STEPS = 32, 5, 64
 
 
 class Bert(nn.Module):
     """The encoder of BERT with a head; tokens enter as numbers."""
 
-    def __init__(self, layers: int = 12) -> None:
+    def __init__(self) -> None:
         super().__init__()
         from transformers import BertConfig, BertModel
 
-        self.bert, self.head = BertModel(BertConfig(num_hidden_layers=layers)), nn.Linear(768, 2)
+        self.bert, self.head = BertModel(BertConfig()), nn.Linear(768, 2)
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.head(self.bert(tokens.long()).pooler_output)
 
 
-def build_vision(name: str) -> Callable[[], tuple[nn.Module, Tensor]]:
-    def build() -> tuple[nn.Module, Tensor]:
-        import torchvision_models
-
-        return torchvision_models.build(torchvision_models.load_models(), name)
-
-    return build
+def build_vision(name: str) -> tuple[nn.Module, Tensor]:
+    return torchvision_models.build(torchvision_models.load_models(), name)
 
 
 def build_bert() -> tuple[nn.Module, Tensor]:
@@ -60,9 +55,9 @@ def build_bert() -> tuple[nn.Module, Tensor]:
 
 
 NETWORKS = {
-    "ConvNeXt-T": build_vision("convnext_tiny"),
-    "ViT-B/16": build_vision("vit_b_16"),
-    "Swin-T": build_vision("swin_t"),
+    "ConvNeXt-T": partial(build_vision, "convnext_tiny"),
+    "ViT-B/16": partial(build_vision, "vit_b_16"),
+    "Swin-T": partial(build_vision, "swin_t"),
     "BERT": build_bert,
 }
 
@@ -89,7 +84,7 @@ def examine(name: str) -> dict[str, Any]:
         row[f"{profile}_notes"] = list(run.notes)
     with torch.no_grad():
         ann = model(x[:1])
-    row["error"] = relative(snn.limit(x[:1]), ann)
+    row["error"] = relative_error(snn.limit(x[:1]), ann)
     result = rheobase.evaluate(snn, (x[:1], torch.zeros(1, dtype=torch.long)), STEPS, progress=False)
     work = result.analog
     row |= {
@@ -101,7 +96,7 @@ def examine(name: str) -> dict[str, Any]:
     }  # fmt: skip
     del snn
     fine = rheobase.convert(model, "sigma-delta", x, levels=2**20, sizes="any", progress=False)
-    row["fine"] = relative(rheobase.simulate(fine, x[:1], 4, at=[4]).logits[-1], ann)
+    row["fine"] = relative_error(rheobase.simulate(fine, x[:1], 4, at=[4]).logits[-1], ann)
     return row
 
 
@@ -141,7 +136,7 @@ def _rounding_error(x: Tensor, weight: Tensor, channels: int | None) -> float:
     histogram.update(x)
     quantum = histogram.find_quantum(LEVELS)
     rounded = (x / quantum + 0.5).floor().clamp(-LEVELS, LEVELS) * quantum
-    return relative(rounded @ weight.T, x @ weight.T)
+    return relative_error(rounded @ weight.T, x @ weight.T)
 
 
 def measure_outlier_network() -> list[dict[str, Any]]:
@@ -206,15 +201,11 @@ def measure_shares() -> list[dict[str, Any]]:
             model, "sigma-delta", x, levels=LEVELS, sizes=SIZES, quanta=fixed, progress=False
         )
         errors = {
-            "observed": relative(observed.limit(x), expected),
-            "fixed": relative(given.limit(x), expected),
+            "observed": relative_error(observed.limit(x), expected),
+            "fixed": relative_error(given.limit(x), expected),
         }
         found.append({"gain": gain, "errors": errors})
     return found
-
-
-def relative(found: Tensor, expected: Tensor) -> float:
-    return float(f"{((found - expected).norm() / expected.norm()).item():.3g}")
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ silent or T steps are over, spikes counted. Times are medians of several runs af
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -23,13 +22,10 @@ from torch import Tensor, nn
 
 import rheobase
 from rheobase.simulation import PROFILES
-
-sys.path.insert(0, str(Path(__file__).parent))
+from torchvision_models import load_models
 
 
 def build(layers: int, size: int) -> nn.Module:
-    from torchvision_models import load_models
-
     load_models()
     from torchvision.models.vision_transformer import VisionTransformer
 

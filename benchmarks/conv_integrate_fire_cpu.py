@@ -10,8 +10,6 @@ with AVX-512 is a program that adds up the weights of inputs that spiked or look
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +19,7 @@ from conv_integrate_fire import MODELS, Layer, make_arguments
 from rheobase.kernels import integrate_fire
 from rheobase.kernels.conv_integrate_fire import cpu, reference
 from rheobase.kernels.conv_integrate_fire.problem import Problem
+from streaming_kernels import time_in_turn
 
 WEIGHTS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
@@ -75,17 +74,7 @@ def measure(layer: Layer, steps: int, batch: int, repeats: int) -> dict[str, dic
     """Time all ways in turn, after a warm-up; milliseconds."""
     work = {"unfused float32": unfused(layer, steps, batch)}
     work |= {name: solve for name, (_, solve) in list_ways(layer, steps, batch).items()}
-    times: dict[str, list[float]] = {name: [] for name in work}
-    for turn in range(repeats + 1):
-        for name, call in work.items():
-            start = time.perf_counter()
-            call()
-            if turn:
-                times[name].append(1e3 * (time.perf_counter() - start))
-    return {
-        name: {"n": repeats, "median_ms": statistics.median(t), "min_ms": min(t), "max_ms": max(t)}
-        for name, t in times.items()
-    }
+    return time_in_turn(work, repeats, "cpu")
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def main() -> None:
             for workers in options.workers:
                 folder = Folder(root, SIZE, workers=workers)
                 times[f"{name}, {workers} workers"] = _time(
-                    lambda folder=folder: _pass(folder, None), options.repeats
+                    lambda folder=folder: _pass(folder), options.repeats
                 )
         folder = Folder(files, SIZE)
         batch = torch.stack([folder[i][0] for i in range(64)])
@@ -127,8 +127,8 @@ def _loop(root: Path) -> None:
             pictures.to_pixels(pictures.crop_at_random(picture.convert("RGB"), SIZE, rng))
 
 
-def _pass(folder: Folder, augment: str | None) -> None:
-    recipe = Recipe(epochs=1, batch_size=32, learning_rate=0.1, augment=augment)
+def _pass(folder: Folder) -> None:
+    recipe = Recipe(epochs=1, batch_size=32, learning_rate=0.1)
     for _ in load_epoch(folder, recipe, 0, 0, Ranks(), CPU):
         pass
 
