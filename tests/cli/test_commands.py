@@ -17,6 +17,7 @@ import rheobase
 from rheobase import methods as registry
 from rheobase.cli import COMMANDS, app
 from rheobase.io import save_weights
+from rheobase.papers import reproduction
 from rheobase.training import datasets
 from rheobase.training.datasets.split import Dataset
 from rheobase.training.recipe import RECIPES
@@ -263,8 +264,6 @@ def test_errors_are_printed_in_words(
 
 
 def test_warnings_are_printed_without_their_source(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rheobase.papers import reproduction
-
     def reproduce(*_: object, **__: object) -> list[object]:
         with warnings.catch_warnings():
             warnings.simplefilter("default")

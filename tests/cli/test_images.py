@@ -10,6 +10,7 @@ from torch import nn
 
 import rheobase
 from rheobase.analysis import accuracy
+from rheobase.cli import options
 from rheobase.cli.images import Images
 from rheobase.io import save_weights
 from rheobase.training import datasets
@@ -127,8 +128,6 @@ def test_random_weights_must_be_asked_for(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_the_default_device_is_a_gpu_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rheobase.cli import options
-
     for present, device in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda present=present: present)
         assert options.check_device("auto") == device

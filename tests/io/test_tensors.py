@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from rheobase.io.tensors import load_weights, read_tensors, read_weights, save_weights, write_tensors
@@ -82,16 +83,12 @@ def test_a_file_cut_short_anywhere_is_refused(saved: Path, share: float) -> None
 
 @pytest.mark.parametrize("text", ["{not json", "[1]", "5", "null", "[" * 100_000])
 def test_damaged_metadata_is_refused(text: str, tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
     save_file({"a": torch.ones(2)}, tmp_path / "bad", {"rheobase": text})
     with pytest.raises(ValueError, match="safetensors file"):
         read_tensors(tmp_path / "bad")
 
 
 def test_another_programs_file_has_no_metadata(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
     model = network()
     save_file(model.state_dict(), tmp_path / "foreign", {"format": "pt"})
     assert load_weights(network(), tmp_path / "foreign") == {}

@@ -1,5 +1,6 @@
 """Building, loading and training the networks that commands name."""
 
+import inspect
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,8 +202,6 @@ def take(split: "Split", count: int | None) -> "Split":
 
 def _input_options(model: str, shape: "Sequence[int]") -> dict[str, int]:
     """The options of a built-in network's builder that fit its inputs."""
-    import inspect
-
     from rheobase.training import models
 
     if model not in models.BUILDERS or len(shape) != 3:

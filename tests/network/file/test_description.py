@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 from families import spikes_of
@@ -330,9 +331,7 @@ def test_fuzz(file: Path) -> None:
 
 
 def write_plainly(path: Path, tensors: dict[str, Tensor], text: str) -> None:
-    from safetensors.torch import save as write
-
-    path.write_bytes(write(tensors, {"rheobase": text}))
+    path.write_bytes(serialise(tensors, {"rheobase": text}))
 
 
 def sums(file: Path) -> None:

@@ -1,5 +1,6 @@
 """`rheobase demo`: a network trained, converted and simulated, with a page of its curves."""
 
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -73,8 +74,6 @@ def demo(
 
 def _find_network(dataset: "Dataset") -> "nn.Module":
     """The pretrained network for a dataset; if there is none, a small one is trained."""
-    from dataclasses import replace
-
     import torch
 
     import rheobase

@@ -1,5 +1,6 @@
 """`rheobase train`: train a network for a method."""
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -39,8 +40,6 @@ def train(
     Example: `rheobase train small --data digits --out runs/digits.safetensors`,
     `rheobase train small --method qcfs --setting levels=4`
     """
-    from dataclasses import asdict, replace
-
     import torch
 
     import rheobase
