@@ -150,6 +150,11 @@ def test_networks_without_its_training_are_refused(trained, digits) -> None:
         rnl.fine_tune(trained, digits.train.take(64), tolerance=1.0)
 
 
+def test_data_in_another_form_is_refused(normed, few) -> None:
+    with pytest.raises(TypeError, match="Split or a Folder, got a tuple"):
+        rnl.fine_tune(normed, few, progress=False)
+
+
 def test_other_methods_refuse_a_network_with_its_training(normed, digits) -> None:
     refusal = r"divides by its threshold.*\n.*-> convert by rnl"
     with pytest.raises(ValueError, match=refusal):

@@ -89,11 +89,6 @@ def fine_tune(
     expect_snn(snn)
     require_membranes(snn.dtype)
     steps = expect_integer("steps", steps)
-    if not isinstance(data, Split | Folder):
-        raise TypeError(
-            f"expected a Split or a Folder, got a {type(data).__name__}; pass the .train of a Dataset, or "
-            "rheobase.training.Split(pixels, labels, mean, std) for your own images"
-        )
     if not isinstance(surrogate, Surrogate | None):
         raise TypeError(f"surrogate must be Triangle() or SpikeTime(), got {surrogate!r}")
     settings: dict[str, Any] = {"schedule": schedule, "augment": augment, "seed": seed}

@@ -52,8 +52,14 @@ def count_steps(data: Split | Folder, recipe: Recipe, ranks: Ranks) -> int:
     """The number of steps per epoch: complete batches only, and each epoch leaves out other images.
 
     Raises:
+        TypeError: The data is neither a `Split` nor a `Folder`.
         ValueError: There is no complete batch, or the processes cannot share one evenly.
     """
+    if not isinstance(data, Split | Folder):
+        raise TypeError(
+            f"expected a Split or a Folder, got a {type(data).__name__}; pass the .train of a Dataset, or "
+            "rheobase.training.Split(pixels, labels, mean, std) for your own images"
+        )
     if recipe.batch_size > len(data):
         raise ValueError(
             f"batch_size is {recipe.batch_size}, but there are {len(data)} images; lower it to {len(data)}"

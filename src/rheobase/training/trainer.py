@@ -94,11 +94,6 @@ def train(
             A second Ctrl-C stops at once.
     """
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
-    if not isinstance(data, Split | Folder):
-        raise TypeError(
-            f"expected a Split or a Folder, got a {type(data).__name__}; pass the .train of a Dataset, or "
-            "rheobase.training.Split(pixels, labels, mean, std) for your own images"
-        )
     ranks = present_ranks()
     steps = count_steps(data, recipe, ranks)
     if save_every is not None and save_every < 1:
