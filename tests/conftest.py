@@ -55,6 +55,13 @@ def channels_last(x: Tensor) -> Tensor:
     return x.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
 
 
+def perceptron(depth: int) -> nn.Module:
+    """A network with a number of hidden layers of 24 neurons and 4 outputs, before its training."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(24, 24), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(24, 4)).eval()
+
+
 def respond(neuron: FewSpikes, z: Tensor) -> Tensor:
     """The mean output of a neuron over its window, for each current of (B,)."""
     membrane = neuron.start(z[:, None].shape, 0, 0)
@@ -98,6 +105,13 @@ def clipped(digits: datasets.Dataset) -> nn.Module:
     """A network trained on the digits with the paper's clips."""
     torch.manual_seed(1)
     return fit(prepare(models.build("small"), "opi"), digits.train)
+
+
+@pytest.fixture(scope="session")
+def quantised(digits: datasets.Dataset) -> nn.Module:
+    """A network trained on the digits with quantised clips."""
+    torch.manual_seed(1)
+    return fit(prepare(models.build("small"), "qcfs", start=2.0, levels=4), digits.train)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from conftest import perceptron
 from rheobase import convert, prepare, simulate
 from rheobase.analysis.costs import latency_of
 from rheobase.network import Rehearsed
@@ -30,9 +31,7 @@ def calibrated(current_TB: Tensor, theta: float, rho: int, steps: int) -> Tensor
 
 
 def test_it_is_the_layerwise_procedure() -> None:
-    torch.manual_seed(0)
-    layers = [layer for _ in range(3) for layer in (nn.Linear(24, 24), nn.ReLU())]
-    model = prepare(nn.Sequential(*layers, nn.Linear(24, 4)), "qcfs", start=0.5).eval().double()
+    model = prepare(perceptron(3), "qcfs", start=0.5).eval().double()
     x = torch.randn(32, 24, dtype=torch.float64)
     snn = convert(model, "qcfs", then=["cos"])
     assert [(n.turn, n.turns) for n in snn.neurons.values() if isinstance(n, Rehearsed)] == [

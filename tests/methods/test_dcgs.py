@@ -1,17 +1,15 @@
 """Differential coding: what it costs, and that it settles quickly."""
 
 import torch
-from torch import nn
 
+from conftest import perceptron
 from rheobase import convert, evaluate, simulate
 from rheobase.methods.dcgs import DCGS
 from rheobase.network import Differential
 
 
 def test_the_error_falls_with_the_steps_and_events_are_few() -> None:
-    torch.manual_seed(0)
-    layers = [layer for _ in range(3) for layer in (nn.Linear(24, 24), nn.ReLU())]
-    model = nn.Sequential(*layers, nn.Linear(24, 4)).eval()
+    model = perceptron(3)
     x = torch.randn(128, 24)
     snn = convert(model, DCGS(steps=8), x)
     assert all(isinstance(n, Differential) and n.threshold.shape == (24,) for n in snn.neurons.values())

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from conftest import images
+from conftest import images, perceptron
 from families import limit_memory
 from rheobase import convert, evaluate, prepare, simulate
 from rheobase.methods.fission import Fission, _divide
@@ -41,9 +41,7 @@ def test_members_of_no_neuron_have_no_lines() -> None:
 
 
 def test_few_steps_gain_from_more_neurons() -> None:
-    torch.manual_seed(0)
-    layers = [layer for _ in range(4) for layer in (nn.Linear(24, 24), nn.ReLU())]
-    model = prepare(nn.Sequential(*layers, nn.Linear(24, 4)), "qcfs", start=0.5).eval()
+    model = prepare(perceptron(4), "qcfs", start=0.5).eval()
     x = torch.randn(128, 24)
     errors = []
     for share in (0.0, 0.3, 1.0):

@@ -2,17 +2,15 @@
 
 import pytest
 import torch
-from torch import nn
 
+from conftest import perceptron
 from rheobase import convert, methods, prepare, simulate
 from rheobase.analysis.costs import latency_of
 
 
 @pytest.mark.parametrize(("name", "latency"), [("parallel", 4 * 8), ("pascal", 4 * 8 + 3 * 7)])
 def test_they_are_exact_and_late(name: str, latency: int) -> None:
-    torch.manual_seed(0)
-    layers = [layer for _ in range(4) for layer in (nn.Linear(24, 24), nn.ReLU())]
-    model = prepare(nn.Sequential(*layers, nn.Linear(24, 4)), "qcfs", start=0.5).eval().double()
+    model = prepare(perceptron(4), "qcfs", start=0.5).eval().double()
     x = torch.randn(64, 24, dtype=torch.float64)
     snn = convert(model, "qcfs", then=[methods.get(name, steps=8)])
     torch.testing.assert_close(simulate(snn, x, 8).logits[0], model(x))

@@ -4,17 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import count_moved, fit, images
+from conftest import count_moved, images
 from rheobase import HALF, convert, evaluate, prepare, simulate, verify
 from rheobase.conversion.capture import _capture_in_double
 from rheobase.network import Clip, IntegrateFire, QuantisedClip, SigmaDelta
 from rheobase.training import Recipe, datasets, models, train
-
-
-@pytest.fixture(scope="module")
-def quantised(digits: datasets.Dataset) -> nn.Module:
-    torch.manual_seed(1)
-    return fit(prepare(models.build("small"), "qcfs", start=2.0, levels=4), digits.train)
 
 
 def test_sites_get_quantised_clips() -> None:

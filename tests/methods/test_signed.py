@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import images
+from conftest import images, perceptron
 from rheobase import HALF, convert, evaluate, methods, prepare, save, simulate
 from rheobase.methods.signed import Signed
 from rheobase.network import Group
@@ -42,9 +42,7 @@ def test_it_corrects_any_method_with_plain_neurons(trained: nn.Module, digits) -
 
 def test_an_early_spike_is_taken_back() -> None:
     """An uneven current makes a neuron fire first and says later that it should not have."""
-    torch.manual_seed(0)
-    layers = [layer for _ in range(6) for layer in (nn.Linear(24, 24), nn.ReLU())]
-    model = prepare(nn.Sequential(*layers, nn.Linear(24, 4)), "qcfs", start=0.5).eval()
+    model = prepare(perceptron(6), "qcfs", start=0.5).eval()
     x = torch.randn(64, 24)
     errors = []
     for then in ([], ["signed"]):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import images
+from conftest import images, perceptron
 from rheobase import Margin, convert, evaluate, fit_exit, prepare, simulate
 from rheobase.methods.srp import SRP
 
@@ -31,9 +31,7 @@ def test_exit_rules_are_refused(clipped: nn.Module, digits) -> None:
 
 def test_it_silences_neurons_that_should_be_zero() -> None:
     """Behind uneven currents, fewer neurons fire that are zero in the ANN."""
-    torch.manual_seed(0)
-    layers = [layer for _ in range(6) for layer in (nn.Linear(24, 24), nn.ReLU())]
-    model = prepare(nn.Sequential(*layers, nn.Linear(24, 4)), "qcfs", start=0.5).eval()
+    model = prepare(perceptron(6), "qcfs", start=0.5).eval()
     x = torch.randn(64, 24)
     plain = simulate(convert(model, "qcfs"), x, 4, at=[4]).logits[0]
     masked = simulate(convert(model, "qcfs", then=["srp"]), x, 8, at=[8]).logits[0]

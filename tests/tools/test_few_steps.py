@@ -7,21 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
 from torch.nn import functional as F
 
-from conftest import fit, images
-from rheobase import convert, evaluate, methods, prepare, simulate
+from conftest import images
+from rheobase import convert, evaluate, methods, simulate
 from rheobase.io import read_document, write_document
-from rheobase.training import datasets, models
+from rheobase.training import datasets
 from tools import few_steps
-
-
-@pytest.fixture(scope="module")
-def quantised(digits: datasets.Dataset) -> nn.Module:
-    torch.manual_seed(1)
-    return fit(prepare(models.build("small"), "qcfs", start=2.0, levels=4), digits.train)
 
 
 @pytest.fixture(scope="module")
