@@ -16,18 +16,13 @@ def fold_scales(module: fx.GraphModule) -> None:
         scale = operation_of(module, node)
         if not isinstance(scale, Scale):
             continue
-        before = node.args[0]
-        after = next(iter(node.users)) if len(node.users) == 1 else None
-        if len(before.users) == 1 and _folds_back(
-            weights := _called(module, before), scale, _dims(module, node)
-        ):
-            assert weights is not None
-            _scale_outputs(weights, scale.scale, scale.shift)
-        elif after is not None and _folds_forward(
-            weights := _called(module, after), scale, _dims(module, node)
-        ):
-            assert weights is not None
-            _scale_inputs(weights, scale.scale, scale.shift)
+        before, dims = node.args[0], _dims(module, node)
+        source = _called(module, before) if len(before.users) == 1 else None
+        reader = _called(module, next(iter(node.users))) if len(node.users) == 1 else None
+        if source is not None and _folds_back(source, scale, dims):
+            _scale_outputs(source, scale.scale, scale.shift)
+        elif reader is not None and _folds_forward(reader, scale, dims):
+            _scale_inputs(reader, scale.scale, scale.shift)
         else:
             continue
         node.replace_all_uses_with(before)
@@ -51,9 +46,7 @@ def _dims(module: fx.GraphModule, node: fx.Node) -> int:
     return traits_of(operation).dims(operation, _dims(module, node.all_input_nodes[0]))
 
 
-def _folds_back(weights: nn.Module | None, scale: Scale, dims: int) -> bool:
-    if weights is None:
-        return False
+def _folds_back(weights: nn.Module, scale: Scale, dims: int) -> bool:
     if isinstance(weights, nn.Linear) and dims != 2:
         return False  # features are the last dimension, the channels of a scale are the second
     return _per_channel(scale) and scale.scale.numel() in (1, _out_channels(weights))
@@ -64,8 +57,8 @@ def _per_channel(scale: Scale) -> bool:
     return scale.scale.dim() <= 1 and scale.shift.dim() <= 1
 
 
-def _folds_forward(weights: nn.Module | None, scale: Scale, dims: int) -> bool:
-    if weights is None or not _per_channel(scale) or scale.scale.numel() not in (1, _in_channels(weights)):
+def _folds_forward(weights: nn.Module, scale: Scale, dims: int) -> bool:
+    if not _per_channel(scale) or scale.scale.numel() not in (1, _in_channels(weights)):
         return False
     if isinstance(weights, nn.Linear):
         return dims == 2

@@ -53,8 +53,7 @@ def fuse(plan: Plan, profile: Profile, visible: Collection[str] = ()) -> Plan:
 
 def name_unfused(plan: Plan) -> list[str]:
     """The connections that spikes pass at every step and that are not part of a fused layer."""
-    weighing = [s for s in plan.steps if isinstance(s.operation, SYNAPTIC) and not (s.still or s.tail)]
-    return [step.name for step in weighing]
+    return [s.name for s in plan.steps if isinstance(s.operation, SYNAPTIC) and not (s.still or s.tail)]
 
 
 class _Fusion:
