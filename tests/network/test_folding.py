@@ -94,3 +94,5 @@ def test_a_norm_over_channels_behind_a_linear_layer_over_features() -> None:
         for example in (None, x):
             snn = convert(clipped, "opi", example=example)
             torch.testing.assert_close(snn.limit(x), model(x).detach(), rtol=1e-4, atol=1e-5)
+            scaled = any(isinstance(m, Scale) for m in snn.module.modules())
+            assert scaled == (example is None or len(sample) == 2)
