@@ -38,8 +38,6 @@ def _dims(module: fx.GraphModule, node: fx.Node) -> int:
     """The number of dimensions of a signal, from an example or the operations before it; 0 if unknown."""
     if "shape" in node.meta:
         return len(node.meta["shape"])
-    if "dims" in node.meta:
-        return int(node.meta["dims"])
     operation = operation_of(module, node)
     if operation is None:
         return 0

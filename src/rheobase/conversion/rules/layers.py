@@ -121,11 +121,7 @@ def _make(module_type: Any, weight: Tensor, bias: Tensor | None, *args: Any, **k
 @rule("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 def _batch_norm_module(call: Call, x: fx.Node, module: nn.BatchNorm2d) -> fx.Node:
     statistics = module.running_mean, module.running_var
-    node = _batch_norm(call, x, *statistics, module.weight, module.bias, eps=module.eps)
-    # Without an example, the number of dimensions is known from the kind of batch norm.
-    if isinstance(module, nn.BatchNorm2d | nn.BatchNorm3d):
-        node.meta["dims"] = 4 if isinstance(module, nn.BatchNorm2d) else 5
-    return node
+    return _batch_norm(call, x, *statistics, module.weight, module.bias, eps=module.eps)
 
 
 @rule("batch_norm")
