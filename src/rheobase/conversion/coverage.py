@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -166,8 +166,8 @@ def inspect(
             if isinstance(operation, ANALOG) and not isinstance(operation, MatMul):
                 analog.append(traits_of(operation).name.removeprefix("analog "))
             no_export = no_export or traits_of(operation).no_nir
-        line = Line(name, row.call, row.becomes, neurons, operations, row.remedy, row.line, no_export)
-        lines.append(replace(line, analog=tuple(analog)))
+        more = row.remedy, row.line, no_export, tuple(analog)
+        lines.append(Line(name, row.call, row.becomes, neurons, operations, *more))
     if chosen is not None and not any(row.refused for row in lowering.rows):
         lines += _encoder_lines(assemble(lowering), chosen)
     return Coverage(tuple(lines))

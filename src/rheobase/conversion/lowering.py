@@ -105,9 +105,8 @@ class Lowering:
             refusal = refuse_output(node.args[0], list(parts.values()))
             self.rows.append(Row("output", "return", refusal.reason, refusal.remedy, refused=True))
         elif several or not is_plain(value):
-            row = Row("output", "return", "its first dimension is not the batch", "return one row per sample")
-            row.refused = True
-            self.rows.append(row)
+            reason = "its first dimension is not the batch"
+            self.rows.append(Row("output", "return", reason, "return one row per sample", refused=True))
         else:
             self.graph.output(value)
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from rheobase.conversion.batch_dim import model_shape
+from rheobase.conversion.batch_dim import is_plain, model_shape
 from rheobase.conversion.lowering import Call, Rule
 from rheobase.conversion.refusals import Refusal, refuse_unknown
 from rheobase.conversion.rules.arithmetic import MASKED, one_sample, refuse_mask
@@ -38,9 +38,7 @@ def _lower_einsum(call: Call, equation: str, *operands: Any) -> fx.Node:
     kept_a, kept_b, summed = set(a) - set(b), set(b) - set(a), (set(a) & set(b)) - set(result)
     shared = [letter for letter in result if letter in a and letter in b]
     matrix = len(kept_a) == len(kept_b) == len(summed) == 1 and {*result} == {*shared, *kept_a, *kept_b}
-    nodes = all(
-        isinstance(s, fx.Node) and s.meta.get("at", 0) == 0 and not s.meta.get("merged") for s in signals
-    )
+    nodes = all(isinstance(s, fx.Node) and is_plain(s) for s in signals)
     if not matrix or not nodes or not a[0] == b[0] == result[0]:
         raise Refusal(f"einsum {equation!r} is not a product of matrices with the batch first", "use matmul")
     (i,), (j,), (k,) = kept_a, kept_b, summed
