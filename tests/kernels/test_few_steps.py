@@ -43,11 +43,15 @@ def assert_same(runs: dict[str, list[Tensor]]) -> None:
     assert runs["reference"][0].unique().numel() > 1
 
 
-def rule_of(members: int, each: str, **options: Any) -> GroupRule:
-    shape = {"scalar": (), "channel": (3, 1, 1), "neuron": SHAPE[1:]}[each]
-    sizes = [grid(*shape, low=0 if i < members - 1 else 1, high=9) for i in range(members)]
-    theta, amplitude = grid(*shape, low=1, high=17), grid(3, 1, 1, low=1, high=4)
-    return GroupRule(theta, tuple(sizes), amplitude, **options)
+def rule_of(
+    members: int, each: str, biases: int = 0, shape: tuple[int, ...] = SHAPE, **options: Any
+) -> GroupRule:
+    channel = (shape[1], *[1] * (len(shape) - 2))
+    own = {"scalar": (), "channel": channel, "neuron": shape[1:]}[each]
+    sizes = tuple(grid(*own, low=0 if i < members - 1 else 1, high=9) for i in range(members))
+    bias = tuple(grid(*channel, low=-3, high=4) for _ in range(biases))
+    theta, amplitude = grid(*own, low=1, high=17), grid(*channel, low=1, high=4)
+    return GroupRule(theta, sizes, amplitude, bias, **options)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -63,8 +67,7 @@ def rule_of(members: int, each: str, **options: Any) -> GroupRule:
 )
 def test_groups(last: bool, each: str, members: int, options: dict[str, Any]) -> None:
     current, membrane = problem(last)
-    bias = tuple(grid(3, 1, 1, low=-3, high=4) for _ in range(4)) if members == 1 else ()
-    rule = rule_of(members, each, bias=bias, **options)
+    rule = rule_of(members, each, 4 if members == 1 else 0, **options)
     runs: dict[str, list[Tensor]] = {}
     for backend in ("reference", "triton"):
         v, sent = membrane.clone(), torch.zeros_like(membrane)
@@ -90,12 +93,7 @@ def test_errors_of_groups(
     torch.manual_seed(0)
     current = grid(1 if constant else 5, *shape, low=-8, high=13).expand(5, *shape)
     start, activation = grid(*shape, low=0, high=8), torch.rand(shape).to(DEVICE)
-    channel = (shape[1], *[1] * (len(shape) - 2))
-    own = {"scalar": (), "channel": channel, "neuron": shape[1:]}[each]
-    sizes = tuple(grid(*own, low=0 if i < members - 1 else 1, high=9) for i in range(members))
-    bias = tuple(grid(*channel, low=-3, high=4) for _ in range(4 if members == 1 else 0))
-    theta, amplitude = grid(*own, low=1, high=17), grid(*channel, low=1, high=4)
-    rule = GroupRule(theta, sizes, amplitude, bias, **options)
+    rule = rule_of(members, each, 4 if members == 1 else 0, shape, **options)
     runs: dict[str, list[Tensor]] = {}
     for backend in ("reference", "triton"):
         v, out = start.clone(), torch.full((5, shape[1]), 3, device=DEVICE)
@@ -197,8 +195,7 @@ def differentiate(current: Tensor, membrane: Tensor, theta: Tensor, rule: GroupR
 @pytest.mark.parametrize("last", [False, True])
 def test_gradients_of_groups(backend: str, members: int, options: dict[str, Any], last: bool) -> None:
     current, membrane = problem(last)
-    bias = tuple(grid(3, 1, 1, low=-3, high=4) for _ in range(4))
-    rule = rule_of(members, "neuron", bias=bias, **options)
+    rule = rule_of(members, "neuron", 4, **options)
     inputs = [t.double().requires_grad_() for t in (current, membrane, rule.threshold.expand(SHAPE))]
     exact = replace(rule, threshold=inputs[2])
     weights = torch.randn(10, *SHAPE, dtype=torch.float64, device=DEVICE)
