@@ -1,7 +1,7 @@
 """Layer-wise calibration."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
 import torch
@@ -77,9 +77,6 @@ class Calibration(MaxNorm):
     @classmethod
     def example(cls) -> Self:
         return cls(steps=32)
-
-    def aimed_at(self, steps: int) -> Self:
-        return replace(self, steps=steps)
 
     @property
     def fits(self) -> Fits:

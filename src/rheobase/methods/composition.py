@@ -110,8 +110,7 @@ class Correction(Method):
         return self.base.coding
 
     def aimed_at(self, steps: int) -> Self:
-        aim = {"steps": steps} if any(f.name == "steps" for f in fields(self)) else {}
-        return replace(self, base=self.base.aimed_at(steps), **aim)
+        return replace(super().aimed_at(steps), base=self.base.aimed_at(steps))
 
     def trained_as(self, network: Network) -> Self:
         return replace(self, base=self.base.trained_as(network))

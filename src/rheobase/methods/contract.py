@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from torch import Tensor, nn
@@ -157,8 +157,9 @@ class Method(ABC):
         return cls()
 
     def aimed_at(self, steps: int) -> Self:
-        """The method with the settings for runs of this many steps: by default as it is."""
-        return self
+        """The method for runs of this many steps: by default with the setting `steps`, if it has that."""
+        aim = {"steps": steps} if any(f.name == "steps" for f in fields(self)) else {}
+        return replace(self, **aim)
 
     def trained_as(self, network: Network) -> Self:
         """The method with the settings that a network was trained with: by default as it is."""

@@ -74,9 +74,6 @@ class FS(Method):
     def example(cls) -> Self:
         return cls(steps=6)
 
-    def aimed_at(self, steps: int) -> Self:
-        return replace(self, steps=steps)
-
     def variants(self) -> Iterator[tuple[str, Self]]:
         if not self.per_channel:
             yield "a threshold for each channel", replace(self, per_channel=True)

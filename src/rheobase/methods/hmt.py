@@ -57,9 +57,6 @@ class HMT(Method):
     def initial(self) -> Initial:
         return HALF
 
-    def aimed_at(self, steps: int) -> Self:
-        return replace(self, steps=steps)
-
     def variants(self) -> Iterator[tuple[str, Self]]:
         for members in (2, 4, 8):
             if members != self.members:

@@ -1,7 +1,6 @@
 """Pre-charged membranes."""
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 from rheobase.methods.max_norm import MaxNorm
 from rheobase.network import Objective, Searched
@@ -29,9 +28,6 @@ class Hwang(MaxNorm):
 
     def __post_init__(self) -> None:
         Searched(self.steps, objective=self.objective)  # checks both
-
-    def aimed_at(self, steps: int) -> Self:
-        return replace(self, steps=steps)
 
     @property
     def initial(self) -> Searched:

@@ -1,8 +1,8 @@
 """Hybrid training: convert, then train the spiking network itself."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -61,9 +61,6 @@ class Hybrid(Method):
         if not (self.factor > 0 and math.isfinite(self.factor)):
             raise ValueError(f"hybrid: factor must be above zero, got {self.factor}")
         self._expect_integer("steps")
-
-    def aimed_at(self, steps: int) -> Self:
-        return replace(self, steps=steps)
 
     @property
     def coding(self) -> Coding:

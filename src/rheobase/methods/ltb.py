@@ -1,7 +1,6 @@
 """Local threshold balancing."""
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -47,9 +46,6 @@ class LTB(Method):
     @property
     def initial(self) -> Initial:
         return HALF
-
-    def aimed_at(self, steps: int) -> Self:
-        return replace(self, steps=steps)
 
     def observe(self, site: Site) -> Observer:
         return _Counted()

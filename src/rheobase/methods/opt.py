@@ -1,6 +1,6 @@
 """Threshold ReLU and a shift."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 from torch import nn
@@ -46,9 +46,6 @@ class Opt(Normalised):
     @classmethod
     def example(cls) -> Self:
         return cls(steps=32)
-
-    def aimed_at(self, steps: int) -> Self:
-        return replace(self, steps=steps)
 
     def activation(self, site: Site) -> nn.Module:
         return Rectifier(self.ceiling if site.bound is None else min(self.ceiling, site.bound))

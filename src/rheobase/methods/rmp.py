@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self
 
 import torch
 
@@ -89,9 +88,6 @@ class RMP(ResidualMembrane):
 
     steps: int = 100
     """Number of steps to measure each layer for, and to judge a searched factor after."""
-
-    def aimed_at(self, steps: int) -> Self:
-        return replace(self, steps=steps)
 
     @property
     def coding(self) -> Coding:

@@ -1,7 +1,6 @@
 """Spike-Norm: thresholds balanced by the spikes that really arrive."""
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import torch
 
@@ -31,9 +30,6 @@ class SpikeNorm(Method):
 
     def __post_init__(self) -> None:
         self._expect_integer("steps")
-
-    def aimed_at(self, steps: int) -> Self:
-        return replace(self, steps=steps)
 
     @property
     def coding(self) -> Coding:
