@@ -6,7 +6,7 @@ import torch
 
 from rheobase.methods.contract import Conversion, Method, Observer
 from rheobase.methods.shared.balancing import match_network
-from rheobase.network import Coding, IntegrateFire, Neuron, Poisson, Site
+from rheobase.network import IntegrateFire, Neuron, Poisson, Site
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,7 @@ class Cao(Method):
 
     name = "cao"
     converges = False  # a reset to zero loses what exceeds the threshold, and how much depends on the timing
-
-    @property
-    def coding(self) -> Coding:
-        return Poisson()
+    coding = Poisson()
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
         return IntegrateFire(torch.ones(()), reset="zero")

@@ -8,7 +8,7 @@ from torch import Tensor
 from rheobase.methods.contract import Conversion, Observer
 from rheobase.methods.hmt import HMT, best_quantum
 from rheobase.methods.shared.balancing import set_threshold
-from rheobase.network import ZERO, Differential, Initial, Neuron, Site
+from rheobase.network import ZERO, Differential, Neuron, Site
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,7 @@ class DCGS(HMT):
     """
 
     name = "dcgs"
-
-    @property
-    def initial(self) -> Initial:
-        return ZERO
+    initial = ZERO
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
         return Differential(torch.ones(()), sizes=self.members)  # until it is measured

@@ -12,7 +12,6 @@ from rheobase.methods.shared.balancing import match_network, set_threshold
 from rheobase.methods.shared.observers import Maximum
 from rheobase.network import (
     SYNAPTIC,
-    Coding,
     IntegrateFire,
     Network,
     Neuron,
@@ -43,6 +42,7 @@ class Diehl(Method):
 
     name = "diehl"
     converges = False  # a reset to zero loses what exceeds the threshold, and how much depends on the timing
+    coding = Poisson()
 
     basis: Literal["data", "model"] = "data"
     """What f is taken from."""
@@ -64,10 +64,6 @@ class Diehl(Method):
     @property
     def cost(self) -> Cost:
         return "observes" if self.basis == "data" else "reads"
-
-    @property
-    def coding(self) -> Coding:
-        return Poisson()
 
     def observe(self, site: Site) -> Observer | None:
         return Maximum() if self.basis == "data" else None

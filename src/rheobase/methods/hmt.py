@@ -11,7 +11,7 @@ from torch import Tensor
 from rheobase.methods.contract import Conversion, Method, Observer
 from rheobase.methods.shared.balancing import match_network, set_threshold
 from rheobase.methods.shared.side_by_side import ExactSum, activations
-from rheobase.network import HALF, Group, Initial, Neuron, Site, find_node
+from rheobase.network import HALF, Group, Neuron, Site, find_node
 
 _ROUNDS = 100
 
@@ -43,6 +43,7 @@ class HMT(Method):
     name = "hmt"
     cost = "observes"
     aims_at_steps = True
+    initial = HALF
 
     steps: int = 4
     """T."""
@@ -52,10 +53,6 @@ class HMT(Method):
     def __post_init__(self) -> None:
         for name, most in (("steps", 4096), ("members", 8)):
             self._expect_integer(name, most=most)
-
-    @property
-    def initial(self) -> Initial:
-        return HALF
 
     def variants(self) -> Iterator[tuple[str, Self]]:
         for members in (2, 4, 8):

@@ -9,7 +9,7 @@ import torch
 from rheobase.methods import fine_tuning
 from rheobase.methods.contract import Conversion, Method, Observer, Tuning
 from rheobase.methods.shared.balancing import balance
-from rheobase.network import SNN, Coding, IntegrateFire, Neuron, Poisson, Site
+from rheobase.network import SNN, IntegrateFire, Neuron, Poisson, Site
 from rheobase.simulation import Triangle
 from rheobase.training import Folder, Split
 
@@ -51,6 +51,7 @@ class Hybrid(Method):
     name = "hybrid"
     cost = "runs"
     tuning = Tuning("snn", fine_tune)
+    coding = Poisson()
 
     factor: float = 0.7
     """Multiplies the largest current."""
@@ -61,10 +62,6 @@ class Hybrid(Method):
         if not (self.factor > 0 and math.isfinite(self.factor)):
             raise ValueError(f"hybrid: factor must be above zero, got {self.factor}")
         self._expect_integer("steps")
-
-    @property
-    def coding(self) -> Coding:
-        return Poisson()
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
         return IntegrateFire(torch.ones(()))  # until it is measured

@@ -8,7 +8,7 @@ from torch import Tensor
 from rheobase.methods.contract import Conversion, Method, Observer
 from rheobase.methods.shared.histograms import Histogram, bin_values
 from rheobase.methods.shared.side_by_side import mean_activations
-from rheobase.network import HALF, Group, Initial, IntegrateFire, Neuron, Site, along_channels
+from rheobase.network import HALF, Group, IntegrateFire, Neuron, Site, along_channels
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class LTB(Method):
     name = "ltb"
     cost = "observes"
     aims_at_steps = True
+    initial = HALF
 
     steps: int = 32
     """T, which decides how many steps count."""
@@ -42,10 +43,6 @@ class LTB(Method):
             self._expect_integer(name)
         if not 0 < self.rate <= 1:
             raise ValueError(f"ltb: rate must be in (0, 1], got {self.rate}")
-
-    @property
-    def initial(self) -> Initial:
-        return HALF
 
     def observe(self, site: Site) -> Observer:
         return _Counted()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rheobase.methods.tcl import TrainedClip
-from rheobase.network import HALF, Initial
+from rheobase.network import HALF
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,4 @@ class OPI(TrainedClip):
     """
 
     name = "opi"
-
-    @property
-    def initial(self) -> Initial:
-        return HALF
+    initial = HALF

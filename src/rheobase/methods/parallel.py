@@ -25,6 +25,7 @@ class Parallel(Correction):
 
     name = "parallel"
     changes = "neurons"
+    converges = False
 
     steps: int = 4
     """T."""
@@ -32,10 +33,6 @@ class Parallel(Correction):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._expect_integer("steps")
-
-    @property
-    def converges(self) -> bool:
-        return False
 
     def revise(self, neuron: Neuron, site: Site) -> Neuron:
         found = plain(neuron)

@@ -6,7 +6,7 @@ from typing import Self
 from torch import nn
 
 from rheobase.methods.tcl import TrainedClip
-from rheobase.network import HALF, Initial, Network, QuantisedClip, Site
+from rheobase.network import HALF, Network, QuantisedClip, Site
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class QCFS(TrainedClip):
     """
 
     name = "qcfs"
+    initial = HALF
     trains = QuantisedClip
 
     start: float = 8.0
@@ -39,10 +40,6 @@ class QCFS(TrainedClip):
         whole = isinstance(self.levels, int) and not isinstance(self.levels, bool)
         if not whole or not 1 <= self.levels <= 2**20:
             raise ValueError(f"qcfs: levels must be an integer in 1 … 2^20, got {self.levels!r}")
-
-    @property
-    def initial(self) -> Initial:
-        return HALF
 
     def trained_as(self, network: Network) -> Self:
         clips = [site.activation for site in network.sites if isinstance(site.activation, QuantisedClip)]

@@ -9,7 +9,7 @@ from rheobase.io import display
 from rheobase.methods.contract import Conversion, Method, Observer
 from rheobase.methods.shared.balancing import balance
 from rheobase.methods.shared.settling import gather
-from rheobase.network import Coding, IntegrateFire, Neuron, Poisson, Site
+from rheobase.network import IntegrateFire, Neuron, Poisson, Site
 from rheobase.simulation import Simulator
 
 _SEARCHED = 64
@@ -85,13 +85,10 @@ class RMP(ResidualMembrane):
     """
 
     name = "rmp"
+    coding = Poisson()
 
     steps: int = 100
     """Number of steps to measure each layer for, and to judge a searched factor after."""
-
-    @property
-    def coding(self) -> Coding:
-        return Poisson()
 
     @property
     def duration(self) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rheobase.io import find_name
-from rheobase.methods.contract import Conversion, Cost, Method, Observer
+from rheobase.methods.contract import Conversion, Method, Observer
 from rheobase.methods.shared.histograms import Histogram
 from rheobase.network import (
     FINEST,
@@ -17,7 +17,6 @@ from rheobase.network import (
     UNSIGNED,
     Activation,
     Grid,
-    Initial,
     Neuron,
     Quantised,
     Rectifier,
@@ -49,6 +48,9 @@ class SumCode(Method):
 
     name = "sigma-delta"
     code = "sum"
+    cost = "observes"
+    needs_calibration = False
+    initial = HALF
     handles = (
         "linear",
         "silu",
@@ -101,20 +103,8 @@ class SumCode(Method):
             )
 
     @property
-    def cost(self) -> Cost:
-        return "observes"
-
-    @property
-    def needs_calibration(self) -> bool:
-        return False
-
-    @property
     def encodes(self) -> bool | None:
         return self.encoders
-
-    @property
-    def initial(self) -> Initial:
-        return HALF
 
     def variants(self) -> Iterator[tuple[str, Self]]:
         for levels, sizes in ((8, 3), (16, 4), (32, 5), (64, 6)):

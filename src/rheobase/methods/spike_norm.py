@@ -6,7 +6,7 @@ import torch
 
 from rheobase.methods.contract import Conversion, Method, Observer
 from rheobase.methods.shared.balancing import balance
-from rheobase.network import Coding, IntegrateFire, Neuron, Poisson, Site
+from rheobase.network import IntegrateFire, Neuron, Poisson, Site
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,13 @@ class SpikeNorm(Method):
     name = "spike-norm"
     cost = "runs"
     converges = False  # a reset to zero loses what exceeds the threshold, and how much depends on the timing
+    coding = Poisson()
 
     steps: int = 100
     """Number of steps to measure each layer for; the paper's runs have 2500."""
 
     def __post_init__(self) -> None:
         self._expect_integer("steps")
-
-    @property
-    def coding(self) -> Coding:
-        return Poisson()
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
         return IntegrateFire(torch.ones(()), reset="zero")  # until it is measured

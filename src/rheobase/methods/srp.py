@@ -27,6 +27,7 @@ class SRP(Correction):
 
     name = "srp"
     changes = "neurons"
+    converges = False
 
     pre: int = 4
     """τ: 4 for CIFAR; 8 and 14 for ImageNet."""
@@ -34,10 +35,6 @@ class SRP(Correction):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._expect_integer("pre")
-
-    @property
-    def converges(self) -> bool:
-        return False
 
     def revise(self, neuron: Neuron, site: Site) -> Neuron:
         return Rehearsed.of(plain(neuron), "mask", self.pre)
