@@ -22,14 +22,12 @@ class Coding(ABC):
 
     Attributes:
         spikes: Whether the input is spikes of one amplitude, with a sign.
+        constant: Whether the input is the same at every step, so that what depends on it alone is computed
+            once.
     """
 
     spikes: ClassVar[bool] = False
-
-    @property
-    @abstractmethod
-    def constant(self) -> bool:
-        """Whether the input is the same at every step, so that what depends on it alone is computed once."""
+    constant: ClassVar[bool] = False
 
     @abstractmethod
     def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
@@ -47,9 +45,7 @@ class Coding(ABC):
 class ConstantCurrent(Coding):
     """The analog input itself at every step; the first layer and its neurons do the encoding."""
 
-    @property
-    def constant(self) -> bool:
-        return True
+    constant: ClassVar[bool] = True
 
     def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
         return x
@@ -73,10 +69,6 @@ class Poisson(Coding):
         _check_scale(self.scale)
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"a seed must be in 0 … 2^63 − 1, got {self.seed}")
-
-    @property
-    def constant(self) -> bool:
-        return False
 
     def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
         share_BN, spike_BN = _parts(x, self)
@@ -112,10 +104,6 @@ class TemporalSwitch(Coding):
         _check_scale(self.scale)
         if self.window < 2:
             raise ValueError(f"the window of a temporal switch must have at least 2 steps, got {self.window}")
-
-    @property
-    def constant(self) -> bool:
-        return False
 
     def encode(self, x: Tensor, first_step: int, steps: int, first_sample: int) -> Tensor:
         share_BN, spike_BN = _parts(x, self)
