@@ -86,6 +86,21 @@ class Program:
         """The smaller of two integers."""
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
+    @contextmanager
+    def blocks(self, count: ir.Value, size: int) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """Repeat the instructions for blocks of a size: where each begins, and its length."""
+        with self.loop(self.b.sdiv(self.b.add(count, long(size - 1)), long(size))) as block:
+            first = self.b.mul(block, long(size))
+            yield first, self.least(self.b.sub(count, first), long(size))
+
+    def vectors(self, count: ir.Value, write: Callable[[ir.Value, int], None]) -> None:
+        """Write instructions for 0 … count − 1, given the first and how many they are: `LANES` or 1."""
+        whole = self.b.mul(self.b.sdiv(count, long(LANES)), long(LANES))
+        with self.loop(self.b.sdiv(count, long(LANES))) as i:
+            write(self.b.mul(i, long(LANES)), LANES)
+        with self.loop(self.b.sub(count, whole)) as i:
+            write(self.b.add(whole, i), 1)
+
     def advance(
         self, count: ir.Value, block: int, steps: ir.Value, write: Callable[[ir.Value, ir.Value, int], None]
     ) -> None:
@@ -98,16 +113,8 @@ class Program:
             write: Writes the instructions that advance neurons n, n + 1 … by step t, given t, n and how
                 many neurons they are: `LANES` or 1.
         """
-        b = self.b
-        with self.loop(b.sdiv(b.add(count, long(block - 1)), long(block))) as part:
-            first = b.mul(part, long(block))
-            length = self.least(b.sub(count, first), long(block))
-            whole = b.mul(b.sdiv(length, long(LANES)), long(LANES))
-            with self.loop(steps) as t:
-                with self.loop(b.sdiv(length, long(LANES))) as i:
-                    write(t, b.add(first, b.mul(i, long(LANES))), LANES)
-                with self.loop(b.sub(length, whole)) as i:
-                    write(t, b.add(b.add(first, whole), i), 1)
+        with self.blocks(count, block) as (first, length), self.loop(steps) as t:
+            self.vectors(length, lambda n, lanes: write(t, self.b.add(first, n), lanes))
 
     def fire(
         self, potential: ir.Value, threshold: ir.Value, *, strict: bool, subtract: bool

@@ -4,7 +4,7 @@ Letters: R sums, K rows of the table, N numbers of a row.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -54,7 +54,7 @@ def _list_rows(spikes: Tensor) -> tuple[Tensor, Tensor]:
 def _compile() -> Callable[..., Any]:
     import llvmlite.ir as ir
 
-    from rheobase.kernels.llvm import FLOAT, LANES, LONG, Program, long
+    from rheobase.kernels.llvm import FLOAT, LONG, Program, long
 
     program = Program(("rows", "begins", "table", "none", "out"), ("R", "N", "first", "last"))
     b, of, at = program.b, program.given, program.at
@@ -72,7 +72,6 @@ def _compile() -> Callable[..., Any]:
         start = b.mul(b.add(of["first"], part), long(BLOCK))
         rest = b.sub(of["N"], start)
         width = program.least(rest, long(BLOCK))
-        whole = b.sdiv(width, long(LANES))
         with program.loop(of["R"]) as r:
             begin, end = (program.load(at("begins", (r, 8), more), LONG) for more in (0, 8))
             groups = b.sdiv(b.sub(end, begin), long(_TOGETHER))
@@ -84,8 +83,5 @@ def _compile() -> Callable[..., Any]:
                     place = program.move(of["table"], (b.add(b.mul(row, of["N"]), start), 4))
                     places.append(b.select(b.icmp_signed("<", row, long(0)), of["none"], place))
 
-                with program.loop(whole) as i:
-                    add(places, sums, b.mul(i, long(LANES)), LANES)
-                with program.loop(b.srem(width, long(LANES))) as i:
-                    add(places, sums, b.add(b.mul(whole, long(LANES)), i), 1)
+                program.vectors(width, partial(add, places, sums))
     return program.finish()

@@ -54,7 +54,7 @@ def _compile(
 ) -> Callable[..., Any]:
     import llvmlite.ir as ir
 
-    from rheobase.kernels.llvm import BYTE, FLOAT, LANES, LONG, WORD, Program, long
+    from rheobase.kernels.llvm import BYTE, FLOAT, LANES, LONG, WORD, Program
 
     program = Program(("target", "count", "out", "fan_out", "events", "reached"), ("T", "B", "N", "step"))
     b, of, at = program.b, program.given, program.at
@@ -122,13 +122,7 @@ def _compile(
 
     with program.loop(of["B"]) as sample:
         start = b.mul(sample, of["N"])
-        parts = b.sdiv(b.add(of["N"], long(BLOCK - 1)), long(BLOCK))
-        with program.loop(parts) as part:
-            offset = b.mul(part, long(BLOCK))
-            left = b.sub(of["N"], offset)
-            length = program.least(left, long(BLOCK))
-            vectors = b.sdiv(length, long(LANES))
-            inside = b.mul(vectors, long(LANES))
+        with program.blocks(of["N"], BLOCK) as (offset, length):
             where = b.add(start, offset)
             with program.loop(of["T"]) as t:
                 for lanes, places in totals.items():
@@ -136,10 +130,7 @@ def _compile(
                         b.store(ir.Constant(ir.VectorType(WORD, lanes), None), total)
                 step = b.mul(t, of["step"])
                 row = b.add(b.mul(b.mul(t, of["B"]), of["N"]), where)
-                with program.loop(vectors) as i:
-                    advance(b.mul(i, long(LANES)), LANES)
-                with program.loop(b.sub(length, inside)) as i:
-                    advance(b.add(inside, i), 1)
+                program.vectors(length, advance)
                 place_TB = b.add(b.mul(t, of["B"]), sample)
                 for lanes, places in totals.items():
                     for total, name in zip(places, ("events", "reached"), strict=False):
