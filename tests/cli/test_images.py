@@ -95,9 +95,7 @@ def test_a_network_that_remembers_nothing(cli: Cli, trained: nn.Module, digits: 
     assert "1×8×8" in said
 
 
-def test_other_numbers_of_classes_are_said(
-    cli: Cli, trained: nn.Module, digits: Dataset, folder: Path
-) -> None:
+def test_other_numbers_of_classes_are_said(cli: Cli, trained: nn.Module, folder: Path) -> None:
     save_weights(trained, "w.safetensors")
     cli("convert", "small", "--weights", "w.safetensors")
     given = ("--data", str(folder))

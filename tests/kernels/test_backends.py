@@ -85,7 +85,7 @@ def test_cards_that_the_kernels_are_not_written_for(monkeypatch):
         choose_backend("mps", "triton")
 
 
-def test_double_precision_of_devices(monkeypatch):
+def test_double_precision_of_devices():
     assert widest_float(torch.device("mps")) == torch.float32
     assert widest_float(torch.device("cpu")) == torch.float64
     moved = widen(torch.ones(2, dtype=torch.int8))

@@ -117,7 +117,7 @@ def test_rows_and_runs_have_their_neurons_latency_and_lines(tmp_path):
     assert mean["sums, half"] == "–"  # images left when they were silent; a row does not hold when
 
 
-def test_methods_without_a_number_are_named_below_the_table(tmp_path):
+def test_methods_without_a_number_are_named_below_the_table():
     waits = Latency(steps=16, pre=0, schedule="windows", depth=3, windows=3, lines=2, bits=1)
     rows = [
         *(

@@ -142,7 +142,7 @@ def test_copies_files_and_pickles_have_none(made: list[int], tmp_path: Path) -> 
     assert made == [6, 6]
 
 
-def test_few_are_kept_and_they_go_with_the_network(made: list[int]) -> None:
+def test_few_are_kept_and_they_go_with_the_network() -> None:
     snn, x = converted("Plain"), inputs(2)
     for steps in range(1, 10):
         simulate(snn, x, steps)
@@ -154,7 +154,7 @@ def test_few_are_kept_and_they_go_with_the_network(made: list[int]) -> None:
     assert gone() is None
 
 
-def test_nobody_shares_a_simulator_that_runs(made: list[int]) -> None:
+def test_nobody_shares_a_simulator_that_runs() -> None:
     snn, x = converted("Plain"), inputs(2)
     with borrow_simulator(snn, x, 3) as first, borrow_simulator(snn, x, 3) as second:
         assert first is not second

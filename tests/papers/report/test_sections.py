@@ -113,7 +113,7 @@ def test_a_method_that_trains_the_spiking_network_is_missing_until_that_is_measu
         assert ("ResNet-20 on CIFAR-10, Hybrid Train: T=256, T≥512" in points) == lacking
 
 
-def test_a_report_stands_whatever_is_missing(tmp_path):
+def test_a_report_stands_whatever_is_missing():
     """Each record alone, and none of its curves known beyond a step."""
     kinds = [
         make_trained(),
