@@ -121,16 +121,9 @@ def test_methods_without_a_number_are_named_below_the_table():
     waits = Latency(steps=16, pre=0, schedule="windows", depth=3, windows=3, lines=2, bits=1)
     rows = [
         *(
-            Row("a", start, {8: 10.0 + i, 16: 20.0 + i}, 16, 1e3, 1e5, 1e-7)
-            for i, start in enumerate(("zero", "half"))
-        ),
-        *(
-            Row("b", start, {8: 10.0 + i, 16: 20.0 + i}, 16, 1e3, 1e5, 1e-7)
-            for i, start in enumerate(("half", "zero"))
-        ),
-        *(
-            Row("c", start, {8: 10.0 + i, 16: 20.0 + i}, 16, 1e3, 1e5, 1e-7)
-            for i, start in enumerate(("zero", "half"))
+            Row(name, start, {8: 10.0 + i, 16: 20.0 + i}, 16, 1e3, 1e5, 1e-7)
+            for name, starts in (("a", ("zero", "half")), ("b", ("half", "zero")), ("c", ("zero", "half")))
+            for i, start in enumerate(starts)
         ),
         Row("c", "searched(8)", {16: 30.0}, 16, 1e3, 1e5, 2e-7, timing=waits),
         Row("d", "zero", note="was not given"),
