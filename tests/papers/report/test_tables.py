@@ -14,6 +14,7 @@ from rheobase.papers.report.groups import group
 from rheobase.papers.report.sections import account
 from rheobase.papers.report.tables import (
     cell_table,
+    difference,
     energy_table,
     find_lower,
     headline,
@@ -25,6 +26,10 @@ from rheobase.papers.report.tables import (
 PAPER = papers.get("opi2022")
 CELL = PAPER.cell("resnet20-cifar100")
 CHOSEN = "chosen on held-out images: clip_decay 0.002"
+
+
+def test_a_difference_that_rounds_to_zero_is_not_below_zero():
+    assert [difference(measured, 70.72, 0, 1) for measured in (70.7, 70.6)] == ["+0.0", "−0.1"]
 
 
 def test_a_difference_within_two_standard_errors_has_a_mark():

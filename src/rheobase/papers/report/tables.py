@@ -116,11 +116,11 @@ def differences(g: Group, printed: Row, steps: Iterable[int], digits: int = 2) -
 
 
 def difference(measured: float | None, printed: float | None, noise: float, digits: int = 2) -> str:
-    """Measured minus printed, in points, with a mark where that is within the noise."""
+    """Measured minus printed, in points, with a mark where that is within the noise; zero has a plus."""
     if measured is None or printed is None:
         return DASH
     gap = round(measured - printed, 2)
-    return f"{gap:+.{digits}f}".replace("-", "−") + (f" {WITHIN}" if abs(gap) <= noise else "")
+    return f"{gap:+z.{digits}f}".replace("-", "−") + (f" {WITHIN}" if abs(gap) <= noise else "")
 
 
 def noise(g: Group, steps: int | None = None) -> float:
