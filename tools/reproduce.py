@@ -155,12 +155,12 @@ def early_exit() -> str:
     lines = [
         (
             "margin, loss at most 0.2 points",
-            f"{end.latency:.1f}",
+            f"{end.mean_steps:.1f}",
             number(end.accuracy),
             f"{end.sop:,.0f}",
         )
     ]
-    for t in (round(end.latency), early.steps):
+    for t in (round(end.mean_steps), early.steps):
         sop = f"{whole.sop_per_image[t]:,.0f}" if t in whole.sop_per_image else DASH
         lines.append(("no exit rule", str(t), number(whole.accuracy[t]), sop))
     return table(("ResNet-20, CIFAR-10, int8", "mean steps", "accuracy, %", "SOP per image"), lines)

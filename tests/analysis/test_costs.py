@@ -85,7 +85,7 @@ def test_an_evaluation_reports_silence(trained: nn.Module, digits: datasets.Data
     assert result.silence == Silence(20, 100.0, order[29], order[-1], order[-1])
     assert result.timing is not None
     assert result.timing.total == order[-1] < 20
-    assert result.latency[-1] == pytest.approx(run.last_event.double().mean().item())
+    assert result.mean_steps[-1] == pytest.approx(run.last_event.double().mean().item())
     events = sum(counts.sum().item() for counts in run.spikes.values())
     assert result.at(20).per_neuron == pytest.approx(events / 60 / sum(result.neurons.values()))
     right = 100 * (run.logits.argmax(-1) == test.labels).double().mean(1)
@@ -108,7 +108,7 @@ def test_an_exit_on_top_of_silence(trained: nn.Module, digits: datasets.Dataset)
     early = evaluate(snn, test, 20, exit_rule=rule, progress=False)
     assert early.silence is None
     assert full.silence is not None
-    assert early.latency[-1] < full.latency[-1]
+    assert early.mean_steps[-1] < full.mean_steps[-1]
     assert early.final_accuracy == pytest.approx(full.final_accuracy, abs=3)
     assert sum(early.exits) == sum(full.exits) == 100
 
@@ -125,7 +125,7 @@ def test_the_quantised_ann_and_the_price_of_graded_events() -> None:
         found = evaluate(graded, data, 20, convention=convention, progress=False)
         analog = found.mac[-1] * convention.mac if convention.analog else 0
         assert found.joules[-1] == pytest.approx(found.sop[-1] * convention.mac + analog)
-        assert found.latency[-1] == 1  # every difference is sent at once
+        assert found.mean_steps[-1] == 1  # every difference is sent at once
 
 
 def test_products_of_signals_are_multiplications() -> None:
@@ -142,7 +142,7 @@ def test_products_of_signals_are_multiplications() -> None:
     snn = convert(Gated().eval(), "sigma-delta", x, levels=8, sizes=4)
     found = evaluate(snn, (x, torch.zeros(16, dtype=torch.int64)), 20, progress=False)
     per_step, once = 6 + 6 * 3, 2 * 8 * 6
-    assert found.mac == pytest.approx([once + per_step * t for t in found.latency])
+    assert found.mac == pytest.approx([once + per_step * t for t in found.mean_steps])
 
 
 def test_a_comparison_tells_latency_and_silence(tmp_path: Path) -> None:

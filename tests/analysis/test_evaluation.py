@@ -42,7 +42,7 @@ def test_a_rate_is_of_the_steps_that_an_image_stays() -> None:
     fired, stayed = sum(run.spikes.values()).sum().item() / 6, run.left.double().mean().item()
     assert stayed < 8
     after = result.at(8)
-    assert (after.spikes, after.latency) == pytest.approx((fired, stayed))
+    assert (after.spikes, after.mean_steps) == pytest.approx((fired, stayed))
     assert after.rate == pytest.approx(fired / (6 * 64 + 8 * 4 + 12) / stayed)
     for step in (0, 9):
         with pytest.raises(ValueError, match=f"1 to 8.* {step}"):

@@ -20,7 +20,7 @@ def network(name: str) -> SNN:
     return convert(build(name), "max-norm", inputs(32, seed=5), initial=HALF)
 
 
-def test_an_evaluation_tells_latency_and_cost() -> None:
+def test_an_evaluation_tells_mean_steps_and_cost() -> None:
     x, snn = inputs(24), network("Plain")
     y = simulate(snn, x, T).logits[-1].argmax(-1)
     rule = Margin(0.05)
@@ -31,9 +31,9 @@ def test_an_evaluation_tells_latency_and_cost() -> None:
     assert early.exits == torch.bincount(left - 1, minlength=T).tolist()
     assert sum(early.exits) == 24
     for t in range(1, T + 1):
-        assert early.at(t).latency == pytest.approx(left.clamp(max=t).double().mean().item())
+        assert early.at(t).mean_steps == pytest.approx(left.clamp(max=t).double().mean().item())
     assert full.exits == [0] * (T - 1) + [24]
-    assert full.latency == list(range(1, T + 1))
+    assert full.mean_steps == list(range(1, T + 1))
     saving = compare_exit(full, early)
     assert saving.steps == pytest.approx(1 - left.double().mean().item() / T)
     assert 0 < saving.joules < 1
@@ -41,7 +41,7 @@ def test_an_evaluation_tells_latency_and_cost() -> None:
     assert saving.loss == pytest.approx(full.final_accuracy - early.final_accuracy)
     assert saving.loss == pytest.approx(100 - early.final_accuracy)
     per_step = (full.mac[-1] - full.mac[0]) / (T - 1)
-    assert early.mac[-1] == pytest.approx(full.mac[0] + per_step * (early.latency[-1] - 1))
+    assert early.mac[-1] == pytest.approx(full.mac[0] + per_step * (early.mean_steps[-1] - 1))
 
 
 def test_multiplications_stop_when_a_sample_leaves() -> None:
@@ -52,8 +52,8 @@ def test_multiplications_stop_when_a_sample_leaves() -> None:
     )
     per_step = full.mac[-1] - full.mac[-2]
     assert per_step > 0
-    assert early.latency[-1] < T
-    assert early.mac[-1] == pytest.approx(full.mac[0] + per_step * (early.latency[-1] - 1))
+    assert early.mean_steps[-1] < T
+    assert early.mac[-1] == pytest.approx(full.mac[0] + per_step * (early.mean_steps[-1] - 1))
 
 
 @pytest.mark.parametrize("rule", [Margin, Confidence, Patience])
@@ -69,7 +69,7 @@ def test_a_fitted_rule_keeps_the_accuracy(
     for split, loss in ((digits.train, 0.5), (digits.test, 0.9)):
         full, early = (evaluate(snn, split, 12, exit_rule=e, progress=False) for e in (None, fitted))
         assert early.final_accuracy >= full.final_accuracy - loss
-        assert early.at(12).latency <= 0.6 * 12
+        assert early.at(12).mean_steps <= 0.6 * 12
 
 
 @pytest.mark.parametrize("profile", ["exact", "int8"])
@@ -77,11 +77,11 @@ def test_every_level_is_weighed_as_an_evaluation_measures_it(profile: str) -> No
     x, snn = inputs(24), network("SharedReLU")
     y = simulate(snn, x, T, at=[T], profile=profile).logits[0].argmax(1)
     points = exits._weigh_levels(exits._run(snn, x, Margin, T, None, profile), Margin)
-    assert points[0].latency == T
+    assert points[0].mean_steps == T
     for point in points[:: len(points) // 30]:
         measured = evaluate(snn, (x, y), T, exit_rule=point.rule, profile=profile, progress=False)
         assert measured.final_accuracy == pytest.approx(100 - point.spoiled)
-        assert measured.at(T).latency == pytest.approx(point.latency)
+        assert measured.at(T).mean_steps == pytest.approx(point.mean_steps)
 
 
 def test_the_promise_holds_for_nine_of_ten_draws_from_a_population() -> None:

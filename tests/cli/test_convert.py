@@ -53,14 +53,14 @@ def test_an_onnx_file_from_end_to_end(trained: nn.Module, digits: Dataset, cli: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(trained, (x,), str(tmp_path / "net.onnx"), dynamo=False, dynamic_axes={})
-        odd = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.LogSigmoid()).eval()
+        odd = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.LogSigmoid(), nn.Softplus()).eval()
         torch.onnx.export(odd, (x,), str(tmp_path / "odd.onnx"), dynamo=False)
     assert "3 sites, method robust-norm, start half" in cli("convert", "net.onnx")
     cli("evaluate", "snn.safetensors", "--steps", "8", "--limit", "100", "--record", "r.json")
     assert json.loads((tmp_path / "r.json").read_text())["evaluation"]["accuracy"][-1] > 90
     said = cli("convert", "odd.onnx", code=1)
     assert "/2/Log (Log)" in said
-    assert "/2/Sigmoid (Sigmoid)" in said
+    assert "/3/Softplus (Softplus)" in said
 
 
 def test_corrections_and_their_settings(trained: nn.Module, cli: Cli) -> None:

@@ -45,7 +45,7 @@ class StepResult:
         sop: Mean synaptic operations of an image, up to this step.
         mac: Mean multiplications of an image, up to this step.
         joules: Mean energy of an image, up to this step.
-        latency: Mean steps of an image, fewer than `steps` where images left early.
+        mean_steps: Mean steps of an image, fewer than `steps` where images left early.
         rate: Mean spikes of a neuron per step.
         per_neuron: Mean spikes of a neuron, up to this step.
         score: The metric; the same as `accuracy` unless another one was asked for.
@@ -57,7 +57,7 @@ class StepResult:
     sop: float
     mac: float
     joules: float
-    latency: float
+    mean_steps: float
     rate: float
     per_neuron: float
     score: float | None
@@ -126,7 +126,7 @@ class Evaluation(Result):
         if not 1 <= steps <= self.steps:
             raise ValueError(f"there are results after the steps 1 to {self.steps}, got {steps!r}")
         t = steps - 1
-        spikes, latency = sum(site[t] for site in self.spikes.values()), self.latency[t]
+        spikes, mean_steps = sum(site[t] for site in self.spikes.values()), self.mean_steps[t]
         per_neuron = spikes / sum(self.neurons.values())
         return StepResult(
             steps=steps,
@@ -135,8 +135,8 @@ class Evaluation(Result):
             sop=self.sop[t],
             mac=self.mac[t],
             joules=self.joules[t],
-            latency=latency,
-            rate=per_neuron / latency,
+            mean_steps=mean_steps,
+            rate=per_neuron / mean_steps,
             per_neuron=per_neuron,
             score=(self.scores or self.accuracy)[t],
         )
@@ -154,9 +154,9 @@ class Evaluation(Result):
         return found
 
     @property
-    def latency(self) -> list[float]:
+    def mean_steps(self) -> list[float]:
         """Mean steps of an image up to each step: fewer than its number where images left early."""
-        return _latency(self.exits or [0] * self.steps, self.samples)
+        return _mean_steps(self.exits or [0] * self.steps, self.samples)
 
     @property
     def silence(self) -> Silence | None:
@@ -208,7 +208,7 @@ class Evaluation(Result):
             after = self.at(t)
             score = "–" if after.score is None else format(after.score, ".2f" if self.unit == "%" else ".4g")
             cost = f"{after.spikes:,.0f}", f"{after.sop:,.0f}", f"{after.joules * 1e6:.3g} µJ"
-            rows.append((str(t), score, *cost, f"{after.latency:.1f}"))
+            rows.append((str(t), score, *cost, f"{after.mean_steps:.1f}"))
         head = (
             f"{self.samples} samples, profile {self.profile}; spikes, SOP, energy and mean steps per sample"
         )
@@ -250,7 +250,7 @@ def evaluate(
             instead of by incoming spikes.
         convention: Energy of an operation: a convention, or its name (`paper`, `45nm`).
         exit_rule: When an image leaves because its answer is safe. It keeps that answer and costs nothing
-            more; accuracy after a step then belongs to the mean `latency` up to it.
+            more; accuracy after a step then belongs to `mean_steps` up to it.
         profile: The arithmetic, as in `simulate`.
         metric: How good outputs are: "accuracy", "top-5" (or another number), "mse", "mean-iou", or a
             function of the outputs (B, ...) and targets of a batch. It returns the batch's mean, or a pair of
@@ -314,9 +314,9 @@ def evaluate(
     scores = [*[None] * (steps - len(measured)), *measured]  # no answer during a delay
     counts_accuracy = metric is METRICS["accuracy"]
     sop_per_image = (sop.cumsum(0) / samples).tolist()
-    latency = _latency(leaving, samples)
+    mean_steps = _mean_steps(leaving, samples)
     products = sum(math.prod(s.shape) for s in plan.steps if isinstance(s.operation, Product))
-    mac = [synapses.mac_once + (synapses.mac_per_step + products) * t for t in latency]
+    mac = [synapses.mac_once + (synapses.mac_per_step + products) * t for t in mean_steps]
     settles = snn.code == "sum" and exit_rule is None
     silent = Silence.of(leaving, samples).largest if settles else None
     timing = latency_of(snn, silent or steps, delay)
@@ -350,14 +350,14 @@ def evaluate(
     )
 
 
-def _latency(exits: list[int], samples: int) -> list[float]:
+def _mean_steps(exits: list[int], samples: int) -> list[float]:
     """Mean steps taken up to each step, given the number of samples that leave after each."""
-    taken, here, latency = 0, samples, []
+    taken, here, found = 0, samples, []
     for leaving in exits:
         taken += here
         here -= leaving
-        latency.append(taken / samples)
-    return latency
+        found.append(taken / samples)
+    return found
 
 
 def accuracy(model: nn.Module, data: Data, batch_size: int | None = None) -> float:

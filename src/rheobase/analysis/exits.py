@@ -75,7 +75,7 @@ def least_loss(inputs: int) -> float:
 def _choose(runs: "_Runs", rule: type[Exit], loss: float) -> Exit:
     if loss == 0:
         points = _weigh_levels(runs, rule)
-        return min((p for p in points if p.spoiled == 0), key=lambda p: (p.latency, -p.rule.level)).rule
+        return min((p for p in points if p.spoiled == 0), key=lambda p: (p.mean_steps, -p.rule.level)).rule
     ordering_B = torch.arange(runs.right.shape[1], device=runs.right.device) % 4 == 0
     tested = runs.pick(~ordering_B)
     samples = tested.right.shape[1]
@@ -111,9 +111,9 @@ def _order(points: list["_Point"]) -> list[Exit]:
     """The candidates from the most mean steps to the fewest, the safest one for each quarter of a step."""
     best: dict[int, _Point] = {}
     for point in points:
-        place = math.ceil(4 * point.latency)
-        rank = (point.spoiled, -point.latency)
-        if place not in best or rank < (best[place].spoiled, -best[place].latency):
+        place = math.ceil(4 * point.mean_steps)
+        rank = (point.spoiled, -point.mean_steps)
+        if place not in best or rank < (best[place].spoiled, -best[place].mean_steps):
             best[place] = point
     return [best[place].rule for place in sorted(best, reverse=True)]
 
@@ -168,12 +168,12 @@ class _Point:
 
     Attributes:
         rule: The rule.
-        latency: Mean steps of a sample.
+        mean_steps: Mean steps of a sample.
         spoiled: Percentage of answers that would have been right at the end and are not.
     """
 
     rule: Exit
-    latency: float
+    mean_steps: float
     spoiled: float
 
 
@@ -238,7 +238,7 @@ def compare_exit(full: Evaluation, early: Evaluation) -> Saving:
 
     a, b = full.at(full.steps), early.at(early.steps)
     return Saving(
-        steps=saved(a.latency, b.latency),
+        steps=saved(a.mean_steps, b.mean_steps),
         spikes=saved(a.spikes, b.spikes),
         sop=saved(a.sop, b.sop),
         joules=saved(a.joules, b.joules),

@@ -46,8 +46,8 @@ def show_exit(full: Evaluation, early: Evaluation, rule: Exit, fitted: str) -> N
     typer.echo(f"Early exit, {kind}: {level}")
     typer.echo(f"  {fitted}")
     typer.echo(
-        f"  accuracy {b.accuracy:.2f} % instead of {a.accuracy:.2f} %, mean steps {b.latency:.1f} instead of "
-        f"{a.latency:.0f}"
+        f"  accuracy {b.accuracy:.2f} % instead of {a.accuracy:.2f} %, mean steps {b.mean_steps:.1f} instead "
+        f"of {a.mean_steps:.0f}"
     )
     typer.echo(
         f"  saved: {saving.steps:.0%} of the steps, {saving.spikes:.0%} of the spikes, "

@@ -281,7 +281,7 @@ def _entry_of_run(record: RunRecord) -> _Entry:
         ann=record.ann_accuracy,
         accuracy={t: a for t, a in enumerate(found.accuracy, 1) if a is not None},
         energy=accuracy_by_energy(found),
-        costs=(found.steps, end.latency, end.spikes, end.sop, end.joules),
+        costs=(found.steps, end.mean_steps, end.spikes, end.sop, end.joules),
         reach=(
             _count(sum(found.neurons.values())),
             *((DASH, DASH) if found.timing is None else found.timing.cells),

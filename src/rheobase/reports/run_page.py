@@ -55,7 +55,7 @@ def run_facts(record: RunRecord) -> dict[str, str]:
     if record.ann_accuracy is not None:
         facts["accuracy of the ANN"] = f"{number(record.ann_accuracy)} %"
     if record.exit:
-        facts["mean steps per image"] = f"{end.latency:.1f}"
+        facts["mean steps per image"] = f"{end.mean_steps:.1f}"
     facts |= latency_facts(record)
     facts |= {"spikes per image": f"{end.spikes:,.0f}", "energy per image": f"{microjoules(end.joules)} µJ"}
     return facts | {"images": f"{found.samples:,}"}
@@ -160,13 +160,13 @@ def _exits(record: RunRecord) -> Section | None:
     if not record.exit:
         return None
     found = record.evaluation
-    mean = found.latency[-1]
+    mean = found.mean_steps[-1]
     text = (
         f"By the rule {_brief(record.exit)} an image leaves as soon as its answer is safe: on average after "
         f"{mean:.1f} of {found.steps} steps ({100 * mean / found.steps:.0f} %). Images that never left are "
         "counted at the last step."
     )
-    points = {t: a for t, a in zip(found.latency, found.accuracy, strict=True) if a is not None}
+    points = {t: a for t, a in zip(found.mean_steps, found.accuracy, strict=True) if a is not None}
     curve = Curve(f"start {record.initial}", points, 0)
     axis = Axis("mean steps per image", scale="even")
     panels = (
@@ -178,7 +178,8 @@ def _exits(record: RunRecord) -> Section | None:
 
 def _sites(record: RunRecord) -> Section:
     found = record.evaluation
-    rates = {site: 100 * n[-1] / found.neurons[site] / found.latency[-1] for site, n in found.spikes.items()}
+    mean = found.mean_steps[-1]
+    rates = {site: 100 * n[-1] / found.neurons[site] / mean for site, n in found.spikes.items()}
     panels = [draw_bars("rates", "Firing rates", rates, "spikes per neuron in 100 steps")]
     if any(record.thresholds.values()):
         panels.append(draw_marks("thresholds", "Thresholds of the channels", record.thresholds, "threshold"))
