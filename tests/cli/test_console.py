@@ -58,7 +58,7 @@ def test_what_an_exit_saves(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
     console.show_comparison(make_comparison())
     shown = capsys.readouterr().out
-    columns = ["method", "start", "T=8", "T=16", "spikes", "SOP", "energy", "latency", "lines"]
+    columns = ["method", "start", "T=8", "T=16", "spikes", "SOP", "energy", "neurons", "latency", "lines"]
     assert shown.split("\n")[0].split() == columns
     assert "over 16 steps" in shown
     assert "method: not measured." in shown

@@ -68,9 +68,10 @@ class Row:
     ann: float | None = None
 
     @property
-    def reach(self) -> tuple[str, str]:
-        """Its latency and its lines, as `Latency.cells`."""
-        return ("–", "–") if self.timing is None else self.timing.cells
+    def reach(self) -> tuple[str, str, str]:
+        """Its neurons, its latency and its lines, as text; old comparisons lack some."""
+        neurons = f"{self.neurons:,}" if self.neurons else "–"
+        return neurons, *(("–", "–") if self.timing is None else self.timing.cells)
 
     @property
     def remark(self) -> str:
@@ -171,7 +172,7 @@ class Comparison(Result):
             f"the ANN has {self.ann_accuracy:.2f} %"
         )
         return Shown(
-            ("method", "start", *(f"T={t}" for t in self.steps), "energy", "latency", "lines"),
+            ("method", "start", *(f"T={t}" for t in self.steps), "energy", "neurons", "latency", "lines"),
             rows,
             f"{self.title}: {head}" if self.title else head,
             "\n".join([*self.silences, *self.remarks]),

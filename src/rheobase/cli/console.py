@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _COSTS = ("spikes", "SOP", "energy")
+_REACH = ("neurons", "latency", "lines")
 
 
 def show_evaluations(results: Mapping[str, Evaluation], ann: float | None = None) -> None:
@@ -92,7 +93,7 @@ def show_comparison(comparison: Comparison) -> None:
     ]
     lengths = {row.steps for row in measured}
     run = f"{lengths.pop()} steps" if len(lengths) == 1 else "the whole run"
-    header = ("method", "start", *(f"T={t}" for t in comparison.steps), *_COSTS, "latency", "lines")
+    header = ("method", "start", *(f"T={t}" for t in comparison.steps), *_COSTS, *_REACH)
     _show_table(header, rows, run, comparison.ann_accuracy, left=2)
     typer.echo(
         "Latency: steps to the answer, with the windows of all layers; in parentheses with one step of delay "

@@ -108,7 +108,7 @@ def comparison_table(comparison: Comparison) -> Table:
     for row in comparison.rows:
         if row.steps:
             accuracy = (number(row.accuracy.get(t), 1) for t in comparison.steps)
-            costs = (f"{row.spikes:,.0f}", f"{row.sop:,.0f}", microjoules(row.joules), _count(row.neurons))
+            costs = (f"{row.spikes:,.0f}", f"{row.sop:,.0f}", microjoules(row.joules))
             lines.append(Line(row.method, (row.initial, *accuracy, *costs, *row.reach)))
     columns = (*(f"T={t}" for t in comparison.steps), "Spikes", "SOP", "Energy, µJ", *_REACHED)
     note = "Spikes, synaptic operations (SOP) and energy: per image, over the whole run."
@@ -125,7 +125,7 @@ def gains_table(comparison: Comparison) -> Table:
     for name, rows in _by_method(comparison).items():
         cells = (" → ".join(number(row.accuracy.get(t), 1) for row in rows) for t in comparison.steps)
         texts = (DASH if set(cell.split(" → ")) == {DASH} else cell for cell in cells)
-        alike.setdefault((*texts, microjoules(rows[-1].joules), *rows[-1].reach), []).append(name)
+        alike.setdefault((*texts, microjoules(rows[-1].joules), *rows[-1].reach[1:]), []).append(name)
     lines = tuple(Line(", ".join(names), values) for values, names in alike.items())
     steps = (f"T={t}" for t in comparison.steps)
     header = ("Start zero → half", *steps, "Energy, µJ", "Latency", "Lines")
@@ -264,7 +264,7 @@ def _entries(record: RunRecord | Comparison) -> list[_Entry]:
             energy={1e6 * row.joules: row.accuracy[max(row.accuracy)]} if row.joules else {},
             # In the sum code images leave when they are silent, and a row does not hold their mean steps.
             costs=(row.steps, None if row.silence else row.steps, row.spikes, row.sop, row.joules),
-            reach=(_count(row.neurons), *row.reach),
+            reach=row.reach,
         )
         for row in record.rows
         if row.accuracy
@@ -283,7 +283,7 @@ def _entry_of_run(record: RunRecord) -> _Entry:
         energy=accuracy_by_energy(found),
         costs=(found.steps, end.mean_steps, end.spikes, end.sop, end.joules),
         reach=(
-            _count(sum(found.neurons.values())),
+            f"{sum(found.neurons.values()):,}",
             *((DASH, DASH) if found.timing is None else found.timing.cells),
         ),
         findings=() if record.diagnosis is None else tuple(map(str, record.diagnosis.findings)),
@@ -367,11 +367,6 @@ def _tables(labelled: Mapping[str, _Entry]) -> tuple[Table, ...]:
         Table("Accuracy", header, tuple(accuracy)),
         Table("Spikes, operations and energy per image", (*ends, *_REACHED), tuple(costs), (_REACH,)),
     )
-
-
-def _count(neurons: int) -> str:
-    """The number of neurons; old comparisons do not hold it."""
-    return f"{neurons:,}" if neurons else DASH
 
 
 def _differing_settings(settings: Mapping[str, Mapping[str, str]]) -> Section | None:
