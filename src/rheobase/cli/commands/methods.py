@@ -14,7 +14,10 @@ def methods() -> None:
     rows = []
     for name in registry.names():
         method = registry.find(name).example()
-        needs = {"its own training": method.needs_training, "calibration data": method.cost != "reads"}
+        corrects = isinstance(method, registry.Correction)
+        measures = (method.adds if isinstance(method, registry.Correction) else method.cost) != "reads"
+        needs = {"another method": corrects, "its own training": method.needs_training}
+        needs |= {"calibration data": measures}
         summary = (type(method).__doc__ or "").split("\n")[0]
         rows.append((name, ", ".join(what for what, needed in needs.items() if needed), summary))
     typer.echo(format_table(("name", "needs", "description"), rows, left=3))
