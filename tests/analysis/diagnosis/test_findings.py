@@ -59,6 +59,16 @@ def test_findings_name_what_helps(trained: nn.Module, digits: datasets.Dataset) 
     assert any("steps" in r.what and r.steps == 24 for r in result.remedies)
 
 
+def test_a_bias_that_rounds_to_zero_is_not_shown_below_zero() -> None:
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 2))
+    nn.init.ones_(model[0].weight)
+    snn = convert(model, "max-norm", torch.ones(1, 1))
+    result = diagnose(model, snn, torch.tensor([[0.7502]]), 4, remedies=False)
+    assert -0.005 < result.sites["1"].relative_bias < 0
+    assert " +0%" in str(result)
+    assert "-0%" not in str(result)
+
+
 def test_more_steps_must_gain_clearly_more_than_what_is_free() -> None:
     kinds = ("clipping", "quantisation", "unevenness", "waiting", "bias")
     x = inputs(8)

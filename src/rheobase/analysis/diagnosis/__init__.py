@@ -86,7 +86,7 @@ class Diagnosis(Result):
             notes.append("nothing stands out")
         if self.untried:
             notes += ["", f"stopped before trying: {'; '.join(self.untried)}"]
-        formats = {"site": "", "bias": "+.0%", "correlation": ".3f"}
+        formats = {"site": "", "bias": "+z.0%", "correlation": ".3f"}
         records = self._records()
         rows = [tuple(format(v, formats.get(k, "z.0%")) for k, v in record.items()) for record in records]
         return Shown([name.replace("_", " ") for name in records[0]], rows, head, "\n".join(notes))
