@@ -211,7 +211,7 @@ def best() -> str:
     never = ""
     if left_out:
         unknown, count, name = max(left_out)
-        never = f" Rows with neither are never selected: at most {unknown} of {count}, on {name}."
+        never = f" Rows with neither are never selected; {name} has most of them, {unknown} of {count}."
     head = ["Accuracy, %", "ANN", "SNN", "difference", "method", "latency", "lines", "events, thousands"]
     head.append("best printed")
     return (
