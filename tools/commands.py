@@ -26,7 +26,7 @@ def commands() -> str:
 
 
 def _command(function: Callable[..., None]) -> str:
-    about, _, examples = (inspect.getdoc(function) or "").partition("Example: ")
+    about, _, examples = (inspect.getdoc(function) or "").partition("Example")
     texts = [" ".join(paragraph.split()) for paragraph in about.strip().split("\n\n")]
     usage, lines = [f"rheobase {_spell(function.__name__)}"], []
     hints = get_type_hints(function, include_extras=True)

@@ -38,8 +38,9 @@ def advise(
     It does not use test images. Without `--weights` a built-in network is trained first, in seconds on the
     digits. Ctrl-C ends the search and shows the best so far.
 
-    Example: `rheobase advise small --lose 0.5`,
-    `rheobase advise small --weights runs/digits.safetensors --steps 4 --out best.safetensors`
+    Examples:
+    - `rheobase advise small --lose 0.5`
+    - `rheobase advise small --weights runs/digits.safetensors --steps 4 --out best.safetensors`
     """
     import rheobase
 

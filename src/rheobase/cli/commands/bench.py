@@ -24,8 +24,9 @@ def bench(
     A built-in network has random weights. On a CPU the time depends on how many neurons fire, so that a
     pretrained network gives more realistic numbers.
 
-    Example: `rheobase bench small --shape 1,8,8 --steps 8`,
-    `rheobase bench vgg16 --batch-size 512 --device cuda`
+    Examples:
+    - `rheobase bench small --shape 1,8,8 --steps 8`
+    - `rheobase bench vgg16 --batch-size 512 --device cuda`
     """
     import torch
 

@@ -37,8 +37,9 @@ def check_hardware(
     No chip is used; what cannot be checked is listed. For loihi, if the environment variable RHEOBASE_LAVA
     names a Python 3.10 with lava-nc, a small network is run in its fixed-point model.
 
-    Example: `rheobase check-hardware snn.safetensors --target generic-int8 --steps 16`,
-    `rheobase check-hardware snn.safetensors --target loihi --steps 8 --input-bits 3`
+    Examples:
+    - `rheobase check-hardware snn.safetensors --target generic-int8 --steps 16`
+    - `rheobase check-hardware snn.safetensors --target loihi --steps 8 --input-bits 3`
     """
     import rheobase
     from rheobase.cli.console import show_hardware

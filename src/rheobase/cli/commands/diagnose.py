@@ -40,8 +40,9 @@ def diagnose(
     Without `--weights` a built-in network is trained first, in seconds on the digits. Ctrl-C ends the trial
     of remedies and shows the results so far.
 
-    Example: `rheobase diagnose small --method max-norm --steps 8`,
-    `rheobase diagnose small --weights runs/digits.safetensors --page diagnose.html --record diagnose.json`
+    Examples:
+    - `rheobase diagnose small --method max-norm --steps 8`
+    - `rheobase diagnose small --weights runs/digits.safetensors --page diagnose.html --record diagnose.json`
     """
     import rheobase
     from rheobase.reports import record_diagnosis

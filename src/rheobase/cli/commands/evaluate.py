@@ -67,8 +67,9 @@ def evaluate(
 
     Ctrl-C ends it after the current batch and shows the results so far.
 
-    Example: `rheobase evaluate snn.safetensors --steps 32`,
-    `rheobase evaluate snn.safetensors --exit margin --lose 0.5 --page evaluate.html --record evaluate.json`
+    Examples:
+    - `rheobase evaluate snn.safetensors --steps 32`
+    - `rheobase evaluate snn.safetensors --exit margin --lose 0.5 --page evaluate.html --record evaluate.json`
     """
     from rheobase.cli.console import show_evaluations, show_exit
     from rheobase.reports import record_evaluation

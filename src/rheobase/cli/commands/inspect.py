@@ -18,7 +18,9 @@ def inspect(
 ) -> None:
     """Show what each call of a model becomes, and which calls are refused.
 
-    Example: `rheobase inspect resnet20`, `rheobase inspect vit --method sigma-delta`
+    Examples:
+    - `rheobase inspect resnet20`
+    - `rheobase inspect vit --method sigma-delta`
     """
     import torch
 

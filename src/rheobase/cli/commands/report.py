@@ -18,8 +18,9 @@ def report(
 ) -> None:
     """Draw tables and figures: a folder of records next to the paper's values, or runs side by side.
 
-    Example: `rheobase report results --out report`,
-    `rheobase report evaluate.json diagnose.json --out runs.html`
+    Examples:
+    - `rheobase report results --out report`
+    - `rheobase report evaluate.json diagnose.json --out runs.html`
     """
     from rheobase.papers import records, write_report
     from rheobase.reports import page_of

@@ -69,12 +69,13 @@ def reproduce(
 
     On several GPUs: `torchrun --nproc-per-node 8 -m rheobase.cli reproduce …`.
 
-    Example: `rheobase reproduce opi2022 resnet20-cifar10 --parts table,starts --root data`,
-    `rheobase reproduce opi2022 vgg16-cifar10 --rows --root data`,
-    `rheobase reproduce opi2022 vgg16-cifar10 --parts own --trained-for tcl --root data`,
-    `rheobase reproduce opi2022 resnet20-cifar10 --study --candidate own --candidate start=2 --root data`,
-    `rheobase reproduce opi2022 resnet20-cifar10 --chosen dataset --seed 1 --root data`,
-    `rheobase reproduce opi2022 resnet20-cifar100 --chosen batch_size=64,decayed=layers --root data`
+    Examples:
+    - `rheobase reproduce opi2022 resnet20-cifar10 --parts table,starts --root data`
+    - `rheobase reproduce opi2022 vgg16-cifar10 --rows --root data`
+    - `rheobase reproduce opi2022 vgg16-cifar10 --parts own --trained-for tcl --root data`
+    - `rheobase reproduce opi2022 resnet20-cifar10 --study --candidate own --candidate start=2 --root data`
+    - `rheobase reproduce opi2022 resnet20-cifar10 --chosen dataset --seed 1 --root data`
+    - `rheobase reproduce opi2022 resnet20-cifar100 --chosen batch_size=64,decayed=layers --root data`
     """
     from rheobase.cli.console import show_records
     from rheobase.io import joined

@@ -37,8 +37,9 @@ def train(
 ) -> None:
     """Train a network with the activations of a method. An interrupted training resumes.
 
-    Example: `rheobase train small --data digits --out runs/digits.safetensors`,
-    `rheobase train small --method qcfs --setting levels=4`
+    Examples:
+    - `rheobase train small --data digits --out runs/digits.safetensors`
+    - `rheobase train small --method qcfs --setting levels=4`
     """
     import torch
 

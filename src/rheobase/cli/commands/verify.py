@@ -35,8 +35,9 @@ def verify(
     With `--in`, every spike of a NIR file is compared in another simulator. With `--ann`, a converted network
     is compared with its original, which tells a bug from expected error.
 
-    Example: `rheobase verify net.nir --in spikingjelly`,
-    `rheobase verify snn.safetensors --ann small --weights runs/digits.safetensors`
+    Examples:
+    - `rheobase verify net.nir --in spikingjelly`
+    - `rheobase verify snn.safetensors --ann small --weights runs/digits.safetensors`
     """
     if simulator is not None and ann is None:
         from rheobase.exchange import check_simulator
