@@ -144,8 +144,7 @@ def test_a_number_read_from_a_signal_is_refused(read) -> None:
 @pytest.mark.parametrize(
     ("returned", "fact"),
     [
-        (lambda r: {"logits": r}, "one tensor in a dict"),
-        (lambda r: (r, None), "not all tensors"),
+        (lambda r: (r, "name"), "not all tensors"),
         (lambda r: (r, (r, r)), "not all tensors"),
         (lambda r: [], "a list without tensors"),
         (lambda r: (r, r.mean()), "mean over the batch"),

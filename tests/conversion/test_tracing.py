@@ -1,8 +1,11 @@
 """Tracing keeps what the model computes, however forward is written."""
 
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -155,6 +158,82 @@ def test_what_fx_cannot_trace_is_exported_with_an_example() -> None:
     assert [site.name for site in network.sites] == ["relu"]
     assert torch.allclose(network.module(x), model(x), atol=1e-6)
     assert "test_tracing.py" in inspect(Refused().eval(), x).refused[0].line
+
+
+class Asking(nn.Module):
+    """A function of the rectified input; a model that asks for a size is read by torch.export alone."""
+
+    def __init__(self, function: Callable[[Tensor], Any], asks: bool = True) -> None:
+        super().__init__()
+        self.function, self.asks = function, asks
+
+    def forward(self, x: Tensor) -> Any:
+        r = torch.relu(x)
+        return self.function(r[:1] if self.asks and x.shape[1] > 9 else r)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        nn.Dropout(inplace=True),
+        *(
+            partial(F.interpolate, mode=mode, **size, **more)
+            for size in ({"size": (7, 9)}, {"scale_factor": (2.0, 1.5)})
+            for mode, more in (
+                ("nearest", {}),
+                ("nearest-exact", {}),
+                ("bilinear", {}),
+                ("bilinear", {"align_corners": True}),
+                ("bicubic", {}),
+            )
+        ),
+        lambda r: F.interpolate(r[:, :, 0], size=7, mode="linear"),
+        lambda r: F.interpolate(r[:, :, 0], scale_factor=2),
+        lambda r: F.interpolate(r[:, :, None], size=(2, 7, 5), mode="trilinear"),
+        lambda r: F.interpolate(r[:, :, None], scale_factor=2),
+    ],
+)
+def test_exported_calls_compute_what_the_model_does(function: Callable[[Tensor], Tensor]) -> None:
+    model, x = Asking(function).eval(), torch.randn(3, 2, 4, 6)
+    with pytest.raises(CaptureError):
+        capture(model)
+    torch.testing.assert_close(capture(model, x).module(x), model(x))
+
+
+@dataclass(init=False)
+class Named(OrderedDict[str, Any]):
+    """Outputs by name, as Hugging Face's models return them."""
+
+
+def name(**outputs: Any) -> Named:
+    named = Named()
+    named.update(outputs)
+    return named
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_of_named_outputs_the_logits_are_converted(asks: bool) -> None:
+    model = Asking(lambda r: name(loss=None, logits=2 * r, features=r + 1, cache=object()), asks).eval()
+    x = torch.randn(3, 4)
+    assert torch.equal(capture(model, x).module(x), 2 * x.relu())
+    (line,) = [line for line in inspect(model, x).lines if line.name == "output"]
+    assert "features, cache" in line.becomes
+    assert list(model(x)) == ["loss", "logits", "features", "cache"]  # as it was
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_several_outputs_keep_their_names(asks: bool) -> None:
+    model = Asking(lambda r: name(loss=None, pooled=r.mean(1, keepdim=True), states=2 * r), asks).eval()
+    x = torch.randn(3, 4)
+    snn = convert(model, "max-norm", x)
+    found = snn.split(snn.limit(x))
+    assert {name: tuple(part.shape) for name, part in found.items()} == {"pooled": (3, 1), "states": (3, 4)}
+
+
+@pytest.mark.parametrize("wrap", [lambda r: {"out": r}, lambda r: (r, None), lambda r: [r]])
+def test_a_single_tensor_in_a_container_is_the_output(wrap: Callable[[Tensor], object]) -> None:
+    model, x = Asking(wrap, asks=False).eval(), torch.randn(3, 4)
+    assert torch.equal(capture(model).module(x), x.relu())
 
 
 class Refused(Branching):

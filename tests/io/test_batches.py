@@ -59,7 +59,8 @@ def test_a_split_is_normalised_and_batched() -> None:
     [
         (X.to(torch.uint8), TypeError, r"calibration data holds uint8 pixels.*normalise"),
         ((X.to(torch.uint8), Y), TypeError, "calibration data holds uint8 pixels"),
-        (Y.view(5, 2), TypeError, r"floating-point images, got torch\.int64"),
+        (Y.view(5, 2, 1), TypeError, r"floating-point images, .* got torch\.int64"),
+        (Y.view(5, 2).short(), TypeError, r"floating-point images, .* got torch\.int16"),
         (X[0], ValueError, r"has shape \(3,\)"),
         (X[:0], ValueError, "calibration data is empty"),
         ((X, Y[:9]), ValueError, r"10 images and labels of shape \(9,\)"),
@@ -101,7 +102,7 @@ def with_value(value: float) -> torch.Tensor:
         ([(X, Y), (X, Y[:3])], ValueError, r"batch 1 .*10 images and labels of shape \(3,\)"),
         ([(X, Y, Y)], TypeError, r"batch 0 .* is a tuple of \(Tensor, Tensor, Tensor\)"),
         ([(X, [1, 2])], TypeError, r"is a tuple of \(Tensor, list\)"),
-        ([{"x": X}], TypeError, "batch 0 of the evaluation data is a dict: a batch must be"),
+        ([{"x": X}], TypeError, r"batch 0 of the evaluation data is a dict of 'x': .*batch\['x'\]"),
         ([X.numpy()], TypeError, "is a ndarray"),
         ([X.to(torch.uint8)], TypeError, "batch 0 of the evaluation data holds uint8"),
     ],
@@ -141,3 +142,11 @@ def test_targets_that_are_no_classes_stay_as_they_are() -> None:
         assert found.dtype == targets.dtype
     with pytest.raises(ValueError, match=r"10 inputs.*\(9, 3\)"):
         batches((X, X[:9]), classes=False)
+
+
+def test_numbers_of_tokens_stay_integers() -> None:
+    tokens = Y.view(5, 2)
+    ((images, labels),) = batches((tokens, Y[:5]))
+    assert images.dtype == torch.int64
+    assert torch.equal(images, tokens)
+    assert torch.equal(labels, Y[:5])

@@ -1,10 +1,13 @@
-"""What is asked of an ANN: precision, mode, class scores."""
+"""What is asked of an ANN: precision, mode, answer, class scores."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
 
-from rheobase.network.ann import classes_of, evaluating, find_like, require_classes
+from rheobase.network.ann import answer_of, classes_of, evaluating, find_like, require_classes
 
 
 def test_precision_is_that_of_the_weights() -> None:
@@ -27,3 +30,22 @@ def test_outputs_that_are_not_class_scores_are_refused() -> None:
             require_classes(logits, torch.zeros(4, 1))
     with pytest.raises(ValueError, match=r"\(4, 1\)"):
         classes_of(torch.zeros(4, 1))
+
+
+@dataclass
+class Output(OrderedDict[str, torch.Tensor]):
+    """Named outputs, as Hugging Face's models return them."""
+
+    logits: torch.Tensor
+    hidden: torch.Tensor
+
+    def __post_init__(self) -> None:
+        self.update(logits=self.logits, hidden=self.hidden)
+
+
+def test_the_answer_is_the_only_tensor_or_the_logits() -> None:
+    x, y = torch.zeros(2, 3), torch.ones(2, 4)
+    for outputs in (x, [x], (x, None), {"out": x}, Output(x, y)):
+        assert answer_of(outputs) is x
+    assert answer_of((x, None, y)) == [x, y]
+    assert answer_of({"logits": x, "more": y}).keys() == {"logits", "more"}

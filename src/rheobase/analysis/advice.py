@@ -26,7 +26,7 @@ from rheobase.analysis.trials import TRIED, Advice, Budget, Trial
 from rheobase.conversion import DEFAULT_METHOD, convert, lower
 from rheobase.io import Data, batches, live_table
 from rheobase.methods import COSTS, Correction, Method
-from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, Start, classes_of, require_double
+from rheobase.network import HALF, SNN, ZERO, ConstantCurrent, Start, answer_of, classes_of, require_double
 
 __all__ = ["Advice", "Budget", "Trial", "advise"]
 
@@ -108,7 +108,7 @@ def _split(model: nn.Module, calibration: Data, hold_out: float, seed: int) -> t
     ann, _ = lower(model, x)
     held, rest = order[:count], order[count:].sort().values
     with torch.no_grad():
-        answers = torch.cat([classes_of(ann(part)) for part in torch.split(x[held], 128)])
+        answers = torch.cat([classes_of(answer_of(ann(part))) for part in torch.split(x[held], 128)])
     y = torch.cat(labels).to(device)[held] if labels else answers
     right = 100 * (answers == y).double().mean().item()
     return _Parts(x[rest], (x[held], y), right), "accuracy" if labels else "agreement"

@@ -27,7 +27,7 @@ from rheobase.io import (
     present_ranks,
     showing,
 )
-from rheobase.network import SNN, Product, evaluating, expect_snn, require_classes
+from rheobase.network import SNN, Product, answer_of, evaluating, expect_snn, require_classes
 from rheobase.simulation import Exit, Pace, borrow_simulator, device_traits
 
 if TYPE_CHECKING:
@@ -393,7 +393,8 @@ def score(
                     f"{metric.name} needs labels, and the test data has none; pass (images, labels)"
                 )
             if number % ranks.count == ranks.rank:
-                outputs = model(images.to(device, copy=True))  # a model may write into its input
+                # A model may write into its input.
+                outputs = answer_of(model(images.to(device, copy=True)))
                 if metric.classes or not isinstance(outputs, Tensor):
                     require_classes(outputs, images)
                 total.add(outputs[None], targets)

@@ -18,13 +18,15 @@ from rheobase.conversion.encoders import insert_encoders, layout_of
 from rheobase.conversion.lowering import Lowering, Row
 from rheobase.conversion.rules import read_fake_quantize, rules_with
 from rheobase.conversion.tracing import CaptureError, calls_functions, export, trace
-from rheobase.conversion.unwrap import copy_model, has_hooks
+from rheobase.conversion.unwrap import copy_model, has_hooks, return_answer
+from rheobase.io import TOKENS
 from rheobase.network import (
     SNN,
     Activation,
     Network,
     Scale,
     Site,
+    answer_of,
     find_like,
     fold_scales,
     full_precision,
@@ -92,12 +94,15 @@ def lower(
     _check_model(model)
     copied = copy_model(model)
     _check_call(copied)
+    others = return_answer(copied)
     rules = rules_with(handles)
     traced = _trace(copied, None if example is None else _check_example(example), rules)
     if example is not None:
         _note_shapes(traced, example)
     lowering = Lowering(traced, rules, shapes_known=example is not None)
     lowering.run()
+    if others:
+        lowering.rows.append(Row("output", "return", f"logits; left out: {', '.join(others)}"))
     return copied, lowering
 
 
@@ -135,10 +140,10 @@ def _check_example(example: Tensor) -> Tensor:
     """Two samples of an example input."""
     if not isinstance(example, Tensor):
         raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
-    if not example.is_floating_point():
+    if not example.is_floating_point() and example.dtype not in TOKENS:
         raise TypeError(
-            f"the example input must be floating point, got {example.dtype}: normalise it first; for numbers "
-            "of tokens, wrap the model so that it calls x.long()"
+            f"the example input must be floating point, got {example.dtype}: normalise images first; for "
+            "numbers of tokens, use int64"
         )
     if example.dim() < 2 or example.numel() == 0:
         raise ValueError(
@@ -283,18 +288,24 @@ def _check_call(model: nn.Module) -> None:
 
 
 def _joined(outputs: Any) -> Any:
-    """The outputs of a model, several of them joined as in its capture."""
+    """The answer of a model, several outputs joined as in its capture."""
+    outputs = answer_of(outputs)
     parts = list(outputs.values()) if isinstance(outputs, dict) else outputs
     if isinstance(parts, (tuple, list)) and len(parts) > 1 and all(isinstance(p, Tensor) for p in parts):
         return torch.cat([part.reshape(len(part), -1) for part in parts], 1)[:, None]
     return outputs
 
 
+def _as_double(example: Tensor) -> Tensor:
+    """An example in double precision; numbers of tokens as they are."""
+    return example.double() if example.is_floating_point() else example
+
+
 def _rounding(model: nn.Module, example: Tensor, expected: Tensor) -> float:
     """How far rounding alone moves the model's output: its difference from double precision."""
     try:
         with torch.no_grad():
-            exact = _joined(copy.deepcopy(model).double()(example.double()))
+            exact = _joined(copy.deepcopy(model).double()(_as_double(example)))
     except Exception:  # the model ran before: it takes its own precision only
         return torch.finfo(expected.dtype).eps * expected.abs().max().item()
     return float((exact - expected).abs().max())
@@ -318,8 +329,9 @@ def _capture_in_double(
     value of a grid an activation is rounded.
     """
     with contextlib.suppress(Exception):
-        doubled, lowering = lower(_in_double(model), example.double(), handles)
-        return doubled, assemble(lowering).module, lowering.left_out, example.double()
+        example = _as_double(example)
+        doubled, lowering = lower(_in_double(model), example, handles)
+        return doubled, assemble(lowering).module, lowering.left_out, example
     return None
 
 

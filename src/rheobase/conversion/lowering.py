@@ -31,7 +31,7 @@ from rheobase.conversion.nodes import (
 from rheobase.conversion.refusals import NeedsExample, Refusal, refuse_output
 from rheobase.conversion.tracing import IN_PLACE
 from rheobase.conversion.unwrap import has_hooks, is_patched, is_torchs, layer_type
-from rheobase.network import Activation, Concat, Reshape, Scale, free_name, traits_of
+from rheobase.network import Activation, Concat, Reshape, Scale, answer_of, free_name, traits_of
 
 Rule = Callable[..., Any]
 """Takes a call and its arguments, returns the node or value that the call becomes."""
@@ -96,7 +96,7 @@ class Lowering:
                 self._call(node)
 
     def _output(self, node: fx.Node) -> None:
-        value = self._resolve(node.args[0])
+        value = answer_of(self._resolve(node.args[0]))
         parts = value if isinstance(value, dict) else dict(enumerate(value)) if is_list(value) else {}
         several = len(parts) > 1 and all(isinstance(part, fx.Node) for part in parts.values())
         if several and all(map(is_plain, parts.values())):

@@ -36,10 +36,6 @@ def refuse_output(returned: Any, parts: Sequence[Any]) -> Refusal:
     """The refusal of what a model returns, in parts if it is a container."""
     kind = type(returned).__name__.removeprefix("immutable_")  # of torch.fx
     tensors = sum(isinstance(part, fx.Node) for part in parts)
-    if tensors == len(parts) == 1:
-        return Refusal(
-            f"the model returns one tensor in a {kind}", "wrap the model: return the tensor itself"
-        )
     if tensors:
         return Refusal(
             f"the model returns a {kind} whose values are not all tensors computed from the input",

@@ -67,13 +67,17 @@ def export(model: nn.Module, example: Tensor) -> fx.GraphModule | None:
     """
     try:
         with _tracing, _silenced(), torch.no_grad():
-            exported = torch.export.export(model, (example,), strict=False).module(check_guards=False)
+            program = torch.export.export(model, (example,), strict=False)
+            exported = program.module(check_guards=False)
     except Exception:  # it runs the user's code: anything can be raised there
         return None
     exported.graph.set_codegen(fx.graph.CodeGen())  # results as they are, in no structure of the user's
+    returned = program.call_spec.out_spec
     for node in exported.graph.nodes:
         if node.op == "output" and len(node.args[0]) == 1:
             node.args = tuple(node.args[0])
+        elif node.op == "output" and returned.type is dict and returned.num_children == returned.num_leaves:
+            node.args = (dict(zip(returned.context, node.args[0], strict=True)),)
         lines = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
         node.meta["line"] = ":".join(lines[-1]) if lines else ""
     return exported

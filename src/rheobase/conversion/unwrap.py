@@ -6,14 +6,17 @@ one of torch's layers counts as that layer. A layer of torch's quantised trainin
 """
 
 import copy
+from functools import wraps
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
+
+from rheobase.network import answer_of
 
 _WEIGHT_HOOKS = (BasePruningMethod, SpectralNorm, WeightNorm)
 _HARMLESS = {
@@ -39,6 +42,30 @@ def copy_model(model: nn.Module) -> nn.Module:
         for name, child in parent.named_children():
             parent.add_module(name, _round_after(_plain_weights(_inside(child)), child))
     return copied
+
+
+def return_answer(model: nn.Module) -> list[str]:
+    """Let a copied model return its answer alone, as `answer_of` says.
+
+    Returns:
+        The names of the outputs that are left out, known once the model has been called.
+    """
+    kind, others = type(model), list[str]()
+    if is_torchs(layer_type(model)) or isinstance(model, fx.GraphModule):
+        return others  # their outputs are tensors, or in the graph
+
+    @wraps(kind.forward)
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        outputs = kind.forward(self, *args, **kwargs)
+        answer = answer_of(outputs)
+        if isinstance(outputs, dict) and not isinstance(answer, dict):
+            left_out = (name for name, value in outputs.items() if value is not None and value is not answer)
+            others.extend(name for name in left_out if name not in others)
+        return answer
+
+    # Not an attribute of the model: its copies would call the original.
+    model.__class__ = type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+    return others
 
 
 def _round_after(layer: nn.Module, origin: nn.Module) -> nn.Module:

@@ -3,7 +3,7 @@
 Nothing here knows about networks; every other room may use it.
 """
 
-from rheobase.io.batches import Data, batches, count_batches
+from rheobase.io.batches import TOKENS, Data, batches, count_batches
 from rheobase.io.checks import expect_integer
 from rheobase.io.environment import find_commit, package_versions
 from rheobase.io.files import replace_file, replacing, require_writable
@@ -34,6 +34,7 @@ from rheobase.io.tensors import (
 )
 
 __all__ = [
+    "TOKENS",
     "Data",
     "Digits",
     "Ranks",

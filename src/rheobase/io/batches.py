@@ -25,6 +25,9 @@ class Batched(Protocol):
 
 Data: TypeAlias = Batched | Tensor | tuple[Tensor, Tensor] | Iterable[Batch]
 
+TOKENS = (torch.int64, torch.int32)
+"""The dtypes of inputs that are numbers of tokens."""
+
 _BATCH_SIZE = 128
 
 
@@ -38,12 +41,12 @@ def batches(
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield checked batches of (images, labels) from any form of data; labels are None if there are none.
 
-    Every batch is floating point, finite, not empty, and its samples have one shape. Errors are raised by
-    this call where possible, otherwise by the iterator.
+    Every batch is floating point or numbers of tokens, finite, not empty, and its samples have one shape.
+    Errors are raised by this call where possible, otherwise by the iterator.
 
     Args:
-        data: A ``Split`` or ``Folder``; float images; a tuple of float images and integer labels; or a
-            DataLoader, list or other collection of batches, each images or images with labels.
+        data: A ``Split`` or ``Folder``; float images, or numbers of tokens (samples, tokens); a tuple of
+            these and integer labels; or a DataLoader, list or other collection of such batches.
         batch_size: The largest number of images per batch. Batches are as even as their number allows, so
             that no small one is left over. Collections of batches keep their own sizes.
         what: What the data is for, for error messages: "calibration data".
@@ -148,12 +151,16 @@ def _part(batch: Any, where: str) -> tuple[Tensor, Tensor | None]:
             return batch[0], batch[1]
         if len(batch) == 1:
             return batch[0], None
-    raise TypeError(
-        f"{where} is {_describe(batch)}: a batch must be a tensor of images, or (images, labels) tensors"
-    )
+    remedy = "a batch must be a tensor of images, or (images, labels) tensors"
+    if isinstance(batch, dict):
+        first = next(iter(batch), "images")
+        remedy += f", such as [(batch[{first!r}], batch['labels']) for batch in data]"
+    raise TypeError(f"{where} is {_describe(batch)}: {remedy}")
 
 
 def _describe(batch: Any) -> str:
+    if isinstance(batch, dict):
+        return f"a dict of {', '.join(map(repr, batch))}"
     if isinstance(batch, tuple | list):
         return f"a {type(batch).__name__} of ({', '.join(type(part).__name__ for part in batch)})"
     return f"a {type(batch).__name__}"
@@ -165,10 +172,11 @@ def _check_images(images: Tensor, where: str) -> None:
             f"{where} holds uint8 pixels, but networks need normalised floats: pass the Split itself, or "
             "split.normalise(images)"
         )
-    if not images.is_floating_point():
+    if not images.is_floating_point() and (images.dtype not in TOKENS or images.ndim != 2):
         raise TypeError(
-            f"{where} should hold floating-point images, got {images.dtype}; pass (images, labels) as a "
-            "tuple, since a list is read as batches"
+            f"{where} should hold floating-point images, or numbers of tokens as int64 of shape (samples, "
+            f"tokens), got {images.dtype} of shape {tuple(images.shape)}; pass (images, labels) as a tuple, "
+            "since a list is read as batches"
         )
     if images.ndim < 2:
         raise ValueError(

@@ -28,7 +28,14 @@ from rheobase.network.analog import (
     Softmax,
     count_products,
 )
-from rheobase.network.ann import classes_of, evaluating, find_like, require_classes, require_labels
+from rheobase.network.ann import (
+    answer_of,
+    classes_of,
+    evaluating,
+    find_like,
+    require_classes,
+    require_labels,
+)
 from rheobase.network.batch_invariant import is_direct, memory_format, run_graph, weigh
 from rheobase.network.captured import Network, Site
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, cover, parse_coding
@@ -164,6 +171,7 @@ __all__ = [
     "Uniform",
     "Waiting",
     "along_channels",
+    "answer_of",
     "build_network",
     "channels_of",
     "classes_of",

@@ -1,8 +1,10 @@
-"""What the package asks of an ANN: its device and precision, evaluation mode, one score per class."""
+"""What the package asks of an ANN: device and precision, evaluation mode, its answer, one score per class."""
 
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import is_dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +26,26 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def answer_of(outputs: Any) -> Any:
+    """What a model answers, given what it returns.
+
+    Entries that are None do not count. One tensor in a container is the answer. Of the named outputs of a
+    Hugging Face model, a dictionary that is a dataclass, the logits are; the others are intermediate results.
+
+    Returns:
+        The answer, or the container without None if it holds several.
+    """
+    if isinstance(outputs, dict):
+        named = {name: value for name, value in outputs.items() if value is not None}
+        if "logits" in named and is_dataclass(type(outputs)):
+            return named["logits"]
+        return next(iter(named.values())) if len(named) == 1 else named
+    if isinstance(outputs, (tuple, list)):
+        given = [value for value in outputs if value is not None]
+        return given[0] if len(given) == 1 else given
+    return outputs
 
 
 def classes_of(logits: Tensor, *, by_step: bool = False) -> Tensor:

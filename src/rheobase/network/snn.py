@@ -8,11 +8,13 @@ from typing import Any, Literal, NoReturn
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.io import TOKENS
 from rheobase.kernels import widen
 from rheobase.network.batch_invariant import run_graph
 from rheobase.network.codings import Coding
 from rheobase.network.graph_edit import find_node
 from rheobase.network.neurons import Neuron
+from rheobase.network.operations import Embedding, Reshape
 from rheobase.network.precision import full_precision
 from rheobase.network.summary import Counted, SiteSummary, Summary
 
@@ -128,7 +130,8 @@ class SNN(nn.Module):
 
     def check_inputs(self, x: Tensor) -> None:
         """Refuse inputs that the network does not take; see `limit` for the errors."""
-        if not isinstance(x, Tensor) or not x.is_floating_point():
+        rows = self._count_rows()
+        if not isinstance(x, Tensor) or not (x.is_floating_point() or (rows and x.dtype in TOKENS)):
             found = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise TypeError(f"inputs must be a floating-point tensor, got {found}; normalise images first")
         if x.layout != torch.strided:
@@ -145,6 +148,26 @@ class SNN(nn.Module):
             )
         if x.numel() == 0:
             raise ValueError("the batch of inputs is empty")
+        if rows and not (x.isfinite() & (x >= 0) & (x < rows)).all():
+            low, high = x.amin().item(), x.amax().item()
+            raise ValueError(
+                f"the inputs run from {low:g} to {high:g}, but they are numbers of tokens, and the table has "
+                f"{rows:,} rows: pass numbers in 0…{rows - 1:,}"
+            )
+
+    def _count_rows(self) -> int:
+        """The rows of the table that inputs select, as numbers of tokens do; 0 if inputs are other values."""
+        nodes, tables = [next(node for node in self.module.graph.nodes if node.op == "placeholder")], []
+        while nodes:
+            for user in nodes.pop().users:
+                part = self.module.get_submodule(str(user.target)) if user.op == "call_module" else None
+                if isinstance(part, Embedding):
+                    tables.append(len(part.weight))
+                elif isinstance(part, Reshape):
+                    nodes.append(user)
+                else:
+                    return 0
+        return min(tables, default=0)
 
     def split(self, outputs: Tensor) -> dict[str, Tensor]:
         """The outputs of a model that has several, by name or position, given those of a run, (..., 1, n).

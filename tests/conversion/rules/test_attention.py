@@ -54,6 +54,8 @@ FORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "positions": lambda x: x + TABLE * TABLE[None, :, :1],
     "rotated": lambda x: x * TABLE + torch.cat([-x[..., 4:], x[..., :4]], -1) * TABLE.sin(),
     "quotient": lambda x: x / (1 + x.square().mean(-1, keepdim=True).sqrt()),
+    "norm": lambda x: x / (1 + torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)),
+    "norm without its dimension": lambda x: x * torch.linalg.vector_norm(x, 2, -1)[..., None],
     "cube": lambda x: 0.5 * x * (1 + torch.tanh(0.8 * (x + 0.04 * torch.pow(x, 3.0)))),
     "affine matrices": lambda x: torch.addmm(TABLE[0], x.reshape(-1, 8), torch.eye(8) * 2).view(-1, 3, 8),
     "roll": lambda x: x.roll((1, -3), (1, 2)),

@@ -140,10 +140,24 @@ def _lower_div(call: Call, x: Any, other: Any) -> fx.Node:
     return RULES["mul"](call, x, inverse)  # type: ignore[no-any-return]
 
 
+def _lower_vector_norm(
+    call: Call, x: fx.Node, ord: float = 2, dim: Any = None, keepdim: bool = False, **named: Any
+) -> fx.Node:
+    """The root of a sum of squares."""
+    if ord != 2 or dim is None or any(value is not None for value in named.values()):
+        raise Refusal(
+            f"a norm of order {ord} over {'all dimensions' if dim is None else dim} has no rule",
+            "use order 2 and name the dimensions",
+        )
+    squares = call.emit(Elementwise("square"), x, shape=call.shape_of(x), part="square")
+    return call.emit(Elementwise("sqrt"), RULES["sum"](call, squares, dim, keepdim), becomes="norm")
+
+
 ANALOG_RULES: dict[str, Rule] = {
     **{name: _elementwise(name) for name in ("square", "sqrt", "rsqrt", "reciprocal", "exp")},
     **dict.fromkeys(("pow", "__pow__"), _lower_pow),
     **dict.fromkeys(("div", "truediv", "divide"), _lower_div),
+    **dict.fromkeys(("vector_norm", "linalg_vector_norm"), _lower_vector_norm),
 }
 PRODUCTS: dict[str, Rule] = {
     **dict.fromkeys(("matmul", "__matmul__", "bmm", "mm"), _lower_matmul),

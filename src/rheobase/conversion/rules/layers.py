@@ -245,3 +245,22 @@ def _interpolate(
         raise Refusal("antialias has no rule", "interpolate with antialias=False")
     resize = nn.Upsample(size, scale_factor, mode, align_corners, recompute_scale_factor)
     return call.emit(resize, x)
+
+
+def _upsample(mode: str) -> Rule:
+    """The rule of one of aten's functions, which `interpolate` calls."""
+
+    def lower(call: Call, x: fx.Node, size: Any, *args: Any) -> fx.Node:
+        align = args[:1] if mode in ("linear", "bilinear", "bicubic", "trilinear") else ()
+        by_factors = call.node.target._overloadname == "vec"  # type: ignore[union-attr]
+        factors = args[len(align)] if by_factors else None
+        return _interpolate(call, x, size, None if factors is None else tuple(factors), mode, *align)
+
+    return lower
+
+
+for _d, _mode in ((1, "linear"), (2, "bilinear"), (2, "bicubic"), (3, "trilinear")):
+    RULES[f"upsample_{_mode}{_d}d"] = _upsample(_mode)
+for _d in (1, 2, 3):
+    RULES[f"upsample_nearest{_d}d"] = _upsample("nearest")
+    RULES[f"_upsample_nearest_exact{_d}d"] = _upsample("nearest-exact")

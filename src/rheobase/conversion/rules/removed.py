@@ -20,13 +20,13 @@ def _dropout_module(call: Call, x: fx.Node, module: nn.Module) -> fx.Node:
     return call.drop(x, "removed: for training only")
 
 
-@rule("dropout", "dropout1d", "dropout2d", "dropout3d")
+@rule("dropout", "dropout1d", "dropout2d", "dropout3d", "dropout_")
 def _dropout(call: Call, x: fx.Node, p: float = 0.5, training: bool = True, inplace: bool = False) -> fx.Node:
     if training:
         raise Refusal(
             "dropout with training=True drops values in evaluation too", "pass training=self.training"
         )
-    call.lowering.dropouts[call.node] = getattr(nn, call.function.capitalize())(p)
+    call.lowering.dropouts[call.node] = getattr(nn, call.function.capitalize().rstrip("_"))(p)
     return call.drop(x, "removed: for training only")
 
 

@@ -3,6 +3,8 @@
 Letters: C channels, J bins, K candidates.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,16 @@ def bin_values(device: torch.device) -> Tensor:
     """The value that each bin stands for, its middle on the logarithmic scale, in double."""
     j = torch.arange(_BINS, dtype=torch.float64, device=device)
     return torch.exp2(_FIRST + (j + 0.5) / _PER_OCTAVE)
+
+
+@lru_cache(maxsize=16)
+def _tabulate_errors(levels: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The candidates (K,) where the largest magnitude is 1, and their squared error in each bin (J, K)."""
+    quantum_K = torch.tensor(_SHARES, dtype=torch.float64, device=device) / levels
+    point = torch.arange(_DEPTH * _POINTS, dtype=torch.float64, device=device) + 0.5
+    value_J1 = torch.exp2(-point / (_PER_OCTAVE * _POINTS))[:, None]
+    error_JK = (value_J1 / quantum_K + 0.5).floor_().clamp_(max=levels).mul_(quantum_K).sub_(value_J1)
+    return quantum_K, error_JK.square_().view(_DEPTH, _POINTS, -1).mean(1)
 
 
 class Histogram(Observer):
@@ -70,11 +82,7 @@ class Histogram(Observer):
         place_CJ = top_C[:, None] - torch.arange(_DEPTH, device=seen_CJ.device)
         counts_CJ = seen_CJ.gather(1, place_CJ.clamp(min=0)) * (place_CJ >= 0)
         largest_C = torch.exp2(_FIRST + (top_C.double() + 1) / _PER_OCTAVE)
-        quantum_K = torch.tensor(_SHARES, dtype=torch.float64, device=seen_CJ.device) / levels
-        point = torch.arange(_DEPTH * _POINTS, dtype=torch.float64, device=seen_CJ.device) + 0.5
-        value_J1 = torch.exp2(-point / (_PER_OCTAVE * _POINTS))[:, None]
-        error_JK = (value_J1 / quantum_K + 0.5).floor_().clamp_(max=levels).mul_(quantum_K).sub_(value_J1)
-        error_JK = error_JK.square_().view(_DEPTH, _POINTS, -1).mean(1)
+        quantum_K, error_JK = _tabulate_errors(levels, seen_CJ.device)
         best_C = quantum_K[(counts_CJ.double() @ error_JK).argmin(1)] * largest_C
         best_C = torch.where(top_C < 0, 0, best_C).to(self.like)
         return best_C.reshape(()) if self.channels is None else best_C
