@@ -211,15 +211,15 @@ def best() -> str:
     never = ""
     if left_out:
         unknown, count, name = max(left_out)
-        never = f" Rows with neither are never selected; {name} has most of them, {unknown} of {count}."
+        never = f" Candidates with neither are left out, at most {unknown} of {count} ({name})."
     head = ["Accuracy, %", "ANN", "SNN", "difference", "method", "latency", "lines", "events, thousands"]
     head.append("best printed")
     return (
         f"{table(head, rows)}\n\nAt most {SHORT} steps of true latency and {MOST_LINES} lines per "
-        "neuron. The method is selected on training images by its loss, or by its accuracy if no loss was "
-        f"recorded; ties go to the method with fewer events.{never} *Best printed*: the most accurate of "
-        "[these papers](docs/few-steps.md#what-papers-print) within the same limits; they converted other "
-        f"ANNs. *Thesis*: unpublished. Profile: `{', '.join(sorted(profiles))}`."
+        "neuron. Each row has the method with the lowest loss on training images, or the highest accuracy "
+        f"on them if no loss was recorded; of equals, the one with fewer events.{never} *Best printed*: the "
+        "most accurate of [these papers](docs/few-steps.md#what-papers-print) within the same limits; they "
+        f"converted other ANNs. *Thesis*: unpublished. Profile: `{', '.join(sorted(profiles))}`."
     )
 
 
