@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from page_records import make_comparison, make_evaluation
+from page_records import make_comparison, make_diagnosis, make_evaluation
 from rheobase import Margin
 from rheobase.cli import console
 
@@ -24,6 +24,21 @@ def test_steps_that_fit_the_terminal(
     assert all(f"T={t}" in shown.split() for t in (1, 2, 4, 8, 16, 32, 64))
     assert max(map(len, shown.split("\n\n")[0].split("\n"))) <= 30
     assert f"{result.final_accuracy:.1f}" in shown
+
+
+def test_a_diagnosis_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    diagnosis = make_diagnosis(["a"], 4)
+    console.show_result(diagnosis)
+    assert capsys.readouterr().out == f"{diagnosis}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    console.show_result(diagnosis)
+    parts = capsys.readouterr().out.split("\n\n")
+    tables = [part.split("\n") for part in parts if part.startswith("site ")]
+    assert len(tables) > 1
+    assert max(len(line) for table in tables for line in table) <= 40
 
 
 @pytest.mark.parametrize(("steps", "columns"), [(1, [1]), (6, [1, 2, 4, 6]), (600, [*console._COLUMNS, 600])])

@@ -10,7 +10,7 @@ import typer
 
 from rheobase.analysis import Comparison, Evaluation, Timing, compare_exit
 from rheobase.exchange import HardwareCheck
-from rheobase.io import format_table
+from rheobase.io import Result, format_table
 from rheobase.simulation import Exit
 
 if TYPE_CHECKING:
@@ -56,6 +56,11 @@ def show_exit(full: Evaluation, early: Evaluation, rule: Exit, fitted: str) -> N
     )
     left = (f"{count} after {t}" for t, count in enumerate(early.exits, start=1) if count)
     typer.echo(f"  images left: {', '.join(left)}")
+
+
+def show_result(result: Result) -> None:
+    """Print a result, its table in several parts if a terminal is too narrow."""
+    typer.echo(result.text(_terminal_width()))
 
 
 def show_hardware(check: HardwareCheck) -> None:
@@ -133,9 +138,13 @@ def _show_table(
 
 def _echo_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> None:
     """Print a table, in several parts if a terminal is too narrow."""
+    typer.echo(format_table(header, rows, left=left, width=_terminal_width()))
+
+
+def _terminal_width() -> int | None:
+    """The number of characters of a line of the terminal; None if the output goes elsewhere."""
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if on_terminal else None
-    typer.echo(format_table(header, rows, left=left, width=width))
+    return shutil.get_terminal_size().columns if on_terminal else None
 
 
 def _percent(value: float | None, digits: int = 1) -> str:

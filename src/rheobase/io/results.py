@@ -65,10 +65,18 @@ class Result(ABC):
             raise ModuleNotFoundError("to_pandas needs pandas: pip install pandas", name="pandas") from error
         return pandas.DataFrame.from_records(list(self._records()))
 
-    def __str__(self) -> str:
+    def text(self, width: int | None = None) -> str:
+        """The result as text.
+
+        Args:
+            width: The largest number of characters in a line of the table; a wider table is split into parts.
+        """
         shown = self._shown()
-        table = format_table(shown.header, shown.rows, left=shown.left)
+        table = format_table(shown.header, shown.rows, left=shown.left, width=width)
         return "\n\n".join(part for part in (shown.head, table, shown.notes) if part)
+
+    def __str__(self) -> str:
+        return self.text()
 
     def __repr__(self) -> str:
         return str(self)

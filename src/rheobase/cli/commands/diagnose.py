@@ -45,6 +45,7 @@ def diagnose(
     - `rheobase diagnose small --weights runs/digits.safetensors --page diagnose.html --record diagnose.json`
     """
     import rheobase
+    from rheobase.cli.console import show_result
     from rheobase.reports import record_diagnosis
 
     options.ensure_apart(models.file_of(model), network, weights, page, record)
@@ -77,6 +78,8 @@ def diagnose(
         )
         assert run.diagnosis is not None
         found, written = run.diagnosis, options.write_run(run, page, record)
-    typer.echo("\n".join([str(found), *written]))
+    show_result(found)
+    for line in written:
+        typer.echo(line)
     if found.untried:
         raise typer.Exit(options.INTERRUPTED)
