@@ -1,4 +1,4 @@
-"""Turn a trained ReLU network into a spiking one that answers in a few time steps."""
+"""Convert a trained PyTorch network into a spiking one that answers in a few time steps."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

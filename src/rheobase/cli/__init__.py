@@ -52,7 +52,7 @@ def _show_version(asked: bool) -> None:
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
 app = typer.Typer(
-    help="Turn a trained ReLU network into a spiking one that answers in a few time steps.",
+    help="Convert a trained PyTorch network into a spiking one that answers in a few time steps.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

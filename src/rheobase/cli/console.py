@@ -55,7 +55,7 @@ def show_exit(full: Evaluation, early: Evaluation, rule: Exit, fitted: str) -> N
         f"{saving.joules:.0%} of the energy, {saving.seconds:.0%} of the time"
     )
     left = (f"{count} after {t}" for t, count in enumerate(early.exits, start=1) if count)
-    typer.echo(f"  images left: {', '.join(left)}")
+    typer.echo(f"  images that left: {', '.join(left)}")
 
 
 def show_result(result: Result) -> None:

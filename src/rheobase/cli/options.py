@@ -101,7 +101,10 @@ Model = Annotated[
 ]
 Network = Annotated[Path, typer.Argument(help="A spiking network: the file that `rheobase convert` writes.")]
 Data = Annotated[str, typer.Option(help="`digits`, `cifar10`, `cifar100`, or a folder of images.")]
-Root = Annotated[Path | None, typer.Option(help="The folder that holds CIFAR; by default $RHEOBASE_DATA.")]
+Root = Annotated[
+    Path | None,
+    typer.Option(help="The folder that holds CIFAR; by default $RHEOBASE_DATA, or ~/.cache/rheobase."),
+]
 Weights = Annotated[
     Path | None, typer.Option(help="A file of `rheobase train`, or a state dict of `torch.save`.")
 ]
