@@ -29,16 +29,17 @@ def main() -> None:
 
     torch.manual_seed(0)
     data = datasets.load(options.folder, size=32)
+    images, test = data.train.to_rgb(), data.test.to_rgb()  # grey images get three equal channels
     model = models.pretrained("resnet20-cifar10")
     name, last = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear)][-1]
     model.set_submodule(name, nn.Linear(last.in_features, len(data.classes)))
-    batch_size = min(options.batch_size, len(data.train))
+    batch_size = min(options.batch_size, len(images))
     recipe = Recipe(options.epochs, batch_size, options.learning_rate, augment="crop-flip")
-    model = train(model, data.train, recipe).model
+    model = train(model, images, recipe).model
 
-    snn = rheobase.convert(model, "opi", example=data.train.normalise(data.train.images[:2]))
-    print(f"{', '.join(data.classes)}: ANN {accuracy(model, data.test):.2f} %")
-    print(rheobase.evaluate(snn, data.test, options.steps))
+    snn = rheobase.convert(model, "opi", example=images.normalise(images.images[:2]))
+    print(f"{', '.join(data.classes)}: ANN {accuracy(model, test):.2f} %")
+    print(rheobase.evaluate(snn, test, options.steps))
     rheobase.save(snn, options.out)
     print(f"written to {options.out}")
 

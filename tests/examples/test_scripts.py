@@ -29,20 +29,22 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_image_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["RGB", "L"])
+def test_image_folder(kind: str, tmp_path: Path) -> None:
     draws = np.random.default_rng(0)
     for split, count in (("train", 24), ("test", 8)):
         for name, colour in COLOURS.items():
             (tmp_path / "images" / split / name).mkdir(parents=True)
             for i in range(count):
                 noisy = np.clip(np.array(colour) + draws.integers(-30, 30, (40, 36, 3)), 0, 255)
-                Image.fromarray(noisy.astype(np.uint8)).save(tmp_path / "images" / split / name / f"{i}.png")
+                image = Image.fromarray(noisy.astype(np.uint8)).convert(kind)
+                image.save(tmp_path / "images" / split / name / f"{i}.png")
     script = str(EXAMPLES / "image_folder.py")
     options = ("--epochs", "3", "--batch-size", "16", "--steps", "16")
     printed = run(tmp_path, script, "images", *options)
     assert "green, red: ANN 100.00 %" in printed
     snn = rheobase.load(tmp_path / "snn.safetensors")
-    test = datasets.load(tmp_path / "images", size=32).test
+    test = datasets.load(tmp_path / "images", size=32).test.to_rgb()
     result = rheobase.evaluate(snn, test, 16, progress=False)
     assert str(result) in printed
     assert result.final_accuracy == 100
