@@ -67,12 +67,12 @@ def refusals() -> str:
     for row in read("torchvision")["rows"]:
         if "untraceable" in row:
             lines += [f"**{row['model']}** could not be traced:", "", "```", row["untraceable"], "```", ""]
-        kinds: dict[tuple[str, str, str], list[str]] = {}
+        kinds: dict[tuple[str, str], list[str]] = {}
         for call in row["refused"]:
-            kinds.setdefault((call["call"], call["why"], call["remedy"]), []).append(call["where"])
+            kinds.setdefault((call["call"], call["why"]), []).append(call["where"])
         lines += [f"**{row['model']}**: {len(row['refused'])} calls", ""] if kinds else []
-        for (call, why, remedy), places in kinds.items():
-            lines.append(f"- {len(places)} × `{call}`, first at `{places[0]}`: {why} → {remedy}")
+        for (call, why), places in kinds.items():
+            lines.append(f"- {len(places)} × `{call}`, first at `{places[0]}`: {why}")
         lines += [""] if kinds else []
     return "\n".join(lines)
 
