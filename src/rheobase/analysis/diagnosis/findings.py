@@ -50,7 +50,7 @@ def _bias(site: SiteDiagnosis) -> float:
 def _kinds(steps: int, settles: bool) -> list[_Kind]:
     """The kinds of findings in a run with so many steps that count."""
     after = f"after {steps} step{'s' if steps > 1 else ''}"
-    why = "as it rounds to its levels" if settles else f"as it counts to {steps} only"
+    why = "as it rounds to its levels" if settles else f"as it can only count to {steps}"
     kinds = (
         _Kind(
             "clipping",
