@@ -307,7 +307,7 @@ def cpu_kernels() -> str:
     for label, case in cases.items():
         found = (results[case].get(way) for way in ("reference", "cpu", "copy"))
         lines.append((label, *(DASH if f is None else f"{f['median_ms']:.1f}" for f in found)))
-    return table(("Milliseconds", "plain torch", "rheobase", "copying as many bytes"), lines)
+    return table(("Milliseconds", "plain torch", "rheobase", "a copy of the same size"), lines)
 
 
 def cpu_layers() -> str:
