@@ -142,7 +142,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class QuantisedAnn:
-    """The ANN with activations of as many bits, which a network of the sum code computes.
+    """The ANN with quantised activations, which a network of the sum code computes.
 
     Attributes:
         bits: Bits of an activation, with its sign where there is one.

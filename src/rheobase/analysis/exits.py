@@ -36,11 +36,12 @@ def fit_exit(
 ) -> Exit:
     """The rule with the fewest mean steps that loses no more than the given accuracy.
 
-    The promise is about other inputs of the same kind: with 90 % confidence, leaving early spoils no more
-    than `loss` percent of the answers. A quarter of the inputs orders the candidates, from the most mean
-    steps to the fewest: for each mean number of steps the one that spoils least. The other inputs test them
-    in that order, and the last one before the first failure is chosen. The order does not depend on the
-    inputs of the test, so the confidence holds for the chosen rule, whatever the number of candidates.
+    The promise is about other inputs of the same kind: with 90 % confidence, leaving early makes at most
+    `loss` percent of the answers wrong that would be right after all steps. A quarter of the inputs orders
+    the candidates, from the most mean steps to the fewest: for each mean number of steps the one that makes
+    fewest answers wrong. The other inputs test them in that order, and the last one before the first failure
+    is chosen. The order does not depend on the inputs of the test, so the confidence holds for the chosen
+    rule, for any number of candidates.
 
     Args:
         snn: The network.

@@ -57,7 +57,7 @@ class Budget:
 
     @property
     def steps_alone(self) -> bool:
-        """Whether every run of that many steps is within it."""
+        """Whether neither accuracy nor energy is limited."""
         return self.accuracy_loss is None and self.joules is None
 
     def __str__(self) -> str:

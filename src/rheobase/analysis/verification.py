@@ -88,7 +88,7 @@ def verify(
 ) -> Verification:
     """Check a converted network against what must hold exactly.
 
-    Inputs are constant currents, whatever the network's coding is.
+    Inputs are constant currents, also if the network has another coding.
 
     Args:
         model: The model that was converted. It is not changed.

@@ -82,7 +82,7 @@ class Method(ABC):
 
     @property
     def title(self) -> str:
-        """What tables call it: its name, and where it corrects another method that one before it."""
+        """Its name in tables: that of a correction comes after the names of the methods it corrects."""
         return self.name
 
     @property

@@ -34,7 +34,7 @@ class SumCode(Method):
 
     A value is the sum of what was sent, not a mean. Input and biases enter once, events are ±2^k, and a
     neuron can take back what it sent. When nothing fires any more, every site holds its activation rounded to
-    the nearest of its levels, whatever the order and timing of the events: the network has computed the
+    the nearest of its levels, for any order and timing of the events: the network has computed the
     quantised ANN, `snn.limit`, exactly. No training is needed, and many activations other than ReLU convert.
 
     The rule for ReLU is that of K. You et al., "SpikeZIP-TF: Conversion is All You Need for Transformer-based

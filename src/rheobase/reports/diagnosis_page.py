@@ -70,7 +70,7 @@ def _remedies(found: Diagnosis) -> Section | None:
         for r in found.remedies
     ]
     header = ("Remedy", "Steps", "Before, %", "After, %", "Gain, points")
-    note = "Each alone, on the data of the diagnosis: evaluate the chosen one on other data."
+    note = "Each was tried alone, on the data of the diagnosis. Evaluate the one you choose on other data."
     stopped = "Interrupted; these were not tried:" if found.untried else ""
     return Section(
         "Remedies",
