@@ -35,7 +35,9 @@ _OPTIONS: dict[str, Any] = {
         str | None,
         typer.Option(help="Subtracted from pixel/255, one number or one per channel, such as 0.5,0.5,0.5."),
     ],
-    "std": Annotated[str | None, typer.Option(help="What the difference is divided by.")],
+    "std": Annotated[
+        str | None, typer.Option(help="By which pixel/255 − mean is divided, in the same form.")
+    ],
 }
 
 

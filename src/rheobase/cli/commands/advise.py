@@ -52,7 +52,7 @@ def advise(
     dataset, memory = images.load(models.images_of(model, weights))
     ann = models.load_or_train(model, weights, dataset)
     advice = rheobase.advise(ann, models.take(dataset.train, samples), budget, seed=seed)
-    said = [f"ANN: {advice.ann:.2f} % on the held-out half, which chooses", advice.verdict]
+    said = [f"ANN: {advice.ann:.2f} % on the held-out half of the images", advice.verdict]
     if record is not None:
         advice.write(record)
         said.append(f"record: {record}")

@@ -29,10 +29,16 @@ def train(
         str | None, typer.Option(help="The name of a recipe; by default the one for MODEL, DATA and METHOD.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The file for the weights.", callback=check_tensors)
+        Path | None,
+        typer.Option(help="The file for the weights; by default in the folder runs.", callback=check_tensors),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Overrides the recipe's.", min=1)] = None,
-    seed: Annotated[int | None, typer.Option(help="Overrides the recipe's.", min=0, max=LARGEST_SEED)] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Number of epochs; by default the recipe's.", min=1)
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of the training; by default the recipe's.", min=0, max=LARGEST_SEED),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Train a network with the activations of a method. An interrupted training resumes.
