@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from families import Applied
-from rheobase import convert, inspect, load, prepare, simulate
+from rheobase import convert, inspect, load, methods, prepare, simulate
 from rheobase.conversion import CaptureError, capture
 from rheobase.conversion.tracing import trace
 from rheobase.network import save
@@ -198,6 +198,13 @@ def test_exported_calls_compute_what_the_model_does(function: Callable[[Tensor],
     with pytest.raises(CaptureError):
         capture(model)
     torch.testing.assert_close(capture(model, x).module(x), model(x))
+
+
+def test_an_example_of_one_sample_tells_the_batch_from_other_sizes() -> None:
+    model = Asking(lambda r: F.linear(r.view(-1, 3), torch.eye(3)).view(r.shape[0], 4, 3)).eval()
+    x = torch.randn(5, 4, 3)
+    network = capture(model, x[:1], methods.find("sigma-delta").handles)
+    torch.testing.assert_close(network.module(x), model(x))
 
 
 @dataclass(init=False)

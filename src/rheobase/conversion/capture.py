@@ -137,7 +137,7 @@ def _trace(model: nn.Module, example: Tensor | None, rules: Container[str]) -> f
 
 
 def _check_example(example: Tensor) -> Tensor:
-    """Two samples of an example input."""
+    """Two samples of an example input; the same twice if there is one, to tell the batch from a size of 1."""
     if not isinstance(example, Tensor):
         raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
     if not example.is_floating_point() and example.dtype not in TOKENS:
@@ -151,7 +151,7 @@ def _check_example(example: Tensor) -> Tensor:
         )
     if not example.isfinite().all():
         raise ValueError("the example input has NaN or infinite values")
-    return example[:2].clone()  # a model may write into its input
+    return example[:2].repeat(2, *[1] * (example.dim() - 1))[:2]  # a copy: a model may write into its input
 
 
 def _note_shapes(traced: fx.GraphModule, example: Tensor) -> None:

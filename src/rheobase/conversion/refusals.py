@@ -70,7 +70,7 @@ _REMEDIES = [
         "multiplies two signals",
         "write a, b = x.chunk(2, 1); a * torch.sigmoid(b), and convert by sigma-delta",
     ),
-    (("stack",), "has no spiking form", "use x.unsqueeze(dim) and torch.cat"),
+    (("stack",), "has no spiking form", "use x.unsqueeze(dim) of signals and torch.cat"),
     (("expand", "repeat", "tile"), "copies a signal", "leave it out: sums and products broadcast without it"),
     (("flip", "index_select", "gather"), "reorders a signal", "slice it and use torch.cat"),
     (

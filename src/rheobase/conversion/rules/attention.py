@@ -27,6 +27,15 @@ def _lower_matmul(call: Call, x: Any, other: Any) -> fx.Node:
     return call.emit(MatMul(), x, other)
 
 
+def _lower_baddbmm(call: Call, added: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> fx.Node:
+    """A product of matrices plus a constant, such as a bias by distance."""
+    if not isinstance(added, Tensor):
+        raise Refusal(f"{call.row.call} adds a signal to a product", "write it as a sum and a product")
+    product = _lower_matmul(call, x, y)
+    factor = torch.tensor(alpha, dtype=torch.float64)
+    return call.emit(Scale(factor, _read_mask(call, beta * added, False, product)), product, becomes=BECOMES)
+
+
 def _lower_einsum(call: Call, equation: str, *operands: Any) -> fx.Node:
     """A matrix product in index notation: one index of each signal is kept, and one is summed over."""
     terms, signals, result = read_einsum(equation, operands)
@@ -162,6 +171,7 @@ ANALOG_RULES: dict[str, Rule] = {
 PRODUCTS: dict[str, Rule] = {
     **dict.fromkeys(("matmul", "__matmul__", "bmm", "mm"), _lower_matmul),
     "einsum": _lower_einsum,
+    "baddbmm": _lower_baddbmm,
     "scaled_dot_product_attention": _lower_attention,
 }
 SOFTMAX: dict[str, Rule] = dict.fromkeys(("softmax", "Softmax", "_softmax"), _lower_softmax)

@@ -9,9 +9,11 @@ from torch import fx, nn
 
 from rheobase.conversion.batch_dim import batch_first, is_plain, model_shape
 from rheobase.conversion.lowering import Call
-from rheobase.conversion.refusals import NeedsExample, Refusal
+from rheobase.conversion.refusals import NeedsExample, Refusal, refuse_unknown
 from rheobase.conversion.rules.registry import rule
 from rheobase.network import Concat, Mean, Pad, Permute, Reshape, Scale, Slice
+
+_MOST_COPIES = 64
 
 
 @rule("flatten", "Flatten")
@@ -203,6 +205,33 @@ def permute(call: Call, x: fx.Node, order: Sequence[int]) -> fx.Node:
     if places == list(range(len(places))):
         return call.emit(Reshape(shape[1:]), x, shape=shape, at=new_at, becomes="permute")
     return call.emit(Permute(places), x, shape=shape, at=new_at)
+
+
+@rule("stack")
+def _stack(call: Call, signals: Sequence[Any], dim: int = 0) -> fx.Node:
+    dim %= len(call.shape)
+    if dim == 0 or not all(isinstance(x, fx.Node) and is_plain(x) for x in signals):
+        raise refuse_unknown("stack")
+    parts = []
+    for x in signals:
+        batch, *sizes = call.shape_of(x)
+        sizes.insert(dim - 1, 1)
+        parts.append(call.emit(Reshape(sizes), x, shape=(batch, *sizes)))
+    return call.emit(Concat(dim), *parts, becomes="stack")
+
+
+@rule("expand", "expand_as")
+def _expand(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
+    """Copies along dimensions of one value, as of keys that several heads of attention share."""
+    shape = [*call.shape_of(x)]
+    copies = {d: n for d, (m, n) in enumerate(zip(shape, call.shape, strict=False)) if m != n}
+    if not is_plain(x) or len(shape) != len(call.shape) or math.prod(copies.values()) > _MOST_COPIES:
+        raise refuse_unknown(call.function)
+    call.lowering.memory.view(call.node, call.node.all_input_nodes[0])
+    for d, n in copies.items():
+        shape[d] = n
+        x = call.emit(Concat(d), *[x] * n, shape=shape, becomes="copies")
+    return x if copies else call.drop(x, "removed: changes nothing")
 
 
 @rule("roll")
