@@ -85,3 +85,31 @@ def test_a_folding_that_changes_the_network_is_noticed(monkeypatch: pytest.Monke
     monkeypatch.setattr(conversion, "fold_amplitudes", fold_wrongly)
     with pytest.raises(RuntimeError, match="limit"):
         convert(build("Plain"), "max-norm", inputs(16))
+
+
+NUMBERS = {
+    "alpha": ("robust-norm", lambda r: torch.add(r, r, alpha=0.37)),
+    "sum": ("robust-norm", lambda r: torch.cat([r] * 257, 1).view(-1, 257, 8).sum(1)),
+    "slope": ("sigma-delta", lambda r: F.leaky_relu(r - 0.5, 0.013)),
+    "table": ("few-spikes", lambda r: F.gelu(r - 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_default_type_of_numbers_changes_nothing(name: str, dtype: torch.dtype) -> None:
+    method, function = NUMBERS[name]
+    torch.manual_seed(0)
+    model, x = Applied(function).eval(), torch.randn(64, 12)
+
+    def run() -> list[Tensor]:
+        snn = convert(model, method, x)
+        return [*snn.state_dict().values(), simulate(snn, x, snn.window or 8).logits]
+
+    expected = run()
+    torch.set_default_dtype(dtype)
+    try:
+        found = run()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(found, expected, strict=True))

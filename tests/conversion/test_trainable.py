@@ -19,6 +19,16 @@ def test_a_model_in_double_precision_stays_one_when_prepared() -> None:
     assert simulate(convert(prepared, "opi", example=x), x, 4).logits.dtype == torch.float64
 
 
+def test_a_default_type_of_numbers_does_not_round_a_threshold() -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        prepared = prepare(Applied(F.relu).float(), "tcl", start=0.37)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    thresholds = {value for name, value in prepared.state_dict().items() if name.endswith("threshold")}
+    assert {theta.item() for theta in thresholds} == {torch.tensor(0.37).item()}
+
+
 def test_prepare_keeps_names_training_flag_and_shared_weights() -> None:
     model = build("SharedReLU").train()
     prepared = prepare(model, "opi")

@@ -39,6 +39,17 @@ def test_integers_of_channels_with_next_to_no_weights(factor: float) -> None:
     assert exact.logits.any()
 
 
+def test_a_default_type_of_numbers_changes_no_integers() -> None:
+    snn, x = converted("Plain"), inputs(2)
+    expected = simulate(snn, x, 4, profile="int8")
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        found = Simulator(snn, x, 4, profile="int8").run(x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found.logits, expected.logits)
+
+
 def test_an_unknown_profile_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'fp4'.*exact, fast, int8"):
         simulate(converted("Plain"), inputs(2), 4, profile="fp4")

@@ -65,7 +65,7 @@ def run_events(
                 changes[node] = _change(module.get_submodule(name), given, sums.setdefault(name, []))
                 continue
             wanted = cells[name].integrate(given[0])
-            held = torch.rand(wanted.shape, generator=random, device=x.device) < hold
+            held = torch.rand(wanted.shape, generator=random, device=x.device, dtype=torch.float32) < hold
             event = cells[name].send(wanted.masked_fill(held, 0))
             last = step if event.any() else last
             changes[node] = cells[name].deliver(event, delay)

@@ -88,7 +88,7 @@ def _plain_weights(layer: nn.Module) -> nn.Module:
     if not kind.__module__.startswith("torch.ao.nn.") or not hasattr(layer, "weight_fake_quant"):
         return layer
     origin: Any = layer
-    norm, bias, factor = getattr(origin, "bn", None), origin.bias, torch.ones(())
+    norm, bias, factor = getattr(origin, "bn", None), origin.bias, origin.weight.new_ones(())
     with torch.no_grad():
         if norm is not None:
             factor = norm.weight / (norm.running_var + norm.eps).sqrt()

@@ -112,9 +112,8 @@ class FS(Method):
             )
         width = 1 if holding else -1  # the narrowest that holds, or the widest there is
         table = min(holding or fitting, key=lambda t: (-t.steps, width * t.bounds[1]))
-        return FewSpikes(
-            torch.ones(()), _pad(table.fit.coefficients, self.steps), function, strict=self.strict
-        )
+        one = torch.ones((), dtype=torch.float64)
+        return FewSpikes(one, _pad(table.fit.coefficients, self.steps), function, strict=self.strict)
 
     def _find_tables(self, function: str) -> list[Table]:
         """Tables for a function with at most K steps: the user's, or else the package's."""

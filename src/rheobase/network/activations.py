@@ -97,7 +97,7 @@ class Clip(Activation):
         super().__init__()
         if not threshold > 0:
             raise ValueError(f"the threshold of a clip must be above zero, got {threshold}")
-        self.threshold = nn.Parameter(torch.tensor(float(threshold)))
+        self.threshold = nn.Parameter(torch.tensor(threshold, dtype=torch.float32))
 
     @property
     def bound(self) -> float:
@@ -247,8 +247,8 @@ class RateNorm(Activation):
 
     def __init__(self, sigma: float = 10.0) -> None:
         super().__init__()
-        self.sigma = nn.Parameter(torch.tensor(float(sigma)), requires_grad=False)
-        self.register_buffer("running_max", torch.ones(()))
+        self.sigma = nn.Parameter(torch.tensor(sigma, dtype=torch.float32), requires_grad=False)
+        self.register_buffer("running_max", torch.ones((), dtype=torch.float32))
 
     @property
     def bound(self) -> float:

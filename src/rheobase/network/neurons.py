@@ -271,9 +271,9 @@ class FewSpikes(Neuron):
             initial: The start of the membrane, added to the mean current.
             strict: Whether it fires only above a threshold.
         """
-        table = torch.tensor([coefficients.thresholds, coefficients.resets, coefficients.values])
+        table = threshold.new_tensor([coefficients.thresholds, coefficients.resets, coefficients.values])
         super().__init__(threshold, threshold * table.shape[1], initial)
-        self.register_buffer("digits", table.to(threshold))
+        self.register_buffer("digits", table)
         self.function = function
         self.strict: bool = strict
 

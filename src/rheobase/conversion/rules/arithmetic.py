@@ -11,7 +11,7 @@ from rheobase.conversion.batch_dim import is_plain, model_shape
 from rheobase.conversion.lowering import Call
 from rheobase.conversion.refusals import NeedsExample, Refusal
 from rheobase.conversion.rules.registry import rule
-from rheobase.network import Add, Concat, Fixed, Product, Scale
+from rheobase.network import Add, Concat, Fixed, Product, Scale, find_like
 
 MASKED = -1e30
 """What masks add to a logit instead of −∞: its exponential is 0 all the same, and files take it."""
@@ -22,10 +22,10 @@ def _add(call: Call, x: Any, other: Any, alpha: float = 1) -> fx.Node:
     if not isinstance(x, fx.Node):
         result = call.emit(Scale(*_laid_out(call, other, alpha, x)), other, becomes="scale and shift")
     elif other is x:
-        result = call.emit(Scale(torch.tensor(1.0 + alpha)), x)
+        result = call.emit(Scale(torch.tensor(1.0 + alpha, dtype=torch.float64)), x)
     elif isinstance(other, fx.Node):
         if alpha != 1:
-            other = call.emit(Scale(torch.tensor(float(alpha))), other)
+            other = call.emit(Scale(torch.tensor(alpha, dtype=torch.float64)), other)
         result = call.emit(Add(), x, other, becomes="sum")
     else:
         result = call.emit(Scale(*_laid_out(call, x, 1.0, _constant(other) * alpha)), x, becomes="shift")
@@ -128,7 +128,7 @@ def _compare(call: Call, *_: Any, **__: Any) -> NoReturn:
 @rule("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like", "new_tensor")
 def _new(call: Call, x: fx.Node, *args: Any, **named: Any) -> Tensor:
     call.row.becomes = "constant"
-    like = torch.empty(call.shape_of(x))
+    like = find_like(call.lowering.traced).new_empty(call.shape_of(x))
     function = getattr(like, call.function, None) or partial(getattr(torch, call.function), like)
     result: Tensor = function(*args, **{k: v for k, v in named.items() if k not in ("device", "pin_memory")})
     return result

@@ -269,7 +269,9 @@ def _mean(call: Call, x: fx.Node, dim: Any = None, keepdim: bool = False, axis: 
 @rule("sum")
 def _sum(call: Call, x: fx.Node, dim: Any = None, keepdim: bool = False, axis: Any = None) -> fx.Node:
     count = math.prod(call.shape_of(x)) // math.prod(call.shape)
-    return call.emit(Scale(torch.tensor(float(count))), _mean(call, x, dim, keepdim, axis), becomes="sum")
+    return call.emit(
+        Scale(torch.tensor(count, dtype=torch.float64)), _mean(call, x, dim, keepdim, axis), becomes="sum"
+    )
 
 
 @rule("pad")

@@ -105,7 +105,7 @@ def _draw_starts(steps: int, high: float, count: int, draws: torch.Generator) ->
 def _change(pairs_R2K: Tensor, draws: torch.Generator) -> Tensor:
     """Children of each candidate, (R, children, 2, K): about four numbers change, by random amounts."""
     shape = (len(pairs_R2K), _CHILDREN, *pairs_R2K.shape[1:])
-    which = torch.rand(shape, generator=draws) < 2 / pairs_R2K.shape[2]
+    which = torch.rand(shape, generator=draws, dtype=torch.float32) < 2 / pairs_R2K.shape[2]
     size = 0.3 * 10 ** (-2 * torch.rand(*shape[:2], 1, 1, generator=draws, dtype=torch.float64))
     noise = torch.randn(shape, generator=draws, dtype=torch.float64)
     return pairs_R2K[:, None] + which * size * noise * (pairs_R2K[:, None].abs() + 0.1)
