@@ -6,9 +6,10 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from families import Applied, build, inputs
-from rheobase import convert, evaluate, simulate
+from rheobase import convert, evaluate, prepare, simulate
 from rheobase.conversion import conversion
 from rheobase.io import progress
+from rheobase.methods import get
 from rheobase.network import fold_amplitudes
 
 
@@ -87,29 +88,48 @@ def test_a_folding_that_changes_the_network_is_noticed(monkeypatch: pytest.Monke
         convert(build("Plain"), "max-norm", inputs(16))
 
 
-NUMBERS = {
-    "alpha": ("robust-norm", lambda r: torch.add(r, r, alpha=0.37)),
-    "sum": ("robust-norm", lambda r: torch.cat([r] * 257, 1).view(-1, 257, 8).sum(1)),
-    "slope": ("sigma-delta", lambda r: F.leaky_relu(r - 0.5, 0.013)),
-    "table": ("few-spikes", lambda r: F.gelu(r - 0.5)),
+FUNCTIONS = {
+    "relu": F.relu,
+    "alpha": lambda r: torch.add(r, r, alpha=0.37),
+    "sum": lambda r: torch.cat([r] * 257, 1).view(-1, 257, 8).sum(1),
+    "slope": lambda r: F.leaky_relu(r - 0.5, 0.013),
+    "gelu": lambda r: F.gelu(r - 0.5),
 }
+CASES = [
+    ("robust-norm", "alpha", ()),
+    ("robust-norm", "sum", ()),
+    ("sigma-delta", "slope", ()),
+    ("few-spikes", "gelu", ()),
+    ("qcfs", "relu", ("signed", "ftbc")),
+    ("hmt", "relu", ()),
+    ("spike-norm", "relu", ()),
+    ("calibration", "relu", ()),
+]
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_a_default_type_of_numbers_changes_nothing(name: str, dtype: torch.dtype) -> None:
-    method, function = NUMBERS[name]
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64, torch.device("meta")], ids=str)
+def test_a_default_type_of_numbers_or_device_changes_nothing(
+    case: tuple[str, str, tuple[str, ...]], default: torch.dtype | torch.device
+) -> None:
+    method, function, then = case
     torch.manual_seed(0)
-    model, x = Applied(function).eval(), torch.randn(64, 12)
+    model, x = Applied(FUNCTIONS[function]).eval(), torch.randn(64, 12)
+    chosen = get(method, steps=8) if method == "calibration" else get(method)
 
     def run() -> list[Tensor]:
-        snn = convert(model, method, x)
+        ann = prepare(model, chosen) if chosen.needs_training else model
+        snn = convert(ann, chosen, x, then=then, coding="constant")
         return [*snn.state_dict().values(), simulate(snn, x, snn.window or 8).logits]
 
     expected = run()
-    torch.set_default_dtype(dtype)
     try:
+        if isinstance(default, torch.dtype):
+            torch.set_default_dtype(default)
+        else:
+            torch.set_default_device(default)
         found = run()
     finally:
         torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
     assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(found, expected, strict=True))

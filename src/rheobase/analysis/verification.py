@@ -253,7 +253,7 @@ def _differs_in_members(found: Group, expected: Group) -> str:
 def _differs_in_bias(found: Neuron, recorded: list[float] | None) -> str:
     """How the mean biases of a neuron by step differ from those that the conversion recorded."""
     bias = found.bias.double().mean(1).cpu() if isinstance(found, Group) and found.bias is not None else None
-    expected = None if recorded is None else torch.tensor(recorded, dtype=torch.float64)
+    expected = None if recorded is None else torch.tensor(recorded, dtype=torch.float64, device="cpu")
     if bias is None or expected is None:
         return "" if bias is expected else "it has lost its biases, or has some that were not recorded"
     same = bias.shape == expected.shape and torch.allclose(bias, expected, rtol=1e-4, atol=1e-6)

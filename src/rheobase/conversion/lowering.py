@@ -290,7 +290,7 @@ class Call:
         found: list[fx.Node] = []
         for x in inputs:
             if x in found:
-                again = self.lowering.add(self.row.name, Scale(torch.ones(())), [x])
+                again = self.lowering.add(self.row.name, Scale(torch.ones((), device="cpu")), [x])
                 again.meta.update(x.meta)
                 x = again
             found.append(x)

@@ -33,7 +33,12 @@ def prepare(model: nn.Module, method: str | Method = "opi", **settings: Any) -> 
     """
     chosen = methods.get(method, **settings)
     like = find_like(model)
-    prepared = replace_sites(model, lambda site: chosen.activation(site).to(like), _average, chosen.handles)
+
+    def activate(site: Site) -> nn.Module:
+        with like.device:
+            return chosen.activation(site).to(like)
+
+    prepared = replace_sites(model, activate, _average, chosen.handles)
     if not any(True for _ in prepared.parameters()):
         raise ValueError("the model has no parameters to train")
     return prepared

@@ -149,12 +149,14 @@ class Calibration(MaxNorm):
         weight = parameters["weight"].requires_grad_()
         theta = along_channels(conversion.snn.neuron(site).threshold, lesson.target.dim())
         optimiser = torch.optim.Adam([weight], self.learning_rate)
-        draws = torch.Generator().manual_seed(self.seed * 1_000_003 + conversion.snn.sites.index(site))
+        draws = torch.Generator("cpu").manual_seed(self.seed * 1_000_003 + conversion.snn.sites.index(site))
         for i in range(self.iterations):
             optimiser.param_groups[0]["lr"] = (
                 self.learning_rate * (1 + math.cos(math.pi * i / self.iterations)) / 2
             )
-            rows = torch.randint(len(lesson.target), (_BATCH,), generator=draws).to(weight.device)
+            rows = torch.randint(len(lesson.target), (_BATCH,), generator=draws, device="cpu").to(
+                weight.device
+            )
             current = functional_call(operation, parameters, (lesson.inputs[rows],)) + lesson.rest[rows]
             count = (current * (self.steps / theta)).clamp(0, self.steps)
             output = (count + (count.floor() - count).detach()) * (theta / self.steps)

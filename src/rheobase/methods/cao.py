@@ -25,7 +25,7 @@ class Cao(Method):
     coding = Poisson()
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        return IntegrateFire(torch.ones(()), reset="zero")
+        return IntegrateFire(torch.ones((), device="cpu"), reset="zero")
 
     def finish(self, conversion: Conversion) -> None:
         match_network(conversion)

@@ -34,7 +34,7 @@ class DCGS(HMT):
     initial = ZERO
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        return Differential(torch.ones(()), sizes=self.members)  # until it is measured
+        return Differential(torch.ones((), device="cpu"), sizes=self.members)  # until it is measured
 
     def tune(self, conversion: Conversion, site: Site, mean: Tensor, deviation: Tensor) -> None:
         levels = self.steps * 2**self.members

@@ -69,7 +69,7 @@ class Diehl(Method):
         return Maximum() if self.basis == "data" else None
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        largest = observer.value if isinstance(observer, Maximum) else torch.ones(())
+        largest = observer.value if isinstance(observer, Maximum) else torch.ones((), device="cpu")
         return IntegrateFire(largest, reset=self.reset)
 
     def finish(self, conversion: Conversion) -> None:
@@ -97,7 +97,7 @@ def _largest_weight(network: Network, site: Site) -> Tensor:
             weights.append(operation.get_parameter("weight").max())
         else:
             waiting.extend(node.all_input_nodes)
-    return torch.stack(weights).max() if weights else torch.zeros(())
+    return torch.stack(weights).max() if weights else torch.zeros((), device="cpu")
 
 
 def _bound(conversion: Conversion, low: float, high: float) -> None:

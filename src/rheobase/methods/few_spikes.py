@@ -112,7 +112,7 @@ class FS(Method):
             )
         width = 1 if holding else -1  # the narrowest that holds, or the widest there is
         table = min(holding or fitting, key=lambda t: (-t.steps, width * t.bounds[1]))
-        one = torch.ones((), dtype=torch.float64)
+        one = torch.ones((), dtype=torch.float64, device="cpu")
         return FewSpikes(one, _pad(table.fit.coefficients, self.steps), function, strict=self.strict)
 
     def _find_tables(self, function: str) -> list[Table]:

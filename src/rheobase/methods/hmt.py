@@ -60,8 +60,8 @@ class HMT(Method):
                 yield f"{members} members", replace(self, members=members)
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        sizes = torch.tensor([2.0**-i for i in range(self.members)])
-        return Group(torch.ones(()), sizes=sizes)  # until it is measured
+        sizes = torch.tensor([2.0**-i for i in range(self.members)], device="cpu")
+        return Group(torch.ones((), device="cpu"), sizes=sizes)  # until it is measured
 
     def finish(self, conversion: Conversion) -> None:
         match_network(conversion)

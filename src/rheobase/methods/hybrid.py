@@ -64,7 +64,7 @@ class Hybrid(Method):
         self._expect_integer("steps")
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        return IntegrateFire(torch.ones(()))  # until it is measured
+        return IntegrateFire(torch.ones((), device="cpu"))  # until it is measured
 
     def finish(self, conversion: Conversion) -> None:
         balance(conversion, self.steps, factor=self.factor)

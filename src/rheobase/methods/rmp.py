@@ -47,7 +47,7 @@ class ResidualMembrane(Method):
         """Number of steps to measure layers for, and to judge a searched factor after."""
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        return IntegrateFire(torch.ones(()))  # until it is measured
+        return IntegrateFire(torch.ones((), device="cpu"))  # until it is measured
 
     def finish(self, conversion: Conversion) -> None:
         factor = self.factor

@@ -127,7 +127,7 @@ class SumCode(Method):
             parameter = inner.parameter
         else:
             bound = inner.bound if isinstance(inner, Rectifier) else None if grid else site.bound
-            parameter = None if bound is None else torch.tensor(bound, dtype=torch.float64)
+            parameter = None if bound is None else torch.tensor(bound, dtype=torch.float64, device="cpu")
         if grid is None:
             levels, quantum = self.levels, self._quantum(site, observer)
         else:
@@ -165,7 +165,7 @@ class SumCode(Method):
 
     def _quantum(self, site: Site, observer: Observer | None) -> Tensor:
         if given := dict(self.quanta).get(site.name):
-            quantum = torch.tensor(given, dtype=torch.float64)
+            quantum = torch.tensor(given, dtype=torch.float64, device="cpu")
             return quantum[0] if len(given) == 1 else quantum.reshape(site.layout)
         if observer is None:
             if site.bound is None:
@@ -173,7 +173,7 @@ class SumCode(Method):
                     f"sigma-delta: site {site.name!r} has no bound to divide into levels: pass calibration=, "
                     "a few hundred training inputs"
                 )
-            return torch.tensor(site.bound / self.levels, dtype=torch.float64)
+            return torch.tensor(site.bound / self.levels, dtype=torch.float64, device="cpu")
         assert isinstance(observer, _Range)
         quantum = observer.find_quantum(self.levels)
         if observer.constant or not quantum.any():
@@ -202,7 +202,11 @@ class _Range(Histogram):
 
     def __init__(self, channels: int | None = 1, signed: bool = False) -> None:
         super().__init__(channels, signed)
-        self.seen, self.low, self.high = 0, torch.tensor(torch.inf), torch.tensor(-torch.inf)
+        self.seen, self.low, self.high = (
+            0,
+            torch.tensor(torch.inf, device="cpu"),
+            torch.tensor(-torch.inf, device="cpu"),
+        )
 
     def update(self, a: Tensor) -> None:
         super().update(a)

@@ -33,7 +33,7 @@ class SpikeNorm(Method):
         self._expect_integer("steps")
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        return IntegrateFire(torch.ones(()), reset="zero")  # until it is measured
+        return IntegrateFire(torch.ones((), device="cpu"), reset="zero")  # until it is measured
 
     def finish(self, conversion: Conversion) -> None:
         balance(conversion, self.steps)

@@ -46,4 +46,8 @@ class TSC(ResidualMembrane):
         return self.window
 
     def neuron(self, site: Site, observer: Observer | None) -> Neuron:
-        return super().neuron(site, observer) if self.hidden == "rmp" else Switch(torch.ones(()), self.window)
+        return (
+            super().neuron(site, observer)
+            if self.hidden == "rmp"
+            else Switch(torch.ones((), device="cpu"), self.window)
+        )

@@ -134,7 +134,7 @@ def fold_amplitudes(module: fx.GraphModule) -> None:
     pending: dict[fx.Node, Tensor] = {}
     for node in list(module.graph.nodes):
         if node.op == "placeholder":
-            pending[node] = torch.ones(())
+            pending[node] = torch.ones((), device="cpu")
         elif node.op == "output":
             _settle(module, node, pending)
         elif operation := operation_of(module, node):

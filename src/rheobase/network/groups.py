@@ -111,7 +111,7 @@ class Group(Remembering):
         strict: bool = False,
     ) -> None:
         super().__init__(threshold, amplitude, initial)
-        sizes = torch.ones(1) if sizes is None else sizes
+        sizes = threshold.new_ones(1) if sizes is None else sizes
         if not sizes.dim() or not (sizes >= 0).all() or not (sizes[-1] > 0).all():
             raise ValueError(
                 "expected sizes of at least one member, none below zero and the last above zero, got "

@@ -347,7 +347,7 @@ class Switch(Neuron):
             membrane += step
         share = (membrane / along_channels(self.threshold, membrane.dim()) / N).clamp(0, 1)
         on = (share * (N - 1)).floor()
-        spikes = torch.empty(N, *membrane.shape).to(membrane) if out is None else out
+        spikes = membrane.new_empty(N, *membrane.shape) if out is None else out
         amplitude = along_channels(self.amplitude, membrane.dim())
         for t in range(N):
             torch.mul(on > t, amplitude, out=spikes[t])

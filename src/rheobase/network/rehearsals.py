@@ -120,7 +120,7 @@ class Waiting(Neuron):
             membrane += step
         count = (membrane / theta).floor().clamp(0, N)
         membrane -= count * theta
-        spikes = torch.empty(N, *membrane.shape).to(membrane) if out is None else out
+        spikes = membrane.new_empty(N, *membrane.shape) if out is None else out
         amplitude = along_channels(self.amplitude, membrane.dim())
         done = torch.zeros_like(count)
         for t in range(N):

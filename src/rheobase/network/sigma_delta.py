@@ -95,7 +95,7 @@ class SigmaDelta(Neuron):
         return self.target(z) * along_channels(self.amplitude, z.dim())
 
     def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
-        sent = torch.empty(steps, *membrane.shape).to(membrane) if out is None else out
+        sent = membrane.new_empty(steps, *membrane.shape) if out is None else out
         self.send(current, membrane, sent)
         return self.scale(sent)
 

@@ -67,7 +67,7 @@ class Provenance:
 
     def record_shift(self, site: str, values: Tensor) -> None:
         """Record a constant that was added to the current of a site, on top of earlier ones."""
-        earlier = torch.tensor(self.shifts.get(site, [0.0]), dtype=torch.float64)
+        earlier = torch.tensor(self.shifts.get(site, [0.0]), dtype=torch.float64, device="cpu")
         self.shifts[site] = (earlier + values.detach().flatten().cpu().double()).tolist()
 
 

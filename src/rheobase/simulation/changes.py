@@ -43,7 +43,7 @@ class Changes:
         if changed_TB is None or int(changed_TB.sum()) > _MOST * changed_TB.numel():
             return None
         T, B = changed_TB.shape
-        steps, samples = torch.arange(T)[:, None], torch.arange(B)
+        steps, samples = torch.arange(T, device="cpu")[:, None], torch.arange(B, device="cpu")
         latest_TB = torch.where(changed_TB, steps, 0).cummax(0).values
         position = changed_TB.flatten().cumsum(0) - 1
         return changed_TB.flatten().nonzero().flatten(), position[(latest_TB * B + samples).flatten()]

@@ -22,10 +22,10 @@ def _add(call: Call, x: Any, other: Any, alpha: float = 1) -> fx.Node:
     if not isinstance(x, fx.Node):
         result = call.emit(Scale(*_laid_out(call, other, alpha, x)), other, becomes="scale and shift")
     elif other is x:
-        result = call.emit(Scale(torch.tensor(1.0 + alpha, dtype=torch.float64)), x)
+        result = call.emit(Scale(torch.tensor(1.0 + alpha, dtype=torch.float64, device="cpu")), x)
     elif isinstance(other, fx.Node):
         if alpha != 1:
-            other = call.emit(Scale(torch.tensor(alpha, dtype=torch.float64)), other)
+            other = call.emit(Scale(torch.tensor(alpha, dtype=torch.float64, device="cpu")), other)
         result = call.emit(Add(), x, other, becomes="sum")
     else:
         result = call.emit(Scale(*_laid_out(call, x, 1.0, _constant(other) * alpha)), x, becomes="shift")
@@ -151,7 +151,10 @@ def _constant(value: Any) -> Any:
 
 def _laid_out(call: Call, x: fx.Node, *values: Any) -> list[Tensor]:
     """Constants as one number, one per channel, or in a shape that broadcasts against a sample."""
-    tensors = [torch.as_tensor(_constant(v), dtype=torch.float64) for v in values]
+    tensors = [
+        v.double() if isinstance(v, Tensor) else torch.tensor(v, dtype=torch.float64, device="cpu")
+        for v in map(_constant, values)
+    ]
     # An infinite mask stays finite, as files have it; its exponential is 0 all the same.
     tensors = [t.nan_to_num(neginf=MASKED) if t.isneginf().any() else t for t in tensors]
     if all(t.numel() == 1 for t in tensors):

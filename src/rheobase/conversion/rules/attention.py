@@ -103,7 +103,7 @@ def attend(
     rows, width = call.shape_of(q)[:-1], call.shape_of(q)[-1]
     shape = [*rows, call.shape_of(k)[-1]]
     logits = call.emit(MatMul(), q, k, shape=shape, part=f"{prefix}logits")
-    factor = torch.tensor(1 / math.sqrt(width) if scale is None else scale, dtype=torch.float64)
+    factor = torch.tensor(1 / math.sqrt(width) if scale is None else scale, dtype=torch.float64, device="cpu")
     scaled = Scale(factor, _read_mask(call, mask, causal, logits))
     logits = call.emit(scaled, logits, shape=shape, part=f"{prefix}scale")
     weights = call.emit(Softmax(), logits, shape=shape, part=f"{prefix}softmax")
@@ -115,9 +115,9 @@ def _read_mask(call: Call, mask: Any, causal: bool, logits: fx.Node) -> Tensor:
     """What is added to logits (B, ..., rows, columns), for one sample."""
     if isinstance(mask, fx.Node):
         raise refuse_mask(call.row.call)
-    shape, none = call.shape_of(logits), torch.zeros((), dtype=torch.float64)
+    shape, none = call.shape_of(logits), torch.zeros((), dtype=torch.float64, device="cpu")
     if causal and mask is None:
-        mask = torch.ones(*shape[-2:], dtype=torch.bool).tril()
+        mask = torch.ones(*shape[-2:], dtype=torch.bool, device="cpu").tril()
     if mask is None:
         return none
     added = (torch.where(mask, 0.0, MASKED) if mask.dtype == torch.bool else mask).double().clamp(min=MASKED)

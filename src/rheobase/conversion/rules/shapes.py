@@ -270,7 +270,9 @@ def _mean(call: Call, x: fx.Node, dim: Any = None, keepdim: bool = False, axis: 
 def _sum(call: Call, x: fx.Node, dim: Any = None, keepdim: bool = False, axis: Any = None) -> fx.Node:
     count = math.prod(call.shape_of(x)) // math.prod(call.shape)
     return call.emit(
-        Scale(torch.tensor(count, dtype=torch.float64)), _mean(call, x, dim, keepdim, axis), becomes="sum"
+        Scale(torch.tensor(count, dtype=torch.float64, device="cpu")),
+        _mean(call, x, dim, keepdim, axis),
+        becomes="sum",
     )
 
 

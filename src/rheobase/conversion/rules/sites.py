@@ -135,7 +135,10 @@ def _with_number(name: str, setting: str, default: float) -> Rule:
         if value < 0:
             raise Refusal(f"{call.row.call} has {setting} = {value}", f"use {setting} of at least 0")
         return call.site(
-            x, Smooth(name, torch.tensor(value, dtype=torch.float64)), None, inplace or call.in_place
+            x,
+            Smooth(name, torch.tensor(value, dtype=torch.float64, device="cpu")),
+            None,
+            inplace or call.in_place,
         )
 
     return lower

@@ -63,8 +63,10 @@ def _adds_in_order(p: Problem) -> bool:
 
     def find() -> bool:
         draw = torch.Generator("cpu").manual_seed(0)
-        images = torch.randint(0, 2, (4, H, W, C), generator=draw, dtype=torch.uint8).movedim(-1, 1)
-        never = torch.full((1, 1, 1), torch.finfo(torch.float32).max, dtype=torch.float32)
+        images = torch.randint(0, 2, (4, H, W, C), generator=draw, dtype=torch.uint8, device="cpu").movedim(
+            -1, 1
+        )
+        never = torch.full((1, 1, 1), torch.finfo(torch.float32).max, dtype=torch.float32, device="cpu")
         with collect_routines():  # these are not part of the run
             current = share_rows(_float_convolution(p), images, 0)
             membrane = torch.zeros_like(current, memory_format=torch.channels_last)
@@ -287,8 +289,8 @@ def _integer_convolution(p: Convolution) -> Convolve:
     if outside or unequal or not can_multiply_integers():
         return _float_convolution(p)
     geometry = [list(p.stride), list(p.padding), [1, 1], 1]
-    one = torch.ones(len(p.weight), dtype=torch.float32)
-    zero = torch.zeros(len(p.weight), dtype=torch.int64)
+    one = torch.ones(len(p.weight), dtype=torch.float32, device="cpu")
+    zero = torch.zeros(len(p.weight), dtype=torch.int64, device="cpu")
     bias = None if p.bias is None else p.bias.float()
 
     def pack() -> tuple[Tensor, Tensor]:

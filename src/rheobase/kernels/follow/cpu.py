@@ -18,7 +18,7 @@ def run(
     dense = ordered.is_contiguous() and (results is None or results.is_contiguous())
     if not dense or not llvm.supports(target, count, out, fan_out):
         return reference.run(target, count, sizes, out, fan_out)
-    events = torch.zeros(target.shape[:2], dtype=torch.int64)
+    events = torch.zeros(target.shape[:2], dtype=torch.int64, device="cpu")
     reached = None if fan_out is None else torch.zeros_like(events)
     synapses = None if fan_out is None else in_order(count, fan_out).flatten().contiguous()
     target_TBN = flatten_targets(count, target)

@@ -38,12 +38,15 @@ def run(
         table_PM = table_PM.repeat(1, N // table_PM.shape[1])
     M, rows = table_PM.shape[1], 1 if each else C
     sent, activation = torch.zeros_like(membrane), activation.contiguous()
-    current_TN, rate = flat_steps(current, membrane, T), torch.tensor(1 / unit, dtype=torch.float64)
+    current_TN, rate = (
+        flat_steps(current, membrane, T),
+        torch.tensor(1 / unit, dtype=torch.float64, device="cpu"),
+    )
     with compiling:
         program = _compile(membrane.itemsize, form, each)
 
     def work(first: int, last: int) -> Tensor:
-        sums_TM = torch.zeros(T, M, 1 if each else LANES, dtype=torch.int64)
+        sums_TM = torch.zeros(T, M, 1 if each else LANES, dtype=torch.int64, device="cpu")
         states = (tensor[first:last] for tensor in (membrane, sent, activation))
         tensors = current_TN[:, first * N :], *states, table_PM, reaches_T, rate, sums_TM
         step = current_TN.stride(0) * current_TN.itemsize

@@ -60,7 +60,7 @@ def flat_rule(
         table_PM = F.pad(table_PM, (0, 0, 0, steps - len(bias)))
     last = len(rule.returns) - 1
     reaches = [-rule.returns[min(before + t, last)] if rule.returns else 0.0 for t in range(steps)]
-    return Form.of(rule, bool(bias)), table_PM, repeat, torch.tensor(reaches, dtype=membrane.dtype)
+    return Form.of(rule, bool(bias)), table_PM, repeat, membrane.new_tensor(reaches)
 
 
 def fire(
