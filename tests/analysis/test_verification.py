@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs, limit_memory
-from rheobase import HALF, ZERO, Constant, Gaussian, Uniform, convert, methods, prepare, simulate
+from rheobase import HALF, ZERO, Constant, Gaussian, Uniform, convert, fine_tune, methods, prepare, simulate
 from rheobase.analysis.verification import Verification, VerificationError, verify
 from rheobase.methods import Method
 from rheobase.network import (
@@ -184,6 +184,28 @@ def test_files_of_version_0_1_pass(name: str) -> None:
     snn.provenance.shifts.clear()
     snn.provenance.starts.clear()
     assert verify(model, snn, x).passed
+
+
+def test_the_neurons_of_a_network_that_was_trained_after_its_conversion(
+    clipped: nn.Module, digits: datasets.Dataset
+) -> None:
+    data = digits.train.take(64)
+    snn = convert(clipped, "opi", then=["signed"])
+    snn = fine_tune(snn, data, 2, progress=False)
+    checks = verify(clipped, snn, data, fitted="weights").checks
+    assert {c.where for c in checks if c.name == "neurons"} == {*snn.sites}
+    assert all("threshold is not compared" in c.text for c in checks if c.name == "neurons")
+    snn.neuron(snn.sites[0]).forgives = True
+    with pytest.raises(VerificationError, match=f"FAIL neurons at {snn.sites[0]}: its forgives is True"):
+        verify(clipped, snn, data, fitted="weights")
+
+
+def test_neurons_of_unknown_settings_are_said_not_to_be_compared() -> None:
+    model, x = build("Plain"), inputs()
+    snn = convert(model, "max-norm", x)
+    snn.provenance.settings["later"] = 1
+    (check,) = (c for c in verify(model, snn, x).checks if c.name == "neurons")
+    assert "not compared" in check.text
 
 
 def test_a_threshold_above_a_bound_fails() -> None:
