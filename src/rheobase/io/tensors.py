@@ -1,5 +1,6 @@
 """Tensors and JSON metadata in one safetensors file, and weights that `torch.save` wrote."""
 
+import errno
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -83,9 +84,10 @@ def read_weights(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     advice = "write it with torch.save(model.state_dict(), path)"
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
     except Exception as error:  # a damaged or hostile pickle may raise anything
+        # torch seeks in vain in an archive that ends too early; other errors of the system are not damage.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         # torch's own message says how to run the code in it.
         raise ValueError(
             f"torch.load(…, weights_only=True) cannot read {path}: it is damaged or holds more than tensors; "
