@@ -33,10 +33,11 @@ def report(
         typer.echo(f"page: {page_of(given, page)}")
         return
     if len(given) > 1:
-        raise ValueError(f"give one folder of records, or .json files; got {len(given)} folders")
+        raise ValueError(f"give one folder of records, or .json files; got {len(given)} paths")
     if not given[0].is_dir():
         raise FileNotFoundError(
-            f"there is no folder {given[0]}: give one with the records of `rheobase reproduce`"
+            f"there is no folder {given[0]}: give one with the records of `rheobase reproduce`, or the .json "
+            "records of single runs"
         )
     check_folder(out)
     page, text = write_report(records.load_all(given[0]), out or Path("report"))
