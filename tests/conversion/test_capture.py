@@ -386,3 +386,11 @@ def test_a_model_made_in_inference_mode_converts() -> None:
     with torch.inference_mode():
         model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
     assert convert(model, "max-norm", torch.rand(8, 4), progress=False).sites == ["1"]
+
+
+def test_outputs_that_are_not_finite_are_named() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
+    for weight in model.parameters():
+        nn.init.constant_(weight, 1e30)
+    with pytest.raises(CaptureError, match="NaN or infinite values"):
+        convert(model, "max-norm", torch.rand(2, 4))

@@ -376,6 +376,11 @@ def _check_equal(model: nn.Module, captured: nn.Module, left_out: nn.Module | No
         except RuntimeError as error:  # shapes do not fit together
             raise _wrong(f"it cannot run: {str(error).splitlines()[0]}") from error
     _check_repeats(expected, again)
+    if isinstance(expected, Tensor) and not expected.isfinite().all():
+        raise CaptureError(
+            "the model's output on the example input or the calibration data has NaN or infinite values\n"
+            "  -> normalise the inputs as in training, and check that the weights are the trained ones"
+        )
     if isinstance(expected, Tensor) and expected.shape == got.shape:
         apart = (expected - got).abs().max().item()
         most = 1e-3 * expected.abs().max().item() + 100 * _rounding(model, example, expected)
