@@ -75,6 +75,15 @@ def test_channels_last_in_memory_are_computed_by_the_definition() -> None:
     assert sums[0].any()
 
 
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_a_batch_of_nothing_has_no_errors(backend: str) -> None:
+    one, out = torch.tensor(1.0), torch.full((STEPS, 3), 7)
+    none = torch.zeros(0, 3, 4)
+    rule = GroupRule(one, (one,), one)
+    group_errors(none.expand(STEPS, 0, 3, 4), none, none, rule, unit=UNIT, out=out, backend=backend)
+    assert (out == 7).all()
+
+
 def test_a_run_whose_steps_send_the_activation() -> None:
     """From ½, currents of 0.6 send 1, but 0.5 was wanted; a second step starts from 0.6, and sends 1 too."""
     one = torch.tensor(1.0)

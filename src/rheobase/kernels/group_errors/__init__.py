@@ -43,6 +43,8 @@ def group_errors(
         `out`.
     """
     name = choose_backend(membrane.device, backend)
+    if not membrane.numel():
+        return out
     if name == "cpu" and llvm.supports(current, membrane, activation):
         llvm.run(current, membrane, activation, rule, unit, out)
     elif name == "triton" and membrane.is_contiguous():
