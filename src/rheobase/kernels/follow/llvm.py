@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rheobase.kernels.threads import compiling
+
 # Values at a time: their counts stay in the first-level cache for all steps.
 BLOCK = 1 << 12
 _BYTES = (torch.uint8, torch.int8)
@@ -36,7 +38,8 @@ def run(
     """Move counts and add to `events_TB` and `reached_TB`."""
     T, B, N = target_TBN.shape
     dtypes = (None if x is None else x.dtype for x in (target_TBN, count_BN, out_TBN))
-    program = _compile(*dtypes, None if sizes is None else 2 ** (sizes - 1), fan_out_N is not None)
+    with compiling:
+        program = _compile(*dtypes, None if sizes is None else 2 ** (sizes - 1), fan_out_N is not None)
     synapses = None if fan_out_N is None else fan_out_N.to(torch.int32)
     tensors = [target_TBN, count_BN, out_TBN, synapses, events_TB, reached_TB]
     pointers = [count_BN.data_ptr() if x is None else x.data_ptr() for x in tensors]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rheobase.kernels.kept import keep
+from rheobase.kernels.threads import compiling
 
 # Neurons at a time: their membranes stay in the first-level cache for all steps.
 BLOCK = 1 << 12
@@ -35,7 +36,8 @@ def run(
     """Fill `spikes_TN` block by block, updating `membrane_N` in place."""
     T, N = spikes_TN.shape
     pattern = keep(threshold_M, ("pattern", repeat), lambda: _repeat(threshold_M, repeat))
-    program = _compile(membrane_N.itemsize, spikes_TN.itemsize, strict, reset == "subtract")
+    with compiling:
+        program = _compile(membrane_N.itemsize, spikes_TN.itemsize, strict, reset == "subtract")
     tensors = current_TN, membrane_N, pattern, spikes_TN
     steps = (x.stride(0) * x.itemsize for x in (current_TN, spikes_TN))
     program(*(tensor.data_ptr() for tensor in tensors), T, *steps, pattern.numel(), N)
