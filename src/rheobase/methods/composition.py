@@ -11,8 +11,8 @@ from rheobase.methods.registry import find, get, names
 from rheobase.network import HALF, Coding, Network, Neuron, Site, Start
 
 ORDER = ("neurons", "members", "signs", "biases")
-"""What corrections change, in the only order in which they compose: each is fitted to those before it. Those
-that change the neurons themselves compose with no other."""
+"""What corrections change, in the only order in which they compose: each is fitted after those before it.
+Those that change the neurons themselves compose with no other."""
 
 _BASE = "robust-norm"
 
@@ -22,7 +22,9 @@ class Correction(Method):
     """A method that changes the network that another one, its base, makes.
 
     The base answers what is at a site during training, what is observed, and which neuron goes there. The
-    correction revises that neuron in `revise`, or the whole network in `correct`.
+    correction revises that neuron in `revise`, or the whole network in `correct`. All corrections of a chain
+    have revised the neurons before the base and then each of them is fitted: what runs the network to fit it
+    runs the neurons of the whole chain.
     """
 
     changes: ClassVar[str]

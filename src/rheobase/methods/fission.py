@@ -31,7 +31,8 @@ class Fission(Correction):
     Readings: p is one number per layer and round, out of 0.4, 0.45 … 0.8, with the least mean square of v(T)
     − v(0) over the neurons that are split, where the paper solves a condition on the distribution of v for
     each neuron. The two means are taken apart, where the paper has the mean of the product. The residual is
-    taken relative to the start, as that is what a run has not sent.
+    taken relative to the start, as that is what a run has not sent. With `signed` on top, the networks that
+    are measured take spikes back already.
 
     Every member is a binary neuron. `snn.provenance.found["neurons added"]` says how many there are more, and
     `evaluate` counts all. Lines: the largest number of members of a neuron. The latency is T.
