@@ -62,6 +62,32 @@ def test_chunks_of_one_step_change_nothing_in_any_precision(dtype: torch.dtype) 
         assert torch.equal(single.spikes[site], whole.spikes[site])
 
 
+class Gated(nn.Module):
+    """Convolutions of analog values, one of them in the read-out: their bits depend on the memory format."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 1), nn.Conv2d(32, 5, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        x = self.second(x * x.relu())
+        gated = x * x.relu()
+        return self.last(torch.cat([gated, gated.relu()], 1))
+
+
+def test_signals_keep_their_memory_format() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(16, 3, 18, 18)
+    snn = convert(Gated().eval(), "sigma-delta", x)
+    limit = snn.limit(x)
+    for part in (x, x[:5], x[:1]):
+        for chunk in (1, 3, 32):
+            for at in (None, [32]):
+                run = Simulator(snn, part, 32, chunk=chunk, at=at).run(part)
+                assert torch.equal(run.logits[-1], limit[: len(part)])
+
+
 def test_blocks_of_rows_are_the_rows() -> None:
     """As on a GPU, where everything is weighed in blocks of one height and one memory format."""
     conv, seen = nn.Conv2d(3, 4, 3, padding=1), list[Tensor]()

@@ -39,7 +39,7 @@ from rheobase.simulation.integrate_fire_layer import IntegrateFireLayer
 from rheobase.simulation.job import Job
 from rheobase.simulation.plan import Step
 from rheobase.simulation.quantised_layer import QuantisedLayer
-from rheobase.simulation.signals import Signals, repeat, rows, twice, unfold
+from rheobase.simulation.signals import Signals, fold, lay_out, repeat, rows, twice, unfold
 
 
 class ChunkedRun:
@@ -121,7 +121,7 @@ class ChunkedRun:
         else:
             coded_TB = self.active.pick(self.snn.coding.encode(self.everyone, before, T, self.first_sample))
             self.counts.see(plan.source_name, coded_TB, binary=False)
-            moving[plan.source] = coded_TB.flatten(0, 1)
+            moving[plan.source] = fold(coded_TB)
             if plan.source in plan.summed:
                 signals[plan.source] = coded_TB
         for step in plan.steps:
@@ -227,7 +227,7 @@ class ChunkedRun:
     def _(self, operation: Add, step: Step, moving: Signals, before: int, T: int) -> Tensor:
         pair = twice(step.inputs)
         a, b = (unfold(self._floating(i, moving), T) if i in moving else self.still[i] for i in pair)
-        return operation.forward(a, b).flatten(0, 1)
+        return fold(operation.forward(a, b))
 
     @_call.register
     def _(self, operation: Accumulating, step: Step, moving: Signals, before: int, T: int) -> Tensor:
@@ -241,7 +241,7 @@ class ChunkedRun:
             signal: Tensor = operation(*inputs)
         else:
             state = self.sums.setdefault(step.node, {})
-            signal = operation.advance(tuple(unfold(x, T) for x in inputs), state, before).flatten(0, 1)
+            signal = fold(operation.advance(tuple(unfold(x, T) for x in inputs), state, before))
         return signal if step.unit is None else signal.to(self.job.counts)
 
     @_call.register
@@ -297,14 +297,14 @@ class ChunkedRun:
         if isinstance(neuron, SigmaDelta):
             fan_out = self.counters.fan_out.get(step.name)
             self.counts.events[step.name] = neuron.send(current, membrane, out_TB, fan_out)
-            return out if step.unit is not None else neuron.scale(out_TB).flatten(0, 1)
+            return out if step.unit is not None else fold(neuron.scale(out_TB))
         if isinstance(neuron, Remembering):
             memory = self.sums.setdefault(step.node, {})
-            return neuron.advance(current, membrane, T, out_TB, memory, before).flatten(0, 1)
+            return fold(neuron.advance(current, membrane, T, out_TB, memory, before))
         if not (step.binary and isinstance(neuron, IntegrateFire)):
-            return neuron.advance(current, membrane, T, out_TB).flatten(0, 1)
+            return fold(neuron.advance(current, membrane, T, out_TB))
         counted = self.counts.rows(step.name, self.traits, membrane.numel())
-        return neuron.fire(current, membrane, T, out_TB, counted).flatten(0, 1)
+        return fold(neuron.fire(current, membrane, T, out_TB, counted))
 
     def _inputs(self, step: Step, moving: Signals, T: int) -> list[Tensor]:
         return [self._floating(i, moving) if i in moving else repeat(self.still[i], T) for i in step.inputs]
@@ -343,7 +343,7 @@ class ChunkedRun:
         for step in self.plan.steps if read else ():
             if step.tail:
                 inputs = [
-                    means[i].flatten(0, 1) if i in means else repeat(self.still[i], S)
+                    fold(means[i]) if i in means else repeat(self.still[i], S)
                     for i in (twice(step.inputs) if isinstance(step.operation, Add) else step.inputs)
                 ]
                 means[step.node] = unfold(_apply(step.operation, inputs), S)
@@ -358,7 +358,8 @@ class ChunkedRun:
         if len(read) == len(signal_TB) or not read:
             taken_SB = signal_TB[: len(read)]
         else:
-            taken_SB = torch.stack([signal_TB[t - before - 1] for t in read])
+            taken = [signal_TB[t - before - 1] for t in read]
+            taken_SB = lay_out(torch.stack(taken), memory_format(taken[0]))
         return taken_SB if step is None or step.unit is None else self._values(step, taken_SB)
 
     def _means(self, node: fx.Node, signal_TB: Tensor, before: int, read: list[int]) -> Tensor:
@@ -390,10 +391,8 @@ class ChunkedRun:
 
     def _in_order(self, signal_SB: Tensor) -> Tensor:
         """A signal in the one memory format that the read-out has on a device, so that bits do not vary."""
-        if signal_SB.dim() != 5:
-            return signal_SB
         form = torch.channels_last if self.traits.channels_last else torch.contiguous_format
-        return unfold(signal_SB.flatten(0, 1).contiguous(memory_format=form), len(signal_SB))
+        return lay_out(signal_SB, form)
 
 
 def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:
