@@ -155,13 +155,13 @@ def _check_example(example: Tensor) -> Tensor:
 
 
 def _note_shapes(traced: fx.GraphModule, example: Tensor) -> None:
-    """Run the model on two samples; each node gets its shape, or its value where it is not a tensor."""
+    """Run the model on two samples; each node gets its shape and type, or its value if it is no tensor."""
     example = _check_example(example)
     with _explaining(example):
         values = run_values(traced, example)
     for node, value in values.items():
         if isinstance(value, Tensor):
-            node.meta["shape"] = tuple(value.shape)
+            node.meta.update(shape=tuple(value.shape), dtype=value.dtype)
         elif isinstance(value, (tuple, list)) and value and all(isinstance(v, Tensor) for v in value):
             node.meta["tensors"] = [tuple(v.shape) for v in value]
         else:

@@ -103,6 +103,25 @@ def test_torchs_encoder_in_all_its_forms(norm_first: bool, activation: str) -> N
         assert torch.allclose(capture(model, x, HANDLES).module(x), model(x), atol=1e-5)
 
 
+class Segments(nn.Module):
+    """Numbers of the shape and the type of the tokens, read by a table of their own, as in BERT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.segments, self.last = nn.Embedding(20, 8), nn.Embedding(2, 8), nn.Linear(8, 3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        tokens = tokens.long()
+        return self.last(F.gelu(self.words(tokens) + self.segments(torch.ones_like(tokens))))
+
+
+def test_a_table_reads_numbers_made_like_the_tokens() -> None:
+    torch.manual_seed(0)
+    model, tokens = Segments().eval(), torch.randint(20, (4, 6)).float()
+    with torch.no_grad():
+        assert torch.allclose(capture(model, tokens, HANDLES).module(tokens), model(tokens), atol=1e-5)
+
+
 class Crossed(nn.Module):
     """Keys and values of other tokens and widths, in a layer that has the batch second."""
 

@@ -16,6 +16,9 @@ from rheobase.network import Add, Concat, Fixed, Product, Scale, find_like
 MASKED = -1e30
 """What masks add to a logit instead of −∞: its exponential is 0 all the same, and files take it."""
 
+NEW = "new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like", "new_tensor"
+"""Functions that make a constant of the shape or the type of a signal."""
+
 
 @rule("add", "add_", "iadd", "__add__", "__radd__")
 def _add(call: Call, x: Any, other: Any, alpha: float = 1) -> fx.Node:
@@ -125,10 +128,11 @@ def _compare(call: Call, *_: Any, **__: Any) -> NoReturn:
     raise refuse_mask(call.row.call)
 
 
-@rule("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like", "new_tensor")
+@rule(*NEW)
 def _new(call: Call, x: fx.Node, *args: Any, **named: Any) -> Tensor:
     call.row.becomes = "constant"
-    like = find_like(call.lowering.traced).new_empty(call.shape_of(x))
+    device = find_like(call.lowering.traced).device
+    like = torch.empty(call.shape_of(x), dtype=call.node.meta["dtype"], device=device)
     function = getattr(like, call.function, None) or partial(getattr(torch, call.function), like)
     result: Tensor = function(*args, **{k: v for k, v in named.items() if k not in ("device", "pin_memory")})
     return result

@@ -9,6 +9,7 @@ from rheobase import methods
 from rheobase.conversion.lowering import Call
 from rheobase.conversion.nodes import name_of
 from rheobase.conversion.refusals import Refusal, refuse_unknown
+from rheobase.conversion.rules.arithmetic import NEW
 from rheobase.conversion.rules.layers import is_input
 from rheobase.conversion.rules.registry import rule
 from rheobase.conversion.rules.sites import HANDLED
@@ -50,11 +51,11 @@ def _identity(call: Call, x: fx.Node, *args: Any, module: nn.Module | None = Non
 
 
 def _reads_tables(node: fx.Node) -> bool:
-    """Whether only tables read a node, in another shape or not."""
+    """Whether only tables read the values of a node, in another shape or not."""
     for user in node.users:
         name = "embedding" if user.op == "call_module" else name_of(user).rpartition(".")[2]
         again = name in ("view", "reshape", "contiguous") and _reads_tables(user)
-        if not again and name not in ("embedding", "size", "getattr", "dim"):
+        if not again and name not in ("embedding", "size", "getattr", "dim", *NEW):
             return False
     return True
 
