@@ -13,8 +13,8 @@ METADATA = (
 )  # fmt: skip
 """Functions whose result depends on the shape and the type of a tensor, not on its values."""
 
-MAYBE_VIEWS = ("contiguous", "to", "float", "double", "half", "cpu", "cuda")
-"""Functions that return their argument itself, or a copy of it."""
+MAYBE_VIEWS = ("contiguous", "to", "float", "double", "half", "cpu", "cuda", "getattr")
+"""Functions that return their argument itself, or a copy of it; of attributes, data."""
 
 
 def is_fixed(node: fx.Node, function: str, read: Sequence[Any]) -> bool:

@@ -40,6 +40,18 @@ def test_sizes_without_an_example_are_asked_for(function) -> None:
         capture(Applied(function))
 
 
+def test_the_data_of_a_signal_is_the_signal() -> None:
+    """As old channel shuffles read their sizes."""
+
+    def shuffled(r):
+        b, c = r.data.size()
+        return r.data.view(b, 2, c // 2).transpose(1, 2).reshape(b, -1)
+
+    torch.manual_seed(0)
+    model, x = Applied(shuffled).eval(), torch.randn(6, 12)
+    assert torch.allclose(capture(model, x).module(x), model(x), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "function",
     [

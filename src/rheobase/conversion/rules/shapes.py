@@ -58,6 +58,8 @@ def _size(call: Call, x: fx.Node, *which: Any) -> Any:
         if which == ("mT",):
             dims = len(call.shape)
             return permute(call, x, [*range(dims - 2), dims - 1, dims - 2])
+        if which == ("data",):
+            return call.drop(x, "removed: changes nothing")
         raise Refusal(f"the attribute {which[0]} of a signal has no rule", "use permute or reshape")
     if call.row.call == "getattr()" and which != ("shape",):
         raise NeedsExample(f"the attribute {which[0]} is not known")
