@@ -89,6 +89,30 @@ def test_prepare_keeps_patterns_of_writing(name: str) -> None:
     torch.testing.assert_close(prepare(model, "max-norm")(x), model(x))
 
 
+class Placed(nn.Module):
+    """A buffer of positions, cut to the number of tokens, in front of torch's own encoder."""
+
+    places: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("places", torch.linspace(-1, 1, 60).view(1, 15, 4))
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.last = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.encoder(x + self.places[:, : x.size(1)]))
+
+
+def test_buffers_are_cut_to_the_size_of_a_signal() -> None:
+    torch.manual_seed(0)
+    model, x = Placed().eval(), torch.randn(4, 6, 4)
+    with torch.no_grad():
+        captured = capture(model, x, methods.find("sigma-delta").handles)
+        torch.testing.assert_close(captured.module(x), model(x))
+        torch.testing.assert_close(prepare(model, "sigma-delta")(x), model(x))
+
+
 def test_the_network_is_checked_against_the_model_itself() -> None:
     """Tracing takes one path of `isinstance` and overlooks a hook."""
 

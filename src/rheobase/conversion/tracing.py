@@ -48,16 +48,26 @@ def trace(model: nn.Module) -> fx.GraphModule:
             use. The message names the line or the part.
     """
     try:
-        with _tracing, _seeing_makers():
-            graph = _Tracer().trace(model)
+        graph = _record_calls(model, buffers=False)
     except Exception as error:  # tracing runs the user's code: anything can be raised there
-        raise CaptureError(
-            f"the model could not be traced: {error}\n  at {_user_line(error)}\n"
-            "  -> nothing in Python may depend on the values or shapes of tensors (if, for, int(...), "
-            "float(...), NumPy); decide it by a constructor argument, or wrap the part that can be traced"
-        ) from error
+        try:
+            graph = _record_calls(model, buffers=True)
+        except Exception:
+            raise CaptureError(
+                f"the model could not be traced: {error}\n  at {_user_line(error)}\n"
+                "  -> nothing in Python may depend on the values or shapes of tensors (if, for, int(...), "
+                "float(...), NumPy); decide it by a constructor argument, or wrap the part that can be traced"
+            ) from error
     _check_names(graph)
     return fx.GraphModule(model, graph)
+
+
+def _record_calls(model: nn.Module, buffers: bool) -> fx.Graph:
+    """The calls of a model; with calls of its buffers, which may be cut to a size of the signal."""
+    tracer = _Tracer()
+    tracer.proxy_buffer_attributes = buffers
+    with _tracing, _seeing_makers():
+        return tracer.trace(model)
 
 
 def export(model: nn.Module, example: Tensor) -> fx.GraphModule | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from rheobase.conversion.batch_dim import batch_first, is_plain, model_shape
 from rheobase.conversion.lowering import Call
@@ -79,7 +79,7 @@ def _getitem(call: Call, x: Any, index: Any) -> Any:
         call.row.becomes = "slice"
         call.lowering.memory.view(call.node, call.node.all_input_nodes[0])
         return x[index]
-    if not isinstance(index, tuple) and not call.lowering.shapes_known:
+    if not call.lowering.shapes_known and (isinstance(x, Tensor) or not isinstance(index, tuple)):
         raise NeedsExample("the shape of the indexed signal is not known")
     index = index if isinstance(index, tuple) else (index,)
     if any(isinstance(part, fx.Node) for part in index):
