@@ -195,6 +195,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "with zeros": (one("Pad", "p", "v"), {"p": integers(0, 0, 1, 1, 0, 0, 1, 1), "v": np.float32(1)}),
     "repeat pixels": (one("Resize", "", "s", mode="linear"), {"s": np.array([1, 1, 2, 2], np.float32)}),
     "two signals": (one("MatMul", "x"), {}),
+    "on the left": ([helper.make_node("MatMul", ["w", "x"], ["y"])], {"w": normal(6, 6)}),
     "MaxPool.*uneven": (one("MaxPool", kernel_shape=[2, 2], pads=[0, 0, 1, 1]), {}),
     "Dropout.*training mode": (one("Dropout", "r", "t"), {"r": np.float32(0.5), "t": np.array(True)}),
     "AveragePool.*uneven": (

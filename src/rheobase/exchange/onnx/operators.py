@@ -84,6 +84,11 @@ def _matmul(call: Call) -> Signal:
             "it multiplies two signals as matrices",
             "convert the convolutional part alone, or replace attention",
         )
+    if isinstance(call.inputs[1], Signal):
+        raise Refusal(
+            "its weight is on the left",
+            "put it on the right, (x.transpose(1, 2) @ weight.T).transpose(1, 2), and export it again",
+        )
     weight = call.weight(1, "weight")
     if weight.dim() != 2:
         raise Refusal(f"its weight has {weight.dim()} dimensions", "use a weight of two dimensions")
