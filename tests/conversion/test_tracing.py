@@ -273,6 +273,17 @@ class Refused(Branching):
         return self.head(torch.relu(x))
 
 
+class Picked(Branching):
+    def forward(self, x: Tensor) -> Tensor:
+        x = x[:, [-1]] if x.shape[1] > 3 else x
+        return self.head(torch.relu(x))
+
+
+def test_slices_are_the_remedy_for_a_list_of_indices_in_an_export_too() -> None:
+    (refused,) = inspect(Picked().eval(), torch.randn(2, 4, 4)).refused
+    assert "slice" in refused.remedy
+
+
 def test_threads_trace_one_after_the_other() -> None:
     model = nn.Sequential(*[part for _ in range(20) for part in (nn.Linear(4, 4), nn.ReLU())])
     before, interval = (nn.Module.__call__, torch.arange), sys.getswitchinterval()

@@ -72,7 +72,7 @@ _REMEDIES = [
     ),
     (("stack",), "has no spiking form", "use x.unsqueeze(dim) of signals and torch.cat"),
     (("expand", "repeat", "tile"), "copies a signal", "leave it out: sums and products broadcast without it"),
-    (("flip", "index_select", "gather"), "reorders a signal", "slice it and use torch.cat"),
+    (("flip", "index", "gather"), "reorders a signal", "slice it and use torch.cat"),
     (
         ("norm",),
         "divides by a norm of the signal",
