@@ -67,13 +67,15 @@ class Gated(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second, self.last = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 1), nn.Conv2d(32, 5, 1)
+        self.first, self.second, self.last = nn.Conv2d(3, 32, 3), nn.Conv2d(16, 16, 1), nn.Conv2d(32, 5, 1)
+        self.sliced = nn.Conv2d(8, 8, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.first(x)
-        x = self.second(x * x.relu())
-        gated = x * x.relu()
-        return self.last(torch.cat([gated, gated.relu()], 1))
+        a, b = self.first(x).chunk(2, 1)
+        x = self.second(a * b.relu())
+        a, b = (x * x.relu()).relu().chunk(2, 1)
+        b = self.sliced(b)
+        return self.last(torch.cat([b * b.relu(), a, x], 1))
 
 
 def test_signals_keep_their_memory_format() -> None:

@@ -24,7 +24,9 @@ def fold(x_TB: Tensor) -> Tensor:
     if len(x) > 1:
         return x
     # `view` gives one row a stride of no memory format, and torch would continue in the other one.
-    return x.as_strided(x.shape, (x[0].numel(), *x.stride()[1:]))
+    shape, strides = x.shape[1:], x.stride()[1:]
+    whole = max((size * stride for size, stride in zip(shape, strides, strict=True)), default=1)
+    return x.as_strided(x.shape, (whole, *strides))
 
 
 def rows(x: Tensor, some: Tensor) -> Tensor:
