@@ -9,10 +9,12 @@ from torch import Tensor, fx, nn
 
 from rheobase.conversion.batch_dim import batch_first, is_plain, model_shape
 from rheobase.conversion.lowering import Call
+from rheobase.conversion.nodes import name_of
 from rheobase.conversion.refusals import NeedsExample, Refusal, refuse_unknown
 from rheobase.conversion.rules.registry import rule
 from rheobase.network import Concat, Mean, Pad, Permute, Reshape, Scale, Slice
 
+_BROADCASTING = ("add", "sub", "mul", "div", "truediv")
 _MOST_COPIES = 64
 
 
@@ -227,9 +229,13 @@ def _expand(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
     """Copies along dimensions of one value, as of keys that several heads of attention share."""
     shape = [*call.shape_of(x)]
     copies = {d: n for d, (m, n) in enumerate(zip(shape, call.shape, strict=False)) if m != n}
-    if not is_plain(x) or len(shape) != len(call.shape) or math.prod(copies.values()) > _MOST_COPIES:
+    if not is_plain(x) or len(shape) != len(call.shape):
         raise refuse_unknown(call.function)
     call.lowering.memory.view(call.node, call.node.all_input_nodes[0])
+    if all(name_of(user).rpartition(".")[2] in _BROADCASTING for user in call.node.users):
+        return call.drop(x, "removed: sums and products broadcast")
+    if math.prod(copies.values()) > _MOST_COPIES:
+        raise refuse_unknown(call.function)
     for d, n in copies.items():
         shape[d] = n
         x = call.emit(Concat(d), *[x] * n, shape=shape, becomes="copies")
