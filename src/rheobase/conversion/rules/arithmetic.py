@@ -10,6 +10,7 @@ from torch import Tensor, fx
 from rheobase.conversion.batch_dim import is_plain, model_shape
 from rheobase.conversion.lowering import Call
 from rheobase.conversion.refusals import NeedsExample, Refusal
+from rheobase.conversion.rules.layers import is_input
 from rheobase.conversion.rules.registry import rule
 from rheobase.network import Add, Concat, Fixed, Product, Scale, find_like
 
@@ -124,8 +125,12 @@ def _where(call: Call, condition: Any, x: Any, other: Any = None) -> fx.Node:
 
 
 @rule("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "logical_and", "logical_or", "logical_not")
-def _compare(call: Call, *_: Any, **__: Any) -> NoReturn:
-    raise refuse_mask(call.row.call)
+def _compare(call: Call, x: Any, *_: Any, **__: Any) -> NoReturn:
+    refusal = refuse_mask(call.row.call)
+    if isinstance(x, fx.Node) and is_input(call, x):
+        remedy = "wrap the model so that it passes a mask or positions that do not depend on it"
+        raise Refusal(refusal.reason, f"{remedy}, such as position_ids=self.positions, a buffer")
+    raise refusal
 
 
 @rule(*NEW)
