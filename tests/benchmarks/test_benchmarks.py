@@ -12,7 +12,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import contenders
 import fine_tuning
-import imagenet_input
 import last_bit
 import levels
 import rheobase
@@ -152,19 +151,6 @@ def test_thresholds_are_scaled_without_another_training(
     for name, neuron in rheobase.convert(model, "opi").neurons.items():
         assert torch.equal(scaled[name].threshold, neuron.threshold / 2)
         assert torch.equal(scaled[name].amplitude, neuron.amplitude / 2)
-
-
-def test_the_input_of_imagenet_is_timed_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads, record = torch.get_num_threads(), tmp_path / "record.json"
-    words = ["--images", "64", "--workers", "0", "--repeats", "1", "--record", str(record)]
-    monkeypatch.setattr(sys, "argv", ["imagenet_input.py", *words])
-    try:
-        imagenet_input.main()
-    finally:
-        torch.set_num_threads(threads)
-    rates = json.loads(record.read_text("utf-8"))["images_per_second"]
-    assert len(rates) == 4
-    assert all(rate["median"] > 0 for rate in rates.values())
 
 
 def test_the_verbs_are_timed_as_users_call_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
