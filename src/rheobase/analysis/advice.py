@@ -69,7 +69,7 @@ def advise(
         )
     convention = find_convention(convention)
     parts, measure = _split(model, calibration, hold_out, seed)
-    search = _Search(model, parts, budget, budget.steps or most_steps, seed, convention)
+    search = _Search(model, parts, budget, budget.steps or most_steps, convention)
     interrupted = False
     with live_table("advising", TRIED, search.most, shown=progress) as show:
         try:
@@ -127,11 +127,10 @@ class _Search:
         parts: _Parts,
         budget: Budget,
         horizon: int,
-        seed: int,
         convention: Convention,
     ) -> None:
         self.model, self.parts, self.budget, self.horizon = model, parts, budget, horizon
-        self.seed, self.convention = seed, convention
+        self.convention = convention
         self.trials: list[Trial] = []
         self.best: tuple[Trial, SNN] | None = None
         self.impossible = False

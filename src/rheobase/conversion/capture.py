@@ -195,7 +195,7 @@ def assemble(lowering: Lowering) -> Network:
     module.recompile()
     module.eval().requires_grad_(False)
     bounds = {node.name: bound for node, bound, _ in lowering.sites.values()}
-    bounds |= {node.name: bound for node, bound in lowering.inner_sites.items()}
+    bounds |= dict.fromkeys(node.name for node in lowering.inner_sites)
     sites = [
         Site(
             str(node.target),

@@ -146,7 +146,7 @@ def inspect(
         raise TypeError(f"the example input must be one tensor, got {type(example).__name__}")
     chosen = None if method is None else methods.get(method, **settings)
     _, lowering = lower(*move_to_double(model, example), () if chosen is None else chosen.handles)
-    sites = {placed for placed, _, _ in lowering.sites.values()} | {*lowering.inner_sites}
+    sites = {placed for placed, _, _ in lowering.sites.values()} | lowering.inner_sites
     lines = []
     for row in lowering.rows:
         neurons = operations = 0

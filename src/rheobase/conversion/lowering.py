@@ -63,7 +63,7 @@ class Lowering:
         self.values: dict[fx.Node, Any] = {}
         self.rows: list[Row] = []
         self.sites: dict[fx.Node, tuple[fx.Node, float | None, bool]] = {}
-        self.inner_sites: dict[fx.Node, float | None] = {}
+        self.inner_sites: set[fx.Node] = set()
         self.max_pools: dict[fx.Node, nn.Module] = {}
         self.dropouts: dict[fx.Node, nn.Module] = {}
         self.left_out: nn.Module | None = None
@@ -304,10 +304,10 @@ class Call:
                     "compute it from the input, or add or multiply it as one number per channel",
                 )
 
-    def inner_site(self, x: fx.Node, activation: nn.Module, bound: float | None, part: str) -> fx.Node:
+    def inner_site(self, x: fx.Node, activation: nn.Module, part: str) -> fx.Node:
         """Add a site inside of a layer that is one call of the model."""
         site = self.emit(activation, x, part=part, shape=self.shape_of(x))
-        self.lowering.inner_sites[site] = bound
+        self.lowering.inner_sites.add(site)
         return site
 
     def site(self, x: fx.Node, activation: nn.Module, bound: float | None, inplace: bool) -> fx.Node:

@@ -139,10 +139,10 @@ PAPER = Paper(
         Energy("vgg16-cifar10", 332.973, 869.412, 4.162, 0.067, 62, steps=32),
         Energy("resnet20-cifar10", 41.219, 179.060, 0.515, 0.0138, 37, steps=32),
     ),
-    claims=(
-        Claim("figure 4", "resnet20-cifar10", "RMP", "rmp", 64, zero=67, half=87),
-        Claim("figure 4", "resnet20-cifar10", "RNL", "rnl", 64, zero=45, half=82),
-        Claim("figure 4", "resnet20-cifar10", "RNL", "rnl", 32, zero=25, half=70),
+    claims=(  # around figure 4
+        Claim("resnet20-cifar10", "RMP", "rmp", 64, zero=67, half=87),
+        Claim("resnet20-cifar10", "RNL", "rnl", 64, zero=45, half=82),
+        Claim("resnet20-cifar10", "RNL", "rnl", 32, zero=25, half=70),
     ),
     originals=_ORIGINALS,
     best_start=(0.4, 0.6),

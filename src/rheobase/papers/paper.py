@@ -82,7 +82,6 @@ class Claim:
     """A sentence on what the half-threshold start adds to another method, read from a figure.
 
     Attributes:
-        figure: The figure.
         cell: The network and dataset.
         label: The method as the paper calls it.
         method: Its name in this package.
@@ -91,7 +90,6 @@ class Claim:
         half: Accuracy from a start at half the threshold, in percent.
     """
 
-    figure: str
     cell: str
     label: str
     method: str

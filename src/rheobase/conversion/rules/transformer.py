@@ -102,7 +102,7 @@ def _encode(
 
     def feed_forward(x: fx.Node) -> fx.Node:
         first = _connect(call, x, layer.linear1, f"{prefix}linear1")
-        site = call.inner_site(first, _activation(layer.activation), None, f"{prefix}activation")
+        site = call.inner_site(first, _activation(layer.activation), f"{prefix}activation")
         return _connect(call, site, layer.linear2, f"{prefix}linear2")
 
     steps = ((attend_to, layer.norm1, "norm1"), (feed_forward, layer.norm2, "norm2"))
