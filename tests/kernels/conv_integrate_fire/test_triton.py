@@ -292,10 +292,10 @@ def test_both_halves_of_a_weight_count(kernel):
     seed = torch.Generator().manual_seed(kernel)
     weight = make_numbers(20, 24, kernel, kernel, low=-(2**14), high=2**14, integer=False, seed=seed)
     problem = {
-        "spikes": torch.randint(0, 2, (4, 2, 24, 5, 5), generator=seed).to(torch.uint8),
+        "spikes": torch.randint(0, 2, (4, 2, 24, 4, 8), generator=seed).to(torch.uint8),
         "weight": weight,
         "bias": make_numbers(20, low=-99, high=99, integer=False, seed=seed),
-        "membrane": make_numbers(2, 20, 5, 5, low=-(2**14), high=2**14, integer=False, seed=seed),
+        "membrane": make_numbers(2, 20, 4, 8, low=-(2**14), high=2**14, integer=False, seed=seed),
         "threshold": make_numbers(20, 1, 1, low=2**10, high=2**14, integer=False, seed=seed),
         "padding": kernel // 2,
     }
@@ -352,10 +352,10 @@ def test_channels_that_the_middle_tap_alone_sees_have_no_others(dtype, one_loop,
     weight[:, 32:] = F.pad(full[:, 32:, 1:2, 1:2], (1, 1, 1, 1))
     assert (count_wide(full), count_wide(weight)) == (80, 32)
     problem = {
-        "spikes": channels_last(torch.randint(0, 2, (3, 2, 80, 5, 5), generator=seed).to(torch.uint8)),
+        "spikes": channels_last(torch.randint(0, 2, (2, 2, 80, 4, 8), generator=seed).to(torch.uint8)),
         "weight": weight,
         "bias": make_numbers(16, low=-5, high=6, integer=integer, seed=seed),
-        "membrane": channels_last(make_numbers(2, 16, 5, 5, low=-20, high=21, integer=integer, seed=seed)),
+        "membrane": channels_last(make_numbers(2, 16, 4, 8, low=-20, high=21, integer=integer, seed=seed)),
         "threshold": make_numbers(16, 1, 1, low=10, high=30, integer=integer, seed=seed),
         "padding": 1,
     }
