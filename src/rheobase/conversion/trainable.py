@@ -48,7 +48,7 @@ def replace_sites(
     model: nn.Module,
     activation: Callable[[Site], nn.Module],
     pool: Callable[[nn.Module], nn.Module],
-    handles: Sequence[str] = (),
+    handles: Sequence[str],
 ) -> fx.GraphModule:
     """A trainable copy of a model with another activation at each site and another module for each max-pool.
 

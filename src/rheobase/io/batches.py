@@ -58,7 +58,7 @@ def batches(
     return _check(_coerce(data, batch_size, what, classes, default), what, classes)
 
 
-def count_batches(data: Data, batch_size: int | None = None, default: int = _BATCH_SIZE) -> int | None:
+def count_batches(data: Data, batch_size: int | None, default: int) -> int | None:
     """The number of batches that `batches` yields, or None if it is not known in advance."""
     if _is_pair(data):
         data = data[0]

@@ -21,7 +21,7 @@ class ActiveSamples:
         left: The step after which each sample of the batch left, (B,); the last step for those that stay.
     """
 
-    def __init__(self, rule: Exit | None, x: Tensor, steps: int, settles: bool = False) -> None:
+    def __init__(self, rule: Exit | None, x: Tensor, steps: int, settles: bool) -> None:
         """Start with the whole batch x, (B, ...), of a run over some steps; see `settles` above."""
         self.rule, self.settles = rule, settles
         self.last_event = torch.ones(x.shape[0], dtype=torch.int64, device=x.device)

@@ -114,7 +114,7 @@ class TrainingState:
         data: Split | Folder,
         steps: int,
         path: Path | None,
-        trained_for: str = "",
+        trained_for: str,
     ) -> None:
         self.epoch = 0
         self.step = 0

@@ -145,7 +145,7 @@ class Learner:
         return self.model.eval()
 
     @contextmanager
-    def running(self, *, channels_last: bool = False) -> Iterator[None]:
+    def running(self, *, channels_last: bool) -> Iterator[None]:
         """Set up the device for steps; random generators and settings are restored at the end.
 
         Args:

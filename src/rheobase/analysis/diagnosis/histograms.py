@@ -33,18 +33,15 @@ class Histogram:
     thresholds: list[float]
 
 
-def histogram_activations(
-    model: nn.Module, snn: SNN, data: Data, *, batch_size: int | None = None
-) -> dict[str, Histogram]:
+def histogram_activations(model: nn.Module, snn: SNN, data: Data) -> dict[str, Histogram]:
     """The activations of every site over some data.
 
     Args:
         model: The model that was converted.
         snn: The network that `convert` returned.
         data: Inputs; labels are not read.
-        batch_size: Inputs at a time, where the data does not come in batches.
     """
-    given = [x.to(snn.device) for x, _ in batches(data, batch_size, what="data for histograms")]
+    given = [x.to(snn.device) for x, _ in batches(data, what="data for histograms")]
     parts = [part for x in given for part in torch.split(x, _SAMPLES)]
     network = capture_original(model, snn, parts[0])
     tops = dict.fromkeys(snn.sites, 0.0)

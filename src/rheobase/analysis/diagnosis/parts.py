@@ -23,7 +23,7 @@ from rheobase.network import Neuron, SigmaDelta, along_channels
 PARTS = ("clipping", "quantisation", "inherited", "made_here")
 
 
-def split_error(seen: Observation, neuron: Neuron, steps: int, delay: int = 0) -> dict[str, Tensor]:
+def split_error(seen: Observation, neuron: Neuron, steps: int, delay: int) -> dict[str, Tensor]:
     """The parts of φ − a for every neuron and sample, in double; the first steps, the delay, do not count."""
     clipped = _clip(neuron, seen)
     start = seen.start
@@ -131,7 +131,7 @@ class SiteDiagnosis:
 class Account:
     """Adds up one site's observations."""
 
-    def __init__(self, name: str, neuron: Neuron, steps: int, delay: int = 0) -> None:
+    def __init__(self, name: str, neuron: Neuron, steps: int, delay: int) -> None:
         self.name, self.neuron, self.steps, self.delay = name, neuron, steps, delay
         self.totals: dict[str, Tensor] = {}
 

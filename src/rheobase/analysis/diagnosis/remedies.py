@@ -54,7 +54,7 @@ class _Change:
 
 
 def try_remedies(
-    model: nn.Module, snn: SNN, data: Batches, steps: int, before: float, progress: bool = True
+    model: nn.Module, snn: SNN, data: Batches, steps: int, before: float, progress: bool
 ) -> tuple[list[Remedy], list[str]]:
     """Try changes that may help, each on its own.
 

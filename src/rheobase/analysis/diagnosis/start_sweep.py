@@ -16,8 +16,7 @@ def sweep_starts(
     steps: int,
     *,
     fractions: Sequence[float] = FRACTIONS,
-    batch_size: int | None = None,
-    progress: bool = True,
+    progress: bool,
 ) -> dict[float, list[float | None]]:
     """Accuracy after each step, for membranes that start at the given fractions of the threshold.
 
@@ -26,7 +25,6 @@ def sweep_starts(
         data: Inputs with labels. To choose a start by the result, training data.
         steps: T.
         fractions: The fractions.
-        batch_size: Inputs at a time, where the data does not come in batches.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -35,7 +33,7 @@ def sweep_starts(
     """
     if snn.window is not None:
         return {}
-    given = list(batches(data, batch_size, what="data to sweep starts on"))
+    given = list(batches(data, what="data to sweep starts on"))
     found = {}
     with display("trying starts", len(fractions), shown=progress) as bar:
         for fraction in fractions:

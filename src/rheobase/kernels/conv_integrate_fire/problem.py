@@ -105,7 +105,7 @@ def infer_shape(
     weight: Tensor,
     stride: tuple[int, int],
     padding: tuple[int, int],
-    second: Tensor | None = None,
+    second: Tensor | None,
 ) -> tuple[int, int, int, int, int]:
     """Infer the (T, B, N, Y, X) of the result, and raise ValueError if there is none."""
     if spikes.dim() != 5 or weight.dim() != 4:

@@ -37,7 +37,7 @@ def load(
     return folders.read(folder, size)
 
 
-def find_root(root: str | Path | None = None) -> Path:
+def find_root(root: str | Path | None) -> Path:
     """The folder of the datasets: the given one, else ``RHEOBASE_DATA``, else ``~/.cache/rheobase``."""
     # An empty variable counts as unset: Path("") would mean the working directory.
     return Path(root or os.environ.get("RHEOBASE_DATA") or "~/.cache/rheobase").expanduser()
