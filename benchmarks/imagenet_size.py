@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import rheobase
 from contenders import set_routines
 from rheobase.analysis.benchmark import measure
-from rheobase.io.files import replace_file
+from rheobase.io import find_commit, replace_file
 
 SIDE = 224
 
@@ -36,7 +36,6 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--commit", default="unknown")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = torch.device(options.device)
@@ -55,7 +54,7 @@ def main() -> None:
         "benchmark": "imagenet size",
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
         "torch": str(torch.__version__),
-        "commit": options.commit,
+        "commit": find_commit(),
         "options": {key: getattr(options, key) for key in ("model", "batch", "steps", "images", "repeats")},
     }
     rows: list[dict[str, Any]] = []

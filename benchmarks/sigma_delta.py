@@ -22,7 +22,7 @@ from torch import nn
 import contenders
 import rheobase
 from rheobase.analysis.benchmark import measure
-from rheobase.io.files import replace_file
+from rheobase.io import find_commit, replace_file
 from rheobase.methods.qcfs import QCFS
 from rheobase.training import datasets, find_recipe, models, train
 
@@ -39,12 +39,16 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=120)
     parser.add_argument("--images", type=int, help="for a trial: the number of images")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--commit", default="unknown")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = torch.device(options.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    head = {"benchmark": f"sigma-delta, {options.what}", "device": name, "torch": str(torch.__version__)}
+    head = {
+        "benchmark": f"sigma-delta, {options.what}",
+        "device": name,
+        "torch": str(torch.__version__),
+        "commit": find_commit(),
+    }
     if options.what == "speed":
         head |= {"batch": BATCH, "steps": STEPS, "levels": 16, "sizes": 4}
     rows: list[dict[str, Any]] = []
@@ -58,7 +62,7 @@ def main() -> None:
             rows.append(row)
             print(row, flush=True)
             if options.out:
-                document = head | {"commit": options.commit, "rows": rows}
+                document = head | {"rows": rows}
                 replace_file(options.out, json.dumps(document, indent=1) + "\n")
 
 

@@ -26,7 +26,7 @@ from torch import Tensor
 import rheobase
 from contenders import TUNED, convert, images, network, ours, set_routines, spikingjelly
 from rheobase.analysis.benchmark import measure
-from rheobase.io.files import replace_file
+from rheobase.io import find_commit, replace_file
 from rheobase.simulation import Simulator
 from rheobase.training import datasets, models
 
@@ -48,7 +48,6 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="the folder of CIFAR-10, for trained weights")
     parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--commit", default="unknown")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = torch.device(options.device)
@@ -57,7 +56,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
         "threads": torch.get_num_threads(),
         "torch": str(torch.__version__),
-        "commit": options.commit,
+        "commit": find_commit(),
         "weights": "random" if options.root is None else "trained",
         "options": {key: getattr(options, key) for key in ("batch", "steps", "images", "repeats")},
     }
