@@ -13,7 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -111,25 +111,20 @@ def main() -> None:
 
         add(f"rheobase, {profile}", run, notes=run().notes)
 
+    peer = None
     try:
         add("SpikingJelly, STA", convert_by_spikingjelly(model, x, options.steps))
+        peer = version("spikingjelly")
     except ModuleNotFoundError as error:
         print(f"without SpikingJelly: {error}")
     record = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
-        "torch": torch.__version__, "spikingjelly": _version("spikingjelly"), "steps": options.steps,
+        "torch": torch.__version__, "spikingjelly": peer, "steps": options.steps,
         "batch": options.batch, "layers": options.layers, "levels": options.levels, "sizes": options.sizes,
         "rows": rows,
     }  # fmt: skip
     if options.out:
         options.out.write_text(json.dumps(record, indent=1) + "\n")
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 if __name__ == "__main__":

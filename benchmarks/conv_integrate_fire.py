@@ -253,15 +253,6 @@ def measure_layer(
     return timings
 
 
-def measure_first_layer(steps: int, batch: int, repeats: int) -> dict[str, float]:
-    """Time the scan under a current constant in time, as behind the first convolution: 64 maps of 32²."""
-    current = torch.rand(batch, 64, 32, 32, device=DEVICE).to(memory_format=torch.channels_last)
-    membrane, threshold = torch.zeros_like(current), torch.rand(64, 1, 1, device=DEVICE) + 0.5
-    out = torch.empty(steps, batch, 32, 32, 64, dtype=U8, device=DEVICE).permute(0, 1, 4, 2, 3)
-    timing = measure(lambda: integrate_fire(current, membrane, threshold, steps=steps, out=out), repeats)
-    return timing | {"gigabytes_per_second": out.numel() / timing["median_ms"] / 1e6}
-
-
 def print_model(name: str, layers: list[Layer], timings: dict[str, Any], batch: int) -> None:
     """Print a table of a model's layers: TFLOP/s of the median, and milliseconds."""
     columns = ["unfused fp16", *VARIANTS]
@@ -319,13 +310,10 @@ def main() -> None:
     print(f"{time.monotonic() - began:.0f} s for compiling and checking")
     sizes = (options.steps, options.batch, options.repeats)
     measured = {str(layer): measure_layer(layer, working, *sizes) for layer in layers}
-    first = measure_first_layer(*sizes)
     device = torch.cuda.get_device_name()
     print(f"{device}, torch {torch.__version__}; T, B, n = {sizes}; TFLOP/s (median time)")
     for name in options.models:
         print_model(name, MODELS[name], measured, options.batch)
-    rate = first["gigabytes_per_second"]
-    print(f"\nfirst layer, constant current: {first['median_ms']:.3f} ms, {rate:.0f} GB/s of spikes")
     print(f"{time.monotonic() - began:.0f} s in all")
     if options.out:
         record = {
@@ -334,7 +322,7 @@ def main() -> None:
             "options": {k: v for k, v in vars(options).items() if k != "out"},
         }
         with open(options.out, "w", encoding="utf-8") as file:
-            json.dump(record | {"layers": measured, "first layer": first}, file, indent=1)
+            json.dump(record | {"layers": measured}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ class Bench:
     def measure_elsewhere(self) -> None:
         """Measure the best of each kind, and all of ours, at all sizes."""
         for batch, steps in itertools.product(self.options.batches, self.options.steps):
-            for kind in ["ours"] if self.options.ours_elsewhere else self.options.contenders:
+            for kind in self.options.contenders:
                 best = [self.best[kind]] if kind in self.best else []
                 for name in list(self.groups[kind]) if kind == "ours" else best:
                     self.time(kind, name, batch, steps)
@@ -208,7 +208,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, nargs="*", default=[4, 8, 32, 128, 512])
     parser.add_argument("--full-batch", type=int, help="where all contenders run; the largest batch")
     parser.add_argument("--full-steps", type=int, default=32)
-    parser.add_argument("--ours-elsewhere", action="store_true", help="at other sizes run this package only")
     parser.add_argument("--memory", type=int, help="cap on what this package holds, in MiB")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--longest", type=float, default=2.0, help="leave out runs that take longer, in s")
