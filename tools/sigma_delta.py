@@ -315,8 +315,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--data", default="digits")
     parser.add_argument("--root", type=Path)
-    parser.add_argument("--split", choices=("test", "train"), default="test")
-    parser.add_argument("--limit", type=int, help="number of images; by default all")
+    parser.add_argument("--limit", type=int, help="number of test images; by default all")
     parser.add_argument("--calibration", type=int, default=512, help="number of training images")
     parser.add_argument("--levels", type=int, default=32)
     parser.add_argument("--sizes", default="5", help="a number, or any")
@@ -328,13 +327,12 @@ def main() -> None:
     given = parser.parse_args()
     dataset = datasets.load(given.data, given.root)
     model = models.load_or_train(given.model, given.weights, dataset).eval().to(given.device)
-    split = dataset.test if given.split == "test" else dataset.train
-    split = models.take(split, given.limit)
+    test = models.take(dataset.test, given.limit)
     calibration = models.take(dataset.train, given.calibration)
     record = measure(
         model,
         calibration.normalise(calibration.images).to(given.device),
-        lambda: split.batches(given.batch_size),
+        lambda: test.batches(given.batch_size),
         network=f"{given.model} on {dataset.name}",
         levels=given.levels,
         sizes="any" if given.sizes == "any" else int(given.sizes),
