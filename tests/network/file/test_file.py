@@ -6,13 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from families import FAMILIES, build, inputs, spikes_of
+from families import FAMILIES, build, converted, inputs, spikes_of
 from rheobase import HALF, Constant, Gaussian, Uniform, convert, methods, prepare, simulate
 from rheobase.io.tensors import write_tensors
 from rheobase.network import codings, save, starts
@@ -38,14 +37,10 @@ def round_trip(snn: SNN, folder: Path) -> SNN:
     return load(folder / "net.safetensors")
 
 
-def example(name: str = "Plain", **options: Any) -> SNN:
-    return convert(build(name), "max-norm", inputs(16, seed=5), **{"initial": HALF, **options})
-
-
 class TestRoundTrip:
     @pytest.mark.parametrize("name", FAMILIES)
     def test_every_family_keeps_every_spike(self, name: str, tmp_path: Path) -> None:
-        snn = example(name, per_channel=True)
+        snn = converted(name, per_channel=True)
         back = round_trip(snn, tmp_path)
         assert_same(snn, back, inputs(3))
         assert (back.provenance, back.input_shape, back.coding) == (snn.provenance, (3, 8, 8), snn.coding)
@@ -63,13 +58,13 @@ class TestRoundTrip:
         ids=repr,
     )
     def test_every_start_and_coding(self, initial: Initial, shown: codings.Coding, tmp_path: Path) -> None:
-        snn = example(initial=initial, coding=shown, fire_above=True)
+        snn = converted("Plain", initial=initial, coding=shown, fire_above=True)
         back = round_trip(snn, tmp_path)
         assert back.coding == shown
         assert_same(snn, back, inputs(3))
 
     def test_starts_given_as_tensors(self, tmp_path: Path) -> None:
-        snn = example()
+        snn = converted("Plain")
         for neuron in snn.neurons.values():
             size = neuron.threshold.numel()
             neuron.initial = Corrected(Potential(torch.rand(size)), torch.rand(size))
@@ -86,7 +81,7 @@ class TestRoundTrip:
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
     def test_numbers_of_any_width(self, dtype: torch.dtype, tmp_path: Path) -> None:
-        snn = example("Depthwise").to(dtype)
+        snn = converted("Depthwise").to(dtype)
         back = round_trip(snn, tmp_path)
         assert back.dtype == dtype
         assert_same(snn, back, inputs(3).to(dtype))
@@ -106,14 +101,14 @@ class TestRoundTrip:
         assert_same(snn, round_trip(snn, tmp_path), inputs(2))
 
     def test_inputs_of_unknown_shape(self, tmp_path: Path) -> None:
-        snn = example()
+        snn = converted("Plain")
         snn.input_shape = None
         back = round_trip(snn, tmp_path)
         assert back.input_shape is None
         assert_same(snn, back, inputs(2))
 
     def test_settings_are_kept_as_plain_values(self, tmp_path: Path) -> None:
-        snn = example(per_channel=True)
+        snn = converted("Plain", per_channel=True)
         assert round_trip(snn, tmp_path).provenance.settings["per_channel"] is True
         snn.provenance.settings.update(widths=(1, 2), place=Path("somewhere"))
         assert round_trip(snn, tmp_path).provenance.settings == {
@@ -128,7 +123,7 @@ class TestRoundTrip:
         assert round_trip(snn, tmp_path).provenance.settings["limit"] == "inf"
 
     def test_a_fresh_process_gives_the_same_spikes(self, tmp_path: Path) -> None:
-        snn = example("DenseConcat", initial=Uniform(), coding=codings.Poisson(1, 5.0))
+        snn = converted("DenseConcat", initial=Uniform(), coding=codings.Poisson(1, 5.0))
         path, x = tmp_path / "net.safetensors", inputs(4)
         save(snn, path)
         write_tensors(tmp_path / "x.safetensors", {"x": x, **spikes_of(snn, x, 7)}, {})
@@ -160,7 +155,7 @@ class TestSaving:
         class Odd(IntegrateFire):
             pass
 
-        snn = example()
+        snn = converted("Plain")
         path = tmp_path / "net.safetensors"
         save(snn, path)
         before = path.read_bytes()
@@ -170,7 +165,7 @@ class TestSaving:
         assert path.read_bytes() == before
 
     def test_values_that_are_not_finite_are_refused(self, tmp_path: Path) -> None:
-        snn = example()
+        snn = converted("Plain")
         snn.module.get_submodule("0").weight[0] = math.nan
         with pytest.raises(ValueError, match=r"cannot be saved.*'0.weight' has NaN"):
             save(snn, tmp_path / "net.safetensors")
@@ -180,7 +175,7 @@ class TestSaving:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "net.safetensors"
-        save(example(), path)
+        save(converted("Plain"), path)
         before = path.read_bytes()
 
         def fail(*_: object) -> None:
@@ -188,7 +183,7 @@ class TestSaving:
 
         monkeypatch.setattr(os, "replace", fail)
         with pytest.raises(OSError, match="no room"):
-            save(example("IdentitySkip"), path)
+            save(converted("IdentitySkip"), path)
         assert path.read_bytes() == before
         assert [p.name for p in tmp_path.iterdir()] == ["net.safetensors"]
 
