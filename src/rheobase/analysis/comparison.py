@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -226,28 +227,27 @@ def compare(
     chosen = [_configure(name, columns[0], settings or {}) for name in dict.fromkeys(names)]
     asked = [parse_start(start) for start in ([starts] if isinstance(starts, str) else starts)]
     scale = max(x.abs().max().item() for x, _ in batches(calibration, what="calibration data"))
+    accuracy_of = cache(lambda network: accuracy(network, test))
+
+    def fill(method: Method, initial: Start) -> Row:
+        network = (trained or {}).get(_base(method).name) if method.needs_training else model
+        if network is None:
+            name = _base(method).name
+            note = (
+                f"needs a network trained for {name}: pass trained={{{name!r}: …}} (on the command "
+                f"line --trained {name}=FILE)"
+            )
+            return Row(method.title, str(initial), note=note)
+        shown = ConstantCurrent() if coding == "constant" else cover(method.coding, 1.5 * scale)
+        row = _measure(network, method, initial, shown, calibration, test, columns)
+        return replace(row, ann=accuracy_of(network)) if row.steps and network is not model else row
+
     rows: list[Row] = []
-    anns: dict[int, float] = {}
     plan = [(method, start) for method in chosen for start in _starts(method, asked)]
     with display("comparing", len(plan), shown=progress) as bar:
         try:
             for method, initial in plan:
-                network = (trained or {}).get(_base(method).name) if method.needs_training else model
-                if network is None:
-                    name = _base(method).name
-                    note = (
-                        f"needs a network trained for {name}: pass trained={{{name!r}: …}} (on the command "
-                        f"line --trained {name}=FILE)"
-                    )
-                    rows.append(Row(method.title, str(initial), note=note))
-                else:
-                    shown = ConstantCurrent() if coding == "constant" else cover(method.coding, 1.5 * scale)
-                    row = _measure(network, method, initial, shown, calibration, test, columns)
-                    if row.steps and network is not model:
-                        if id(network) not in anns:
-                            anns[id(network)] = accuracy(network, test)
-                        row = replace(row, ann=anns[id(network)])
-                    rows.append(row)
+                rows.append(fill(method, initial))
                 bar.advance()
         except KeyboardInterrupt:
             if not any(row.steps for row in rows):
@@ -258,7 +258,7 @@ def compare(
     if failed and not any(row.steps for row in rows):
         raise ValueError(failed[0])
     samples = sum(len(x) for x, _ in batches(test, what="test data"))
-    ann, seconds = accuracy(model, test), perf_counter() - began
+    ann, seconds = accuracy_of(model), perf_counter() - began
     return Comparison(title, samples, ann, columns, tuple(rows), seconds, package_versions())
 
 
