@@ -10,9 +10,8 @@ silent or T steps are over, spikes counted. Times are medians of several runs af
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import rheobase
+from rheobase.analysis.benchmark import measure
 from rheobase.simulation import PROFILES
 from torchvision_models import load_models
 
@@ -33,23 +33,6 @@ def build(layers: int, size: int) -> nn.Module:
     model = VisionTransformer(size, 16, layers, 12, 768, 3072).eval()
     nn.init.normal_(model.heads.head.weight, std=0.02)
     return model
-
-
-def median_seconds(run: Callable[[], object], device: torch.device, repeats: int) -> list[float]:
-    """The times of some runs, in rising order."""
-    times = []
-    for number in range(repeats + 2):
-        _wait(device)
-        began = time.perf_counter()
-        run()
-        _wait(device)
-        times += [time.perf_counter() - began] if number >= 2 else []
-    return sorted(times)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def convert_by_spikingjelly(model: nn.Module, x: Tensor, steps: int) -> Callable[[], object]:
@@ -94,10 +77,10 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
 
     def add(name: str, run: Callable[[], object], **more: Any) -> None:
-        times = median_seconds(run, device, options.repeats)
-        rate = options.batch / statistics.median(times)
-        rows.append({"name": name, "images_per_second": rate, "seconds": times, **more})
-        print(f"{name}: {rate:.4g} images/s, {times}", flush=True)
+        timing = measure(lambda: run, device, options.repeats)
+        rate = options.batch / timing.median
+        rows.append({"name": name, "images_per_second": rate, **asdict(timing), **more})
+        print(f"{name}: {rate:.4g} images/s, {timing}", flush=True)
 
     with torch.no_grad():
         add("ANN, float32", lambda: model(x))
