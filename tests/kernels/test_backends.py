@@ -5,11 +5,10 @@ import threading
 import pytest
 import torch
 
+from conftest import DEVICE
 from rheobase.kernels import choose_backend, explain_no_triton, load_triton, widen, widest_float
 from rheobase.kernels.backends import explain_no_launch
 from rheobase.network import require_double
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def test_choose_backend(monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from conftest import DEVICE
 from rheobase.kernels import (
     GroupRule,
     RehearsedRule,
@@ -19,7 +20,6 @@ from rheobase.kernels import (
     rehearsed_fire,
 )
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPE = (2, 3, 4, 5)
 PARTS = ((0, 3), (3, 4), (4, 9))
 

@@ -1,9 +1,6 @@
 """The fast integrate-and-fire kernels equal the reference, and the reference equals arithmetic on paper."""
 
-# ruff: noqa: E402
-
 import importlib
-import os
 
 import pytest
 import torch
@@ -11,15 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-HAS_GPU = torch.cuda.is_available()
-if not HAS_GPU:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
+from conftest import BACKENDS, DEVICE
 from rheobase.kernels import empty_steps, integrate_fire, tally
 from rheobase.kernels.integrate_fire import SPIKE_DTYPES
 
-DEVICE = "cuda" if HAS_GPU else "cpu"
-FAST = ["triton"] if HAS_GPU else ["cpu", "triton"]
+_, *FAST = BACKENDS
 MAXIMUM = torch.finfo(torch.float32).max
 
 
@@ -150,7 +143,7 @@ def assert_counts(backend: str, current: Tensor, membrane: Tensor, *arguments: T
     assert torch.equal(plain, totals)
 
 
-@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=40, deadline=None)
 @given(
     problem=problems(),
@@ -188,10 +181,10 @@ def test_blocks_cover_every_neuron(shape, dtype):
     current, membrane = torch.randn(2, *shape, dtype=dtype), torch.rand(shape, dtype=dtype)
     for threshold in (torch.rand(()), torch.rand(shape[1], 1), torch.rand(shape[1:])):
         for spikes in (torch.uint8, dtype):
-            assert_same(FAST[0], current, membrane, threshold, steps=2, dtype=spikes)
+            assert_same(FAST[-1], current, membrane, threshold, steps=2, dtype=spikes)
 
 
-@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_closed_form_count(backend):
     """A constant current z in [0, θ] from v0 in [0, θ) fires clip(floor((T z + v0) / θ), 0, T) times.
 
@@ -209,14 +202,14 @@ def test_closed_form_count(backend):
         assert torch.equal(membrane, (start + steps * z).to(DEVICE) - expected)
 
 
-@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_tie_fires_unless_strict(backend):
     current, membrane, threshold = torch.full((1, 1, 1), 1.0), torch.zeros(1, 1), torch.tensor(1.0)
     assert run(backend, current, membrane, threshold, steps=1)[0].item() == 1
     assert run(backend, current, membrane, threshold, steps=1, strict=True)[0].item() == 0
 
 
-@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("silent", [torch.finfo(torch.float64).max, float("inf"), MAXIMUM])
 def test_silent_neurons_stay_finite(backend, silent):
     threshold = torch.tensor([silent, 1.0], dtype=torch.float64)
@@ -228,7 +221,7 @@ def test_silent_neurons_stay_finite(backend, silent):
         assert membrane.tolist() == [[3, 0]]
 
 
-@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_output_takes_the_membrane_format(backend):
     membrane = torch.zeros(2, 3, 4, 5, device=DEVICE).to(memory_format=torch.channels_last)
     threshold = torch.ones(3, 1, 1, device=DEVICE)
@@ -238,7 +231,7 @@ def test_output_takes_the_membrane_format(backend):
     assert spikes.dtype == torch.float32
 
 
-@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_empty_batch(backend):
     empty = torch.zeros(0, 3, device=DEVICE)
     assert integrate_fire(empty, empty, torch.ones((), device=DEVICE), steps=2, backend=backend).shape == (
@@ -248,7 +241,7 @@ def test_empty_batch(backend):
     )
 
 
-@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

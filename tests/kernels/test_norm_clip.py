@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conftest import DEVICE
 from rheobase.kernels import Statistics, norm_clip
 from rheobase.network import Clip, QuantisedClip
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLIPS: dict[str, dict[str, Any]] = {
     "linear": {"rectify": False},
     "relu": {},

@@ -2,9 +2,8 @@
 
 import torch
 
+from conftest import DEVICE
 from rheobase.kernels import collect_routines, integrate_fire, report_routine
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def scan(backend: str, device: str = DEVICE) -> None:

@@ -8,11 +8,11 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import spectral_norm
 
 import rheobase
+from conftest import DEVICE
 from rheobase.network import Clip
 from rheobase.training import models
 from rheobase.training.fusion import AveragePool, NormClip, Synapse, fuse
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 KINDS = (nn.Conv2d, nn.BatchNorm2d, Clip)
 
 
