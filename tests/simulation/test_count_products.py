@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import rheobase
 from rheobase.analysis.certificate import at_once
-from rheobase.network import MatMul
+from rheobase.network import MatMul, QuantisedClip
 from rheobase.simulation import Simulator
 from rheobase.simulation.count_products import (
     AddedProduct,
@@ -45,6 +45,35 @@ def test_a_product_of_counts_is_exact() -> None:
     assert torch.equal(halves(a, b), (a.long() @ b.long()).double() / 2)
     assert CountMatMul.fits((127, 127), 1040)
     assert not CountMatMul.fits((127, 127), 1041)
+
+
+class PooledProduct(nn.Module):
+    """A product of two signals that are pooled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.clips = nn.ModuleList(QuantisedClip(top, 8) for top in (0.75, 0.5, 2.0))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        layers = zip((self.first, self.second), self.clips, strict=False)
+        a, b = (nn.functional.avg_pool2d(clip(layer(x)), 2) for layer, clip in layers)
+        return self.head(self.clips[2](a @ b).mean((1, 2)))
+
+
+@pytest.mark.parametrize("profile", ["fast", "int8"])
+def test_counts_of_pooled_signals_are_multiplied(profile: str) -> None:
+    """A pooled count stands for a quarter, so that a count of their product stands for a sixteenth."""
+    torch.manual_seed(0)
+    model, x = PooledProduct().eval(), torch.rand(3, 2, 8, 8)
+    snn = rheobase.convert(model, "sigma-delta", x, levels=8, sizes=4)
+    simulator = Simulator(snn, x, 32, at=[32], profile=profile)
+    (product,) = (s.operation for s in simulator.plan.steps if isinstance(s.operation, CountMatMul))
+    assert product.scale == 1 / 16
+    found = simulator.run(x).logits
+    assert torch.equal(found, rheobase.simulate(snn, x, 32, at=[32]).logits)
+    assert len(found[0].unique(dim=0)) == len(x)
 
 
 @pytest.mark.parametrize("name", examples())
