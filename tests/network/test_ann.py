@@ -47,5 +47,5 @@ def test_the_answer_is_the_only_tensor_or_the_logits() -> None:
     x, y = torch.zeros(2, 3), torch.ones(2, 4)
     for outputs in (x, [x], (x, None), {"out": x}, Output(x, y)):
         assert answer_of(outputs) is x
-    assert answer_of([x, None, y]) == (x, y)
+    assert answer_of((x, None, y)) == [x, y]
     assert answer_of({"logits": x, "more": y}).keys() == {"logits", "more"}

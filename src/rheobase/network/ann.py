@@ -35,7 +35,7 @@ def answer_of(outputs: Any) -> Any:
     Hugging Face model, a dictionary that is a dataclass, the logits are; the others are intermediate results.
 
     Returns:
-        The answer, or several of them in a tuple or a dictionary.
+        The answer, or several of them in a container.
     """
     if isinstance(outputs, dict):
         named = {name: value for name, value in outputs.items() if value is not None}
@@ -43,8 +43,8 @@ def answer_of(outputs: Any) -> Any:
             return named["logits"]
         return next(iter(named.values())) if len(named) == 1 else named
     if isinstance(outputs, (tuple, list)):
-        given = tuple(value for value in outputs if value is not None)
-        return given[0] if len(given) == 1 else given
+        given = [value for value in outputs if value is not None]
+        return given[0] if len(given) == 1 else outputs if len(given) == len(outputs) else given
     return outputs
 
 
