@@ -292,8 +292,10 @@ def examine(transformers: Any, name: str) -> dict[str, Any]:
         snn = rheobase.convert(model, "sigma-delta", x, progress=False)
         fine = rheobase.convert(model, "sigma-delta", x, progress=False, levels=LEVELS)
     except (CaptureError, ValueError) as error:
-        installed = f"{Path(transformers.__file__).parents[1]}/"
-        return row | {"converts": False, "why": str(error).replace(installed, "")}
+        why = str(error)
+        for package in (transformers, torch):
+            why = why.replace(f"{Path(package.__file__).parents[1]}/", "")
+        return row | {"converts": False, "why": why}
     run = rheobase.simulate(snn, x, STEPS)
     events = torch.stack([*run.spikes.values()]).sum(0)
     return row | {
