@@ -10,6 +10,7 @@ from rheobase.io import replace_file
 from tools import (
     commands,
     few_steps_pages,
+    hugging_face,
     performance,
     readme,
     reproduce,
@@ -25,6 +26,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCKS: dict[str, Callable[[], str]] = (
     commands.BLOCKS
     | few_steps_pages.BLOCKS
+    | hugging_face.BLOCKS
     | readme.BLOCKS
     | performance.BLOCKS
     | reproduce.BLOCKS

@@ -100,7 +100,9 @@ def run_page(page: str) -> Iterator[tuple[Block, str]]:
         with contextlib.redirect_stdout(printed):
             if block.kind == "python":
                 code = "\n" * (block.line - 1) + block.text  # a traceback then names the line of the page
-                exec(compile(code, str(DOCS / page), "exec"), names)
+                program = compile(code, str(DOCS / page), "exec")
+                if not block.parsed_only:
+                    exec(program, names)
             elif block.kind == "shell":
                 for command in commands_of(block):
                     run_command(command, block.parsed_only)
