@@ -105,3 +105,10 @@ def test_a_maximum_with_zero_is_prepared_on_either_side(function) -> None:
     zero, x = torch.zeros(8), torch.randn(4, 12)
     model = Applied(lambda r: function(r - 0.2, zero)).eval()
     torch.testing.assert_close(prepare(model, "opi")(x), model(x))
+
+
+def test_activations_inside_of_torchs_layers_count() -> None:
+    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)).eval()
+    prepared, x = prepare(model, "sigma-delta"), torch.randn(3, 4, 8)
+    assert prepared.state_dict().keys() == model.state_dict().keys()
+    assert torch.equal(prepared(x), model(x))

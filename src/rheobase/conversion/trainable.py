@@ -61,8 +61,10 @@ def replace_sites(
     copied, lowering = lower(movable, handles=handles)
     _refuse_training_only(copied)
     traced = lowering.traced
-    raise_refusals([row for row in lowering.rows if row.remedy != NeedsExample("").remedy])
-    require_sites(lowering.sites)
+    known = [row for row in lowering.rows if row.remedy != NeedsExample("").remedy]
+    raise_refusals(known)
+    if len(known) == len(lowering.rows):  # calls that need shapes may have activations of their own
+        require_sites(lowering.sites)
     for node, (placed, bound, inplace) in lowering.sites.items():
         name = str(placed.target)
         # A maximum with zero may have the signal as its second argument.
