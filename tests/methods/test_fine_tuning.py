@@ -24,15 +24,6 @@ def test_products_in_half_precision(then, clipped, digits) -> None:
     assert all(v.dtype == torch.float32 for v in tuned["bfloat16"].state_dict().values())
 
 
-def test_the_autocast_of_the_caller_changes_nothing(clipped, digits) -> None:
-    data = digits.train.take(64)
-    snn = convert(clipped, "opi", data)
-    expected = fine_tune(snn, data, 2, progress=False).state_dict()
-    with torch.autocast("cpu", torch.bfloat16):
-        found = fine_tune(snn, data, 2, progress=False).state_dict()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
 def test_a_learning_rate_that_decays_moves_weights_less(clipped, digits) -> None:
     data = digits.train.take(128)
     snn = convert(clipped, "opi", data)

@@ -107,13 +107,6 @@ class TestSurroundings:
         assert equal(trained.model, quietly(network(), textures(), QUICK).model)
         assert not any(tensor.is_inference() for tensor in trained.model.state_dict().values())
 
-    def test_autocast(self) -> None:
-        layers = nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), Clip(), nn.Flatten(), nn.Linear(128, 3)
-        model, data = nn.Sequential(*layers), textures()
-        whole = quietly(model, data, QUICK)
-        with torch.autocast("cpu", torch.bfloat16):
-            assert equal(whole.model, quietly(model, data, QUICK).model)
-
     def test_a_default_type_of_numbers(self) -> None:
         model, data = network(), textures()
         whole = quietly(model, data, QUICK)

@@ -118,8 +118,7 @@ def fine_tune(
     cast = torch.autocast(snn.device.type, torch.bfloat16, enabled=precision == "bfloat16")
     plan: Plan | None = None
     losses: list[Tensor] = []
-    own = torch.autocast(snn.device.type, enabled=False)  # gradients, too, do not take the caller's precision
-    with own, display("fine-tuning", epochs * per_epoch, shown=progress) as bar:
+    with display("fine-tuning", epochs * per_epoch, shown=progress) as bar:
         for epoch in range(epochs):
             seen = torch.zeros(2, device=snn.device)  # not waited for
             for number, (images, labels) in enumerate(load_epoch(data, recipe, epoch, 0, ranks, snn.device)):

@@ -114,7 +114,6 @@ def train(
             learner.model, _take_image(data, learner.device), recipe.batch_size // ranks.count
         ) as large,
         learner.running(channels_last=large),
-        torch.autocast(learner.device.type, enabled=False),  # gradients, too, are in the recipe's precision
         interruptible() as interrupted,
         display("training", recipe.epochs * steps, state.done, shown=progress and ranks.first) as shown,
     ):
