@@ -393,8 +393,7 @@ def score(
                     f"{metric.name} needs labels, and the test data has none; pass (images, labels)"
                 )
             if number % ranks.count == ranks.rank:
-                # A model may write into its input.
-                outputs = answer_of(model(images.to(device, copy=True)))
+                outputs = answer_of(model(images.to(device, copy=True)))  # a model may write into its input
                 if metric.classes or not isinstance(outputs, Tensor):
                     require_classes(outputs, images)
                 total.add(outputs[None], targets)
