@@ -96,6 +96,28 @@ def test_sums_products_pools_and_norms_are_exact_at_silence(block: type[nn.Modul
         rheobase.convert(model, "robust-norm", x)
 
 
+class Cancelling(nn.Module):
+    """Weights that cancel, so that rounding decides on which side of zero the factors of a product are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weights = [[0.1, 0.2, -0.3], [0.7, -0.1, -0.6], [1.1, -0.4, -0.7], [1, 0, 0]]
+        self.register_buffer("ones", torch.ones(3, 1, dtype=torch.float64))
+        self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        factors = nn.functional.linear(nn.functional.linear(x, self.ones).relu(), self.weights).view(-1, 2, 2)
+        return (factors @ factors.mT).flatten(1)
+
+
+@pytest.mark.parametrize("least", [0.1, 0.2, 0.3, 0.4, 0.5])
+def test_sums_that_cancel_are_no_sign_of_a_wrong_network(least: float) -> None:
+    for more in range(8):
+        x = torch.linspace(least + more / 100, 1, 16, dtype=torch.float64)[:, None]
+        snn = rheobase.convert(Cancelling().eval(), "sigma-delta", x, levels=64, initial="zero")
+        assert torch.equal(rheobase.simulate(snn, x, 40).logits[-1], snn.limit(x))
+
+
 def test_trained_clips_need_no_data() -> None:
     model, x = rheobase.prepare(network(nn.ReLU()), "opi"), batch(5, 3, 8, 8)
     snn = rheobase.convert(model.eval(), "sigma-delta", example=x, levels=16, sizes=4)
