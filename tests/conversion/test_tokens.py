@@ -70,3 +70,45 @@ def test_integers_are_no_images() -> None:
     snn = convert(build("Plain"), "max-norm", torch.rand(4, 3, 8, 8))
     with pytest.raises(TypeError, match=r"floating-point tensor, got torch\.int64"):
         simulate(snn, torch.ones(4, 3, 8, 8).long(), 4)
+
+
+class Padded(Text):
+    """Positions are counted and keys are masked by what is not the token 1, as in RoBERTa."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Embedding(9, 8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        kept = tokens.ne(1).int()
+        x = self.words(tokens) + self.places((kept.cumsum(1) * kept).long() + 1)
+        x = self.attention(x, x, x, key_padding_mask=tokens == 1, need_weights=False)[0]
+        return self.last(self.first(x.flatten(1)).relu())
+
+
+def test_a_model_that_looks_for_padding_takes_inputs_without_it(tmp_path) -> None:
+    torch.manual_seed(0)
+    model, tokens = Padded().eval(), torch.randint(2, 20, (64, 6))
+    snn = convert(model, "sigma-delta", tokens, levels=2**16)
+    torch.testing.assert_close(snn.limit(tokens), model(tokens), atol=1e-3, rtol=1e-3)
+    save(snn, tmp_path / "text.safetensors")
+    padded = tokens.clone()
+    padded[-1, -1] = 1
+    for call in (
+        lambda: simulate(snn, padded, 4),
+        lambda: simulate(load(tmp_path / "text.safetensors"), padded, 4),
+        lambda: convert(model, "sigma-delta", padded),
+        lambda: convert(model, "sigma-delta", [tokens, padded]),
+    ):
+        with pytest.raises(ValueError, match="hold the token 1"):
+            call()
+
+
+def test_numbers_of_images_are_not_taken_for_tokens() -> None:
+    class Masked(Text):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.last(self.first((tokens * (tokens != 0)).repeat(1, 8)).relu())
+
+    with pytest.raises(CaptureError, match="depends on the data"):
+        convert(Masked().eval(), "max-norm", torch.rand(4, 6))

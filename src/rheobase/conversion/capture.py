@@ -31,6 +31,7 @@ from rheobase.network import (
     fold_scales,
     full_precision,
     has_double,
+    require_others,
     run_values,
 )
 
@@ -64,6 +65,7 @@ def capture(
     insert_encoders(network, encodes)
     require_sites(network.sites)
     if example is not None:
+        require_others(example, network.excluded)
         example = example[:_CHECKED]
         rounds = any(isinstance(m, Activation) and m.grid is not None for m in network.module.modules())
         doubled = _capture_in_double(copied, example, handles) if rounds else None
@@ -146,9 +148,7 @@ def _check_example(example: Tensor) -> Tensor:
             "numbers of tokens, use int64"
         )
     if example.dim() < 2 or example.numel() == 0:
-        raise ValueError(
-            f"the example input has shape {tuple(example.shape)}: expected a batch of at least one sample"
-        )
+        raise ValueError(f"the example input has shape {tuple(example.shape)}: expected a batch of samples")
     if not example.isfinite().all():
         raise ValueError("the example input has NaN or infinite values")
     return example[:2].repeat(2, *[1] * (example.dim() - 1))[:2]  # a copy: a model may write into its input
@@ -206,7 +206,7 @@ def assemble(lowering: Lowering) -> Network:
         for node in module.graph.nodes
         if node.name in bounds
     ]
-    return Network(module, sites, lowering.outputs)
+    return Network(module, sites, lowering.outputs, sorted(lowering.excluded))
 
 
 @torch.no_grad()

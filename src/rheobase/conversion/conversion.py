@@ -31,6 +31,7 @@ from rheobase.network import (
     full_precision,
     parse_coding,
     parse_start,
+    require_others,
     run_graph,
 )
 
@@ -99,7 +100,13 @@ def convert(
         [site.name for site in network.sites],
         coding,
         None if example is None else tuple(example.shape[1:]),
-        Provenance(chosen.name, methods.settings_of(chosen), str(initial), outputs=network.outputs),
+        Provenance(
+            chosen.name,
+            methods.settings_of(chosen),
+            str(initial),
+            outputs=network.outputs,
+            excluded=network.excluded,
+        ),
     )
     like = find_like(network.module)
     for site in network.sites:
@@ -188,6 +195,7 @@ def _observe(
             observer.update(a)
 
     for x in inputs() if any(observers.values()) else ():
+        require_others(x, network.excluded)
         with torch.no_grad(), full_precision(x.device):
             run_graph(network.module, x, see)
     return observers

@@ -68,6 +68,7 @@ class Lowering:
         self.dropouts: dict[fx.Node, nn.Module] = {}
         self.left_out: nn.Module | None = None
         self.outputs: dict[str, list[int]] = {}
+        self.excluded: set[int] = set()
         self._needed: set[fx.Node] = set()
         self.memory = Memory()
         called = [plain_name(str(n.target)).split(".") for n in traced.graph.nodes if n.op == "call_module"]

@@ -37,7 +37,7 @@ from rheobase.network.ann import (
     require_labels,
 )
 from rheobase.network.batch_invariant import is_direct, memory_format, run_graph, weigh
-from rheobase.network.captured import Network, Site
+from rheobase.network.captured import Network, Site, require_others
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, cover, parse_coding
 from rheobase.network.differential import Differential
 from rheobase.network.file import load, save
@@ -203,6 +203,7 @@ __all__ = [
     "require_double",
     "require_labels",
     "require_membranes",
+    "require_others",
     "run_graph",
     "run_values",
     "save",

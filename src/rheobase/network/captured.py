@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,24 @@ class Network:
         module: The graph.
         sites: The sites.
         outputs: The shape of each output for one sample, by name, if the model has several; they are joined.
+        excluded: The tokens that inputs must not hold; see `require_others`.
     """
 
     module: fx.GraphModule
     sites: list[Site]
     outputs: dict[str, list[int]] = field(default_factory=dict)
+    excluded: list[int] = field(default_factory=list)
 
     def operation(self, node: fx.Node) -> nn.Module:
         """The module a node calls."""
         return self.module.get_submodule(str(node.target))
+
+
+def require_others(tokens: Tensor, excluded: list[int]) -> None:
+    """Refuse inputs with tokens that a model treats apart, such as padding: the network has no mask."""
+    for token in excluded:
+        if (tokens == token).any():
+            raise ValueError(
+                f"the inputs hold the token {token}, which the model treats apart, as padding: pass texts of "
+                "one length without it"
+            )

@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 from rheobase.io import TOKENS
 from rheobase.kernels import widen
 from rheobase.network.batch_invariant import run_graph
+from rheobase.network.captured import require_others
 from rheobase.network.codings import Coding
 from rheobase.network.graph_edit import find_node
 from rheobase.network.neurons import Neuron
@@ -36,6 +37,7 @@ class Provenance:
         data: The images that the command line converted it with: `name`, `root`, `size`, `mean`, `std` and
             `classes`, as far as they were given.
         outputs: The shape of each output for one sample, by name, if the model has several.
+        excluded: The tokens that inputs must not hold, such as padding.
     """
 
     method: str
@@ -46,6 +48,7 @@ class Provenance:
     shifts: dict[str, list[float]] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, list[int]] = field(default_factory=dict)
+    excluded: list[int] = field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -154,6 +157,8 @@ class SNN(nn.Module):
                 f"the inputs run from {low:g} to {high:g}, but they are numbers of tokens, and the table has "
                 f"{rows:,} rows: pass numbers in 0…{rows - 1:,}"
             )
+
+        require_others(x, self.provenance.excluded)
 
     def _count_rows(self) -> int:
         """The rows of the table that inputs select, as numbers of tokens do; 0 if inputs are other values."""

@@ -149,7 +149,7 @@ def test_attention_to_others_with_the_batch_second() -> None:
 class DataMask(TextEncoder):
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.words(tokens.long())
-        return self.head(self.attention(x, x, x, key_padding_mask=tokens == 0)[0][:, 0].relu())
+        return self.head(self.attention(x, x, x, key_padding_mask=tokens < 1)[0][:, 0].relu())
 
 
 class Weighed(nn.Module):
@@ -164,8 +164,7 @@ class Weighed(nn.Module):
 TOKENS = torch.linspace(-1, 1, 72).view(2, 3, 12)
 REFUSED: dict[str, tuple[nn.Module, Tensor, str]] = {
     "dropout": (Applied(attend(dropout_p=0.1)), TOKENS, "dropout_p=0.1"),
-    "mask of the data": (DataMask(), torch.ones(2, 6), "depends on the data"),
-    "mask of the input": (DataMask(), torch.ones(2, 6), r"position_ids=self\.positions"),
+    "mask of the data": (DataMask(), torch.ones(2, 6), r"position_ids=self\.positions"),
     "comparison": (Applied(lambda x: x.masked_fill(x > 0, 0.0)), TOKENS, "depends on the data"),
     "unknown norm": (Applied(lambda x: F.local_response_norm(x, 2)), TOKENS, "local_response_norm"),
     "longer than the table": (TextEncoder(length=4), torch.ones(2, 6), r"\(2, 6\)"),

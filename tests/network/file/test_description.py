@@ -177,6 +177,10 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         network(provenance={"method": "x", "settings": {}, "initial": "half", "found": 1}),
         "provenance",
     ),
+    "excluded of another kind": (
+        network(provenance={"method": "x", "settings": {}, "initial": "half", "excluded": ["a"]}),
+        r"provenance\.excluded",
+    ),
     "data of another kind": (images(classes={"a": 1}), r"provenance\.data\.classes"),
     "data without bounds": (images(mean=[10**400]), r"provenance\.data\.mean"),
     "data of a new kind": (images(run="rm"), "'run'"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -12,6 +12,7 @@ from rheobase.conversion.lowering import Call
 from rheobase.conversion.refusals import NeedsExample, Refusal
 from rheobase.conversion.rules.layers import is_input
 from rheobase.conversion.rules.registry import rule
+from rheobase.io import TOKENS
 from rheobase.network import Add, Concat, Fixed, Product, Scale, find_like
 
 MASKED = -1e30
@@ -125,9 +126,15 @@ def _where(call: Call, condition: Any, x: Any, other: Any = None) -> fx.Node:
 
 
 @rule("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "logical_and", "logical_or", "logical_not")
-def _compare(call: Call, x: Any, *_: Any, **__: Any) -> NoReturn:
+def _compare(call: Call, x: Any, other: Any = None, **__: Any) -> Tensor:
     refusal = refuse_mask(call.row.call)
     if isinstance(x, fx.Node) and is_input(call, x):
+        whole = call.node.all_input_nodes[0].meta.get("dtype") in TOKENS
+        if whole and call.function in ("eq", "ne") and isinstance(other, int):  # a token, as of padding
+            call.lowering.excluded.add(other)
+            call.row.becomes = f"constant: inputs must not hold the token {other}"
+            device = find_like(call.lowering.traced).device
+            return torch.full(call.shape, call.function == "ne", dtype=torch.bool, device=device)
         remedy = "wrap the model so that it passes a mask or positions that do not depend on it"
         raise Refusal(refusal.reason, f"{remedy}, such as position_ids=self.positions, a buffer")
     raise refusal

@@ -88,7 +88,7 @@ def _lower_encoder(
 
 
 def _refuse_padding(call: Call, mask: Any) -> None:
-    if mask is not None:
+    if mask is not None and not (isinstance(mask, Tensor) and mask.dtype == torch.bool and not mask.any()):
         raise refuse_mask(f"{call.row.call} with a mask of padded keys")
 
 

@@ -43,7 +43,7 @@ MOST_VALUES = 2**31
 
 _NAME = re.compile(r"[\w-]+(\.[\w-]+){0,31}")
 _KEYS = {"input_shape", "nodes", "output", "sites", "coding", "provenance"}
-_NOTES = ("found", "starts", "shifts", "data", "outputs")  # the optional parts of a provenance
+_NOTES = ("found", "starts", "shifts", "data", "outputs")  # optional parts of a provenance
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 _KINDS: dict[type, Kind] = {**TRAITS, **POOLS, **STARTS, **CODINGS}
@@ -87,6 +87,7 @@ def describe_network(snn: SNN) -> tuple[dict[str, Any], dict[str, Tensor]]:
             "settings": _plain(snn.provenance.settings),
             "initial": snn.provenance.initial,
             **{name: _plain(noted) for name in _NOTES if (noted := getattr(snn.provenance, name))},
+            **({"excluded": snn.provenance.excluded} if snn.provenance.excluded else {}),
         },
     }
     if snn.delay:
@@ -262,7 +263,8 @@ def _check_sites(sites: Any, module: fx.GraphModule) -> list[str]:
 
 
 def _provenance(found: Any) -> Provenance:
-    known = isinstance(found, dict) and found.keys() - _NOTES == {"method", "settings", "initial"}
+    optional = {*_NOTES, "excluded"}
+    known = isinstance(found, dict) and found.keys() - optional == {"method", "settings", "initial"}
     if not known or not all(isinstance(found.get(key, {}), dict) for key in ("settings", *_NOTES)):
         raise FormatError("the provenance must have a method, settings and an initial potential")
     if not isinstance(found["method"], str) or not isinstance(found["initial"], str):
@@ -274,6 +276,8 @@ def _provenance(found: Any) -> Provenance:
             raise FormatError("the provenance's shifts must be lists of numbers")
     for name, shape in found.get("outputs", {}).items():
         several(integer(1))(shape, Place(f"provenance.outputs.{name}", {}))
+    if "excluded" in found:
+        several(integer(0))(found["excluded"], Place("provenance.excluded", {}))
     data = found.get("data", {})
     if unknown := data.keys() - _DATA.keys():
         raise FormatError(f"the provenance's data has {str(sorted(unknown))[:80]}, expected {sorted(_DATA)}")
