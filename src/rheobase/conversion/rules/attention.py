@@ -12,9 +12,10 @@ from rheobase.conversion.refusals import Refusal, refuse_unknown
 from rheobase.conversion.rules.arithmetic import MASKED, one_sample, refuse_mask
 from rheobase.conversion.rules.matrices import read_einsum, reorder
 from rheobase.conversion.rules.registry import RULES
-from rheobase.network import Elementwise, MatMul, Permute, Scale, Softmax
+from rheobase.network import Elementwise, MatMul, Mean, Permute, Product, Scale, Softmax
 
 BECOMES = "attention: events, analog softmax"
+_LEAST_NORM = 1e-5
 
 
 def _lower_matmul(call: Call, x: Any, other: Any) -> fx.Node:
@@ -162,11 +163,43 @@ def _lower_vector_norm(
     return call.emit(Elementwise("sqrt"), RULES["sum"](call, squares, dim, keepdim), becomes="norm")
 
 
+def _lower_least_norm(call: Call, x: fx.Node, min: Any = None, *args: Any, **named: Any) -> fx.Node:
+    """A norm that is kept from zero, as a divisor: the least is added, which changes no other norm."""
+    part = call.lowering.root.get_submodule(str(x.target)) if x.op == "call_module" else None
+    if getattr(part, "function", "") != "sqrt" or not isinstance(min, float) or not 0 < min <= _LEAST_NORM:
+        return RULES["clamp_min"](call, x, min, *args, **named)  # type: ignore[no-any-return]
+    return call.emit(_add_least(min), x)
+
+
+def _add_least(least: float) -> Scale:
+    return Scale(torch.ones((), device="cpu"), torch.tensor(least, dtype=torch.float64, device="cpu"))
+
+
+def _lower_normalize(
+    call: Call, x: fx.Node, p: float = 2, dim: int = 1, eps: float = 1e-12, out: Any = None
+) -> fx.Node:
+    """The signal over its norm along a dimension."""
+    if p != 2 or eps > _LEAST_NORM or out is not None:
+        raise Refusal(f"normalize with p={p} and eps={eps} has no rule", "use p=2, a small eps and no out")
+    whole, place = call.shape_of(x), call.dim(x, dim)
+    rows = [*whole[:place], 1, *whole[place + 1 :]]
+    count = torch.tensor(whole[place], dtype=torch.float64, device="cpu")
+    norm = call.emit(Elementwise("square"), x, shape=whole, part="square")
+    norm = call.emit(Mean([place], True), norm, shape=rows, part="mean")
+    norm = call.emit(Scale(count), norm, shape=rows, part="sum")
+    norm = call.emit(Elementwise("sqrt"), norm, shape=rows, part="sqrt")
+    norm = call.emit(_add_least(eps), norm, shape=rows, part="least")
+    inverse = call.emit(Elementwise("reciprocal"), norm, shape=rows, part="inverse")
+    return call.emit(Product(), x, inverse, shape=whole, becomes="over its norm")
+
+
 ANALOG_RULES: dict[str, Rule] = {
     **{name: _elementwise(name) for name in ("square", "sqrt", "rsqrt", "reciprocal", "exp")},
     **dict.fromkeys(("pow", "__pow__"), _lower_pow),
     **dict.fromkeys(("div", "truediv", "divide"), _lower_div),
     **dict.fromkeys(("vector_norm", "linalg_vector_norm"), _lower_vector_norm),
+    "clamp_min": _lower_least_norm,
+    "normalize": _lower_normalize,
 }
 PRODUCTS: dict[str, Rule] = {
     **dict.fromkeys(("matmul", "__matmul__", "bmm", "mm"), _lower_matmul),

@@ -229,12 +229,12 @@ def _expand(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
     """Copies along dimensions of one value, as of keys that several heads of attention share."""
     shape = [*call.shape_of(x)]
     copies = {d: n for d, (m, n) in enumerate(zip(shape, call.shape, strict=False)) if m != n}
-    if not is_plain(x) or len(shape) != len(call.shape):
+    if len(model_shape(shape, x)) != len(call.shape):
         raise refuse_unknown(call.function)
     call.lowering.memory.view(call.node, call.node.all_input_nodes[0])
     if all(name_of(user).rpartition(".")[2] in _BROADCASTING for user in call.node.users):
         return call.drop(x, "removed: sums and products broadcast")
-    if math.prod(copies.values()) > _MOST_COPIES:
+    if not is_plain(x) or math.prod(copies.values()) > _MOST_COPIES:
         raise refuse_unknown(call.function)
     for d, n in copies.items():
         shape[d] = n
