@@ -105,6 +105,18 @@ def test_a_model_that_looks_for_padding_takes_inputs_without_it(tmp_path) -> Non
             call()
 
 
+def test_a_constant_in_front_of_the_tokens_changes_nothing(text) -> None:
+    class Prompted(Text):
+        def forward(self, tokens: Tensor) -> Tensor:
+            first = self.places.weight[:1].expand(len(tokens), 1, 8)
+            x = torch.cat([first, self.words(tokens)[:, 1:]], 1)
+            return self.last(self.first(x.flatten(1)).relu())
+
+    model, tokens = Prompted().eval(), text[1]
+    snn = convert(model, "max-norm", tokens)
+    assert torch.equal(simulate(snn, tokens, 4).logits, simulate(snn, tokens.float(), 4).logits)
+
+
 def test_numbers_of_images_are_not_taken_for_tokens() -> None:
     class Masked(Text):
         def forward(self, tokens: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from rheobase.network.captured import require_others
 from rheobase.network.codings import Coding
 from rheobase.network.graph_edit import find_node
 from rheobase.network.neurons import Neuron
-from rheobase.network.operations import Embedding, Reshape
+from rheobase.network.operations import Embedding, Fixed, Reshape
 from rheobase.network.precision import full_precision
 from rheobase.network.summary import Counted, SiteSummary, Summary
 
@@ -157,7 +157,6 @@ class SNN(nn.Module):
                 f"the inputs run from {low:g} to {high:g}, but they are numbers of tokens, and the table has "
                 f"{rows:,} rows: pass numbers in 0…{rows - 1:,}"
             )
-
         require_others(x, self.provenance.excluded)
 
     def _count_rows(self) -> int:
@@ -170,7 +169,7 @@ class SNN(nn.Module):
                     tables.append(len(part.weight))
                 elif isinstance(part, Reshape):
                     nodes.append(user)
-                else:
+                elif not isinstance(part, Fixed):  # which reads nothing but the number of samples
                     return 0
         return min(tables, default=0)
 
