@@ -84,6 +84,19 @@ def test_a_fixed_batch_in_the_file_is_no_limit(dynamo: bool, tmp_path: Path) -> 
         torch.testing.assert_close(from_onnx(path)(x), model(x))
 
 
+def test_a_parametrised_weight_has_the_remedies_that_its_refusal_names(tmp_path: Path) -> None:
+    norm = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
+    model = nn.Sequential(norm, nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 5)).eval()
+    with pytest.raises(ValueError, match=r"remove param.*dynamo=True"):
+        from_onnx(export(model, 8, tmp_path / "model.onnx", dynamo=False))
+    networks = [from_onnx(export(model, 8, tmp_path / "model.onnx", dynamo=True))]
+    nn.utils.parametrize.remove_parametrizations(norm, "weight")
+    networks.append(from_onnx(export(model, 8, tmp_path / "model.onnx", dynamo=False)))
+    x = torch.randn(3, 3, 8, 8)
+    for network in networks:
+        torch.testing.assert_close(network.eval()(x), model(x), atol=1e-5, rtol=1e-5)
+
+
 def test_an_imported_network_converts_to_the_same_spikes_as_the_original(tmp_path: Path) -> None:
     model = small_residual(channels=3)
     path = export(model, 8, tmp_path / "model.onnx", dynamo=False)

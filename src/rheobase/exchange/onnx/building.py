@@ -59,7 +59,7 @@ def _build_node(builder: Builder, node: onnx.NodeProto, name: str) -> tuple[Valu
     if not foldable and not call.signals:
         raise Refusal(
             "it computes a constant by an unsupported operator",
-            "remove parametrizations such as weight norm, or export with do_constant_folding=True",
+            "remove parametrizations such as weight norm, or export with dynamo=True",
         )
     if not foldable and node.op_type not in OPERATORS:
         raise Refusal(
