@@ -172,7 +172,8 @@ def _reshape(draft: Draft, node: fx.Node, reshape: Reshape) -> None:
     if before == after:
         draft.replace(node, node.all_input_nodes[0])
     elif len(after) != 1:
-        raise Refusal(f"NIR cannot reshape a signal from {before} to {after}", "only flatten signals")
+        remedy = "only flatten signals; instead of a slice with a step, x[:, :, ::2], use a pool or a stride"
+        raise Refusal(f"NIR cannot reshape a signal from {before} to {after}", remedy)
     else:
         draft.set(node, Reshape((-1,)))
 
