@@ -105,6 +105,17 @@ def test_a_model_that_looks_for_padding_takes_inputs_without_it(tmp_path) -> Non
             call()
 
 
+def test_a_token_that_no_table_has_is_not_excluded(text, tmp_path) -> None:
+    class Ignoring(Text):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return super().forward(tokens) * tokens.ne(-100).float()[:, :1]
+
+    model, tokens = Ignoring().eval(), text[1]
+    snn = convert(model, "max-norm", tokens)
+    save(snn, tmp_path / "text.safetensors")
+    assert torch.equal(load(tmp_path / "text.safetensors").limit(tokens), snn.limit(tokens))
+
+
 def test_a_constant_in_front_of_the_tokens_changes_nothing(text) -> None:
     class Prompted(Text):
         def forward(self, tokens: Tensor) -> Tensor:

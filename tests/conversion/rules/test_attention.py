@@ -59,6 +59,8 @@ FORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "shared keys": lambda x: (x[:, :1, None].expand(-1, 1, 3, 8).flatten(1, 2) @ x.mT).softmax(-1) @ x,
     "copies": lambda x: torch.cat([x[:, :1, :1].expand(x.shape[0], 3, 8), x], 1)[:, 1:4],
     "gate": lambda x: x * x.mean((1, 2), keepdim=True).expand_as(x),
+    "copies and a number": lambda x: torch.cat([2 * x[:, :1].expand_as(x) + 1, x], 1)[:, 2:5],
+    "copies and copies": lambda x: (x[:, :1].expand_as(x) * x[:, 1:2].expand_as(x)).flatten(1).view(-1, 3, 8),
     "sum of copies": lambda x: x[:, :1].expand_as(x) + x[:, :, :1].expand(-1, -1, 8),
     "biased by distance": lambda x: torch.baddbmm(TABLE[:, :3], x, x.mT, beta=0.5, alpha=0.3).softmax(-1) @ x,
     "norm": lambda x: x / (1 + torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)),

@@ -131,7 +131,7 @@ def _compare(call: Call, x: Any, other: Any = None, **__: Any) -> Tensor:
     if isinstance(x, fx.Node) and is_input(call, x):
         whole = call.node.all_input_nodes[0].meta.get("dtype") in TOKENS
         if whole and call.function in ("eq", "ne") and isinstance(other, int):  # a token, as of padding
-            call.lowering.excluded.add(other)
+            call.lowering.excluded |= {other} if other >= 0 else set()  # no table has others
             call.row.becomes = f"constant: inputs must not hold the token {other}"
             device = find_like(call.lowering.traced).device
             return torch.full(call.shape, call.function == "ne", dtype=torch.bool, device=device)

@@ -33,7 +33,7 @@ def _lower_baddbmm(call: Call, added: Any, x: Any, y: Any, *, beta: float = 1, a
     if not isinstance(added, Tensor):
         raise Refusal(f"{call.row.call} adds a signal to a product", "write it as a sum and a product")
     product = _lower_matmul(call, x, y)
-    factor = torch.tensor(alpha, dtype=torch.float64)
+    factor = torch.tensor(alpha, dtype=torch.float64, device="cpu")
     return call.emit(Scale(factor, _read_mask(call, beta * added, False, product)), product, becomes=BECOMES)
 
 
@@ -165,7 +165,8 @@ def _lower_vector_norm(
 
 def _lower_least_norm(call: Call, x: fx.Node, min: Any = None, *args: Any, **named: Any) -> fx.Node:
     """A norm that is kept from zero, as a divisor: the least is added, which changes no other norm."""
-    part = call.lowering.root.get_submodule(str(x.target)) if x.op == "call_module" else None
+    computed = isinstance(x, fx.Node) and x.op == "call_module"
+    part = call.lowering.root.get_submodule(str(x.target)) if computed else None
     if getattr(part, "function", "") != "sqrt" or not isinstance(min, float) or not 0 < min <= _LEAST_NORM:
         return RULES["clamp_min"](call, x, min, *args, **named)  # type: ignore[no-any-return]
     return call.emit(_add_least(min), x)

@@ -232,7 +232,7 @@ def _expand(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
     if len(model_shape(shape, x)) != len(call.shape):
         raise refuse_unknown(call.function)
     call.lowering.memory.view(call.node, call.node.all_input_nodes[0])
-    if all(name_of(user).rpartition(".")[2] in _BROADCASTING for user in call.node.users):
+    if all(_broadcasts(call.node, user) for user in call.node.users):
         return call.drop(x, "removed: sums and products broadcast")
     if not is_plain(x) or math.prod(copies.values()) > _MOST_COPIES:
         raise refuse_unknown(call.function)
@@ -240,6 +240,22 @@ def _expand(call: Call, x: fx.Node, *_: Any, **__: Any) -> fx.Node:
         shape[d] = n
         x = call.emit(Concat(d), *[x] * n, shape=shape, becomes="copies")
     return x if copies else call.drop(x, "removed: changes nothing")
+
+
+def _broadcasts(copies: fx.Node, user: fx.Node) -> bool:
+    """Whether a call has another signal of the shape of some copies, so that it needs none."""
+    others = [n for n in user.all_input_nodes if n is not copies and "expand" not in name_of(n)]
+    whole = any(n.meta.get("shape") == copies.meta["shape"] and _depends_on_input(n) for n in others)
+    return whole and name_of(user).rpartition(".")[2] in _BROADCASTING
+
+
+def _depends_on_input(node: fx.Node) -> bool:
+    found, pending = {node}, [node]
+    while pending:
+        inputs = {*pending.pop().all_input_nodes} - found
+        found |= inputs
+        pending += inputs
+    return any(n.op == "placeholder" for n in found)
 
 
 @rule("roll")

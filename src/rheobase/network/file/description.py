@@ -277,7 +277,7 @@ def _provenance(found: Any) -> Provenance:
     for name, shape in found.get("outputs", {}).items():
         several(integer(1))(shape, Place(f"provenance.outputs.{name}", {}))
     if "excluded" in found:
-        several(integer(0))(found["excluded"], Place("provenance.excluded", {}))
+        several(integer(0), 1024)(found["excluded"], Place("provenance.excluded", {}))
     data = found.get("data", {})
     if unknown := data.keys() - _DATA.keys():
         raise FormatError(f"the provenance's data has {str(sorted(unknown))[:80]}, expected {sorted(_DATA)}")
