@@ -2,7 +2,8 @@
 
 A lowered signal has the batch first, alone. Models also move it elsewhere, as in q, k, v of shape (3, B, …),
 and merge it with windows or tokens, as in (B·windows, …). `at` is the position of the batch in the model's
-shape; where it is `merged`, the lowered signal has what it was merged with as its second dimension.
+shape; where it is `merged`, the lowered signal has what it was merged with as its second dimension. It is
+`inner` where the samples follow each other, as in (tokens·B, …).
 """
 
 from collections.abc import Sequence
@@ -40,6 +41,11 @@ def is_plain(x: Any) -> bool:
     return not (isinstance(x, fx.Node) and (x.meta.get("at") or x.meta.get("merged")))
 
 
+def place_of(x: fx.Node) -> dict[str, Any]:
+    """Where the batch is in a signal of the model, as its `meta` has it."""
+    return {"at": x.meta.get("at", 0)} | {fact: bool(x.meta.get(fact)) for fact in ("merged", "inner")}
+
+
 def model_shape(shape: Sequence[int], x: fx.Node) -> list[int]:
     """The shape that a lowered signal of a shape has in the model."""
     batch, *others = shape
@@ -61,7 +67,7 @@ def batch_first(shape: Sequence[int], at: int, batch: int, call: str) -> dict[st
     """What a lowered signal of a shape of the model's is like: its shape, batch first, `at` and `merged`."""
     found, others = shape[at] if at < len(shape) else 0, [*shape[:at], *shape[at + 1 :]]
     if found == batch:
-        return {"shape": (batch, *others), "at": at, "merged": False}
+        return {"shape": (batch, *others), "at": at, "merged": False, "inner": False}
     if batch == 1 or found % batch or not found:
         raise Refusal(
             f"the result of {call}, {tuple(shape)}, mixes samples",

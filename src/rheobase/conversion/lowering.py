@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from rheobase.conversion.batch_dim import ANY_BATCH, batch_first, find_dim, is_plain, model_shape
+from rheobase.conversion.batch_dim import ANY_BATCH, batch_first, find_dim, is_plain, model_shape, place_of
 from rheobase.conversion.constants import Constants
 from rheobase.conversion.memory import Memory, may_write
 from rheobase.conversion.nodes import (
@@ -260,31 +260,28 @@ class Call:
             part: Which part of the call it is, where there are several.
         """
         self._expect_signals(*inputs)
-        merged = self._expect_batch(module, inputs)
+        self._expect_batch(module, inputs)
         node = self.lowering.add(
             f"{self.row.name}.{part}" if part else self.row.name, module, self._apart(inputs)
         )
-        at = inputs[0].meta.get("at", 0) if at is None else at
+        place = place_of(inputs[0]) | ({} if at is None else {"at": at})
         if shape is not None:
-            node.meta.update(shape=tuple(shape), at=at, merged=merged)
+            node.meta.update(place, shape=tuple(shape))
         elif "shape" in self.node.meta:
-            node.meta.update(batch_first(self.node.meta["shape"], at, self.lowering.batch, self.row.call))
+            facts = batch_first(self.node.meta["shape"], place["at"], self.lowering.batch, self.row.call)
+            node.meta.update(place | facts)
         self.row.nodes.append(node)
         self.row.becomes = becomes or self.row.becomes or traits_of(module).name
         return node
 
-    def _expect_batch(self, module: nn.Module, inputs: Sequence[fx.Node]) -> bool:
-        """Refuse operations that would take windows or tokens for samples; whether the inputs have such."""
-        plain = all(map(is_plain, inputs))
-        if plain:
-            return False
-        places = {(x.meta.get("at", 0), x.meta.get("merged", False)) for x in inputs}
-        if not isinstance(module, ANY_BATCH) or len(places) > 1:
+    def _expect_batch(self, module: nn.Module, inputs: Sequence[fx.Node]) -> None:
+        """Refuse operations that would take windows or tokens for samples."""
+        alike = all(place_of(x) == place_of(inputs[0]) for x in inputs)
+        if not all(map(is_plain, inputs)) and not (alike and isinstance(module, ANY_BATCH)):
             raise Refusal(
                 f"{self.row.call} reads a signal whose first dimension is not the batch alone",
                 "keep dimension 0, the batch, as it is",
             )
-        return bool(inputs[0].meta.get("merged"))
 
     def _apart(self, inputs: Sequence[fx.Node]) -> list[fx.Node]:
         """The inputs, each signal once: a repeated one goes through a scale of one."""

@@ -83,3 +83,44 @@ def test_parts_without_values_and_truth_values_are_refused(function, fact: str) 
 def test_a_sum_over_a_dimension_is_its_mean_scaled(function) -> None:
     model, x = Applied(function).eval(), torch.randn(2, 5, 12)
     torch.testing.assert_close(capture(model, x).module(x), model(x).detach())
+
+
+TOKENS = torch.arange(5.0)[:, None]
+"""A constant for each token."""
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: F.linear(r.transpose(0, 1).reshape(-1, 8), torch.eye(8)[:3]).view(5, -1, 3).transpose(0, 1),
+        lambda r: r.transpose(0, 1).reshape(5, -1, 4).transpose(0, 1).unflatten(0, (-1, 2)),
+        lambda r: (r.transpose(0, 1).reshape(5, -1, 4) + TOKENS[..., None]).view(5, -1, 8).transpose(0, 1),
+        lambda r: r.transpose(0, 1).reshape(5, -1, 2, 4).mean(2).transpose(0, 1),
+        lambda r: r.transpose(0, 1)[1:2].squeeze(0),
+        lambda r: r[None].squeeze(0),
+    ],
+)
+def test_a_batch_behind_other_dimensions_is_merged_and_split_again(function) -> None:
+    """As torch's own attention does, in files and where it is traced."""
+    torch.manual_seed(0)
+    width = function(torch.zeros(2, 5, 8)).shape[-1]
+    model, x = Applied(function, width).eval(), torch.randn(6, 5, 12)
+    assert torch.allclose(capture(model, x).module(x), model(x), atol=1e-5)
+
+
+def test_constants_of_merged_tokens_are_those_of_each_sample() -> None:
+    def shifted(r):
+        merged = r.transpose(0, 1).reshape(-1, 8) + TOKENS.repeat_interleave(r.shape[0], 0)
+        return merged.view(5, -1, 8).transpose(0, 1)
+
+    torch.manual_seed(0)
+    model, x = Applied(shifted).eval(), torch.randn(2, 5, 12)
+    captured = capture(model, x).module
+    x = torch.randn(6, 5, 12)
+    assert torch.allclose(captured(x), model(x), atol=1e-5)
+
+
+def test_samples_in_the_middle_of_a_dimension_are_refused() -> None:
+    model = Applied(lambda r: r.transpose(0, 1).reshape(-1, 4).view(5, -1, 8).transpose(0, 1)).eval()
+    with pytest.raises(CaptureError, match="whose batch is dimension 1"):
+        capture(model, torch.randn(6, 5, 12))

@@ -8,7 +8,7 @@ import torch
 from onnx import helper
 
 from onnx_examples import write
-from rheobase import inspect
+from rheobase import convert, inspect
 from rheobase.exchange.onnx import from_onnx
 
 
@@ -38,14 +38,25 @@ def test_an_input_may_have_any_name(name: str, tmp_path: Path) -> None:
 
 def test_all_unsupported_nodes_are_named_at_once(tmp_path: Path) -> None:
     nodes = [
-        helper.make_node("Softplus", ["x"], ["a"], name="gate"),
-        helper.make_node("Transpose", ["x"], ["b"], name="turn"),
+        helper.make_node("Det", ["x"], ["a"], name="volume"),
+        helper.make_node("Concat", ["x", "x"], ["b"], name="stack", axis=0),
         helper.make_node("Add", ["a", "b"], ["c"], name="sum"),
         helper.make_node("Mystery", ["c"], ["y"], name="own", domain="my.domain"),
     ]
-    with pytest.raises(ValueError, match="gate") as caught:
+    with pytest.raises(ValueError, match="volume") as caught:
         from_onnx(write(tmp_path / "bad.onnx", nodes))
     message = str(caught.value)
-    places = ("gate (Softplus)", "turn (Transpose)", "own (Mystery)")
-    assert all(name in message for name in (*places, "nn.ReLU"))
+    places = ("volume (Det)", "stack (Concat)", "own (Mystery)")
+    assert all(name in message for name in (*places, "outputs="))
     assert "sum" not in message
+
+
+def test_what_cannot_become_spikes_is_refused_by_the_name_of_its_node(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Softplus", ["x"], ["a"], name="/gate"),
+        helper.make_node("Cos", ["a"], ["b"], name="/turn"),
+        helper.make_node("Relu", ["b"], ["y"], name="/relu"),
+    ]
+    network = from_onnx(write(tmp_path / "bad.onnx", nodes))
+    with pytest.raises(ValueError, match=r"(?s)gate .*turn\.cos .*"):
+        convert(network, calibration=torch.rand(4, 4, 6, 6))

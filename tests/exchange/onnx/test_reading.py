@@ -1,4 +1,4 @@
-"""Files that are damaged, or no network of one input and one output, are refused."""
+"""Which part of a file is the network; damaged files are refused."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import torch
 from onnx import TensorProto, helper
 
 from onnx_examples import W, normal, one, write
+from rheobase import convert, simulate
 from rheobase.exchange.onnx import from_onnx
 
 CONV = one("Conv", "w", "b", pads=[1, 1, 1, 1], strides=[2, 1]), W | {"b": normal(6)}
@@ -55,19 +56,93 @@ def test_weights_kept_outside_must_be_there(harm: str, tmp_path: Path) -> None:
         from_onnx(path)
 
 
-def test_one_input_and_one_output_are_expected(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Relu", ["x"], ["z"])]
-    path = write(tmp_path / "two.onnx", nodes, outputs=("y", "z"))
-    with pytest.raises(ValueError, match=r"2 outputs \(y, z\)"):
-        from_onnx(path)
-    model = onnx.load(write(path, one("Relu")))
-    model.graph.input.append(helper.make_tensor_value_info("other", TensorProto.FLOAT, (2,)))
+def test_several_inputs_are_refused_unless_the_others_have_constants(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Mul", ["x", "rate"], ["a"]), helper.make_node("Add", ["a", "shift"], ["y"])]
+    path = write(tmp_path / "model.onnx", nodes)
+    model = onnx.load(path)
+    for name in ("rate", "shift", "unused"):
+        model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, (1,)))
     onnx.save(model, path)
-    with pytest.raises(ValueError, match=r"2 inputs \(x, other\)"):
+    with pytest.raises(ValueError, match=r"3 inputs \(x, rate, shift\).*constants=\{'shift'"):
         from_onnx(path)
+    with pytest.raises(ValueError, match=r"no input 'y' for a constant.*x, rate, shift"):
+        from_onnx(path, constants={"y": torch.ones(1)})
+    x = torch.randn(2, 4, 6, 6)
+    network = from_onnx(path, constants={"rate": torch.full((1,), 3.0), "shift": torch.ones(1)})
+    assert torch.equal(network(x), x * 3 + 1)
 
 
-def test_open_sizes_other_than_the_batch_are_refused(tmp_path: Path) -> None:
+PARTS = [
+    helper.make_node("Log", ["x"], ["spectrum"]),
+    helper.make_node("Conv", ["spectrum", "w"], ["conv"], name="conv"),
+    helper.make_node("Relu", ["conv"], ["relu"], name="relu"),
+    helper.make_node("ReduceMean", ["relu"], ["y"], axes=[2, 3], keepdims=0),
+    helper.make_node("Cos", ["relu"], ["z"]),
+]
+
+
+def test_a_part_of_a_file_is_read_between_named_values(tmp_path: Path) -> None:
+    path = write(tmp_path / "parts.onnx", PARTS, W, outputs=("y", "z"), opset=13)
+    x = torch.rand(3, 4, 6, 6) + 0.5
+    whole = from_onnx(path)(x)
+    assert list(whole) == ["y", "z"]
+    features = from_onnx(path, outputs="relu")(x)
+    assert torch.equal(from_onnx(path, outputs=("relu", "y"))(x)["relu"], features)
+    assert torch.equal(whole["z"], features.cos())
+    with pytest.raises(ValueError, match=r"no shape of 'spectrum'.*shape="):
+        from_onnx(path, input="spectrum", outputs="y")
+    network = from_onnx(path, input="spectrum", outputs="y", shape=(4, 6, 6))
+    assert [name for name, _ in network.named_children()][:2] == ["conv", "relu"]
+    assert torch.equal(network(x.log()), whole["y"])
+    snn = convert(network, "max-norm", x.log())
+    assert list(snn.neurons) == ["relu"]
+    for wrong in ({"outputs": "nothing"}, {"input": "nothing"}):
+        with pytest.raises(ValueError, match=r"no value 'nothing'.*\(x, y, z\)"):
+            from_onnx(path, **wrong)
+    with pytest.raises(ValueError, match="'spectrum' does not depend on the input"):
+        from_onnx(path, input="relu", outputs="spectrum", shape=(6, 4, 4), constants={"x": x[:1]})
+
+
+def test_several_outputs_are_converted_as_those_of_a_dictionary(tmp_path: Path) -> None:
+    heads = [helper.make_node("ReduceMax", ["relu"], ["z"], axes=[2, 3], keepdims=0)]
+    path = write(tmp_path / "heads.onnx", [*PARTS[1:4], *heads], W, outputs=("y", "z"), opset=13)
+    model = onnx.load(path)
+    model.graph.node[0].input[0] = "x"
+    onnx.save(model, path)
+    x = torch.randn(8, 4, 6, 6)
+    network = from_onnx(path)
+    snn = convert(network, "sigma-delta", x, levels=2**14, sizes=15)
+    found = snn.split(simulate(snn, x, 60).logits[-1])
+    assert list(found) == ["y", "z"]
+    for name, value in network(x).items():
+        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-3)  # 16,384 levels
+
+
+def test_sizes_that_the_file_leaves_open_are_given_by_shape(tmp_path: Path) -> None:
     path = write(tmp_path / "open.onnx", one("Relu"), shape=("batch", 3, "height", "width"))
-    with pytest.raises(ValueError, match="height, width"):
+    with pytest.raises(ValueError, match=r"height, width.*shape=\(3, 224, 224\)"):
         from_onnx(path)
+    x = torch.randn(2, 3, 5, 7)
+    assert torch.equal(from_onnx(path, shape=(3, 5, 7))(x), x.relu())
+    for wrong in ((5, 7), (1, 5, 7), (3, 5, 7, 1)):
+        with pytest.raises(ValueError, match=r"shape=.* is not that of one of its samples"):
+            from_onnx(path, shape=wrong)
+
+
+def test_tokens_select_the_rows_of_a_table(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "x"], ["a"]),
+        helper.make_node("LayerNormalization", ["a", "w"], ["b"]),
+        helper.make_node("Gelu", ["b"], ["c"]),
+        helper.make_node("MatMul", ["c", "m"], ["y"]),
+    ]
+    constants = {"table": normal(20, 8), "w": normal(8), "m": normal(8, 3)}
+    path = write(tmp_path / "tokens.onnx", nodes, constants, ("batch", 5), opset=20)
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    onnx.save(model, path)
+    network, x = from_onnx(path), torch.randint(0, 20, (32, 5))
+    assert torch.equal(network(x), from_onnx(path)(x))
+    snn = convert(network, "sigma-delta", x, levels=2**14, sizes=15)
+    # Rounding of 16,384 levels.
+    torch.testing.assert_close(simulate(snn, x, 60).logits[-1], network(x), rtol=0, atol=1e-3)

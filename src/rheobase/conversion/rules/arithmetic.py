@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from rheobase.conversion.batch_dim import is_plain, model_shape
+from rheobase.conversion.batch_dim import is_plain, model_shape, place_of
 from rheobase.conversion.lowering import Call
 from rheobase.conversion.refusals import NeedsExample, Refusal
 from rheobase.conversion.rules.layers import is_input
@@ -24,18 +24,24 @@ NEW = "new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like
 
 @rule("add", "add_", "iadd", "__add__", "__radd__")
 def _add(call: Call, x: Any, other: Any, alpha: float = 1) -> fx.Node:
-    if not isinstance(x, fx.Node):
-        result = call.emit(Scale(*_laid_out(call, other, alpha, x)), other, becomes="scale and shift")
-    elif other is x:
-        result = call.emit(Scale(torch.tensor(1.0 + alpha, dtype=torch.float64, device="cpu")), x)
-    elif isinstance(other, fx.Node):
+    constant, signal = (other, x) if isinstance(x, fx.Node) else (x, other)
+    if constant is signal:
+        result = call.emit(_factor(1.0 + alpha), x)
+    elif isinstance(constant, fx.Node) or _enlarges(call, signal, constant):
         if alpha != 1:
-            other = call.emit(Scale(torch.tensor(alpha, dtype=torch.float64, device="cpu")), other)
-        result = call.emit(Add(), x, other, becomes="sum")
+            other = call.emit(_factor(alpha), other) if isinstance(other, fx.Node) else other * alpha
+        parts = [part if isinstance(part, fx.Node) else _fixed(call, part, signal) for part in (x, other)]
+        result = call.emit(Add(), *parts, becomes="sum")
+    elif constant is x:
+        result = call.emit(Scale(*_laid_out(call, other, alpha, x)), other, becomes="scale and shift")
     else:
         result = call.emit(Scale(*_laid_out(call, x, 1.0, _constant(other) * alpha)), x, becomes="shift")
     call.overwrite(call.in_place, result)
     return result
+
+
+def _factor(value: float) -> Scale:
+    return Scale(torch.tensor(value, dtype=torch.float64, device="cpu"))
 
 
 @rule("sub", "sub_", "isub", "subtract")
@@ -54,6 +60,8 @@ def _mul(call: Call, x: Any, other: Any) -> fx.Node:
         x, other = other, x
     if isinstance(other, fx.Node):
         result = call.emit(Product(), x, other)
+    elif _enlarges(call, x, other):
+        result = call.emit(Product(), x, _fixed(call, other, x))
     else:
         result = call.emit(Scale(*_laid_out(call, x, other, 0.0)), x)
     call.overwrite(call.in_place, result)
@@ -93,13 +101,22 @@ def _cat(call: Call, x: Sequence[Any], dim: int = 0, axis: int | None = None) ->
     return call.emit(Concat(dim), *parts, becomes="concat")
 
 
+def _enlarges(call: Call, x: fx.Node, constant: Any) -> bool:
+    """Whether a constant has more values than the signal along some dimension of one value."""
+    if not isinstance(constant, Tensor) or constant.numel() == 1 or not call.lowering.shapes_known:
+        return False
+    shape = torch.Size(model_shape(call.shape_of(x), x))
+    pairs = zip(reversed(constant.shape), reversed(shape), strict=False)
+    return constant.dim() <= len(shape) and any(n > 1 == size for n, size in pairs)
+
+
 def _fixed(call: Call, value: Tensor, beside: fx.Node) -> fx.Node:
     """A constant as a signal beside another one."""
     sample = one_sample(call, beside, value, enlarges=True)
     source = next(node for node in call.lowering.graph.nodes if node.op == "placeholder")
     node = call.lowering.add(f"{call.row.name}_constant", Fixed(sample), [source])
     node.meta["shape"] = (call.shape_of(beside)[0], *sample.shape)
-    node.meta.update(at=beside.meta.get("at", 0), merged=beside.meta.get("merged", False))
+    node.meta.update(place_of(beside))
     return node
 
 
@@ -191,7 +208,11 @@ def one_sample(call: Call, x: fx.Node, constant: Tensor, enlarges: bool = False)
     if not differs:
         rows = constant.reshape(*[1] * (len(shape) - constant.dim()), *constant.shape).movedim(at, 0)
         if merged:
-            rows = rows.reshape(-1, lowered[1] if len(rows) == shape[at] else 1, *rows.shape[1:])
+            count = lowered[1] if len(rows) == shape[at] else 1
+            if x.meta.get("inner"):
+                rows = rows.reshape(count, -1, *rows.shape[1:]).transpose(0, 1)
+            else:
+                rows = rows.reshape(-1, count, *rows.shape[1:])
         differs = len(rows) not in (1, lowered[0]) or not bool((rows == rows[:1]).all())
     if differs:
         raise Refusal("a constant that differs between samples has no rule", "use one number per channel")

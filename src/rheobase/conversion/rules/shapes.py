@@ -42,16 +42,53 @@ def _flatten(
 )
 def _reshape(call: Call, x: fx.Node, *sizes: Any, module: nn.Module | None = None, **_: Any) -> fx.Node:
     if call.lowering.shapes_known:
-        at = x.meta.get("at", 0)
-        if at and list(call.shape[:at]) != model_shape(call.shape_of(x), x)[:at]:
-            raise Refusal(f"{call.row.call} of a signal whose batch is dimension {at}", "move it first again")
-        return _reshape_to(call, x, at)
+        place, inner = _new_place(call, x)
+        node = _move_batch(call, _in_order(call, x), place)
+        node.meta["inner"] = inner
+        return node
     shape = sizes[0] if sizes and isinstance(sizes[0], (tuple, list, torch.Size)) else sizes
     named = call.row.call in ("x.view()", "x.reshape()", "reshape()")
     rest = [s for s in shape[1:] if isinstance(s, int)]
     if not named or not rest or len(rest) != len(shape) - 1 or (shape[0] == -1 and -1 in rest):
         raise NeedsExample(f"the shape of {call.row.call} is not known from the call alone")
     return call.emit(Reshape(rest), x)
+
+
+def _new_place(call: Call, x: fx.Node) -> tuple[int, bool]:
+    """Where the batch is in another shape, and whether the samples then follow each other in its dimension.
+
+    As many values stay before the samples.
+    """
+    at, lowered, shape = x.meta.get("at", 0), call.shape_of(x), call.shape
+    before = math.prod(model_shape(lowered, x)[:at]) * (lowered[1] if x.meta.get("inner") else 1)
+    for place, size in enumerate(shape):
+        outer, rest = divmod(before, math.prod(shape[:place]))
+        samples = outer * call.lowering.batch
+        if not rest and (size % samples == 0 if outer == 1 else size == samples):
+            return place, outer > 1
+    if at:
+        raise Refusal(f"{call.row.call} of a signal whose batch is dimension {at}", "move it first again")
+    return 0, False
+
+
+def _in_order(call: Call, x: fx.Node) -> fx.Node:
+    """The signal with the values of each sample in the order of the model."""
+    at, shape = x.meta.get("at", 0), call.shape_of(x)
+    if not at or not x.meta.get("merged"):
+        return x
+    order = [0, *range(2, 2 + at), 1, *range(2 + at, len(shape))]
+    return call.emit(Permute(order), x, shape=[shape[d] for d in order])
+
+
+def _move_batch(call: Call, x: fx.Node, place: int) -> fx.Node:
+    """The signal in the shape of the call's result, whose batch is at a place."""
+    batch, shape = call.lowering.batch, call.shape
+    if not place or shape[place] == batch:
+        return _reshape_to(call, x, place)
+    sizes = [*shape[:place], shape[place] // batch, *shape[place + 1 :]]
+    x = call.emit(Reshape(sizes), x, shape=[batch, *sizes])
+    others = [d for d in range(1, len(sizes) + 1) if d != place + 1]
+    return call.emit(Permute([0, place + 1, *others]), x, at=place)
 
 
 @rule("size", "dim", "getattr")

@@ -2,15 +2,15 @@
 
 A value is a constant or a signal. What depends only on constants is computed while reading, so that the
 arithmetic on shapes that exporters write disappears. The shapes of signals come from running each new module
-on an empty batch.
+without values, on torch's meta device.
 """
 
 import onnx
 from torch import Tensor, fx
 
 from rheobase.conversion import Refusal, refuse_unknown
-from rheobase.exchange.onnx.calls import Builder, Call, Value
-from rheobase.exchange.onnx.constants import FOLDS
+from rheobase.exchange.onnx.calls import Builder, Call, Signal, Value
+from rheobase.exchange.onnx.constants import fold
 from rheobase.exchange.onnx.operators import OPERATORS
 from rheobase.exchange.onnx.reading import Source
 
@@ -32,15 +32,20 @@ def build(source: Source) -> fx.GraphModule:
             refusals.append(f"  {name} ({node.op_type}): {refusal.reason}\n    -> {refusal.remedy}")
         # What reads a refused value is skipped, so that one error names all causes.
         padded = (*results, *[None] * len(node.output))
-        builder.values.update(zip(node.output, padded, strict=False))
+        known = builder.values  # the input, if it is between other values
+        fresh = [(out, value) for out, value in zip(node.output, padded, strict=False) if out != source.input]
+        known.update(fresh)
     if refusals:
-        raise ValueError("this ONNX file cannot be read as a network:\n" + "\n".join(refusals))
+        remedy = "or read the part of the file before or after these nodes, by outputs= and input="
+        raise ValueError("\n".join(["this ONNX file cannot be read as a network:", *refusals, remedy]))
     return builder.finish()
 
 
 def _build_node(builder: Builder, node: onnx.NodeProto, name: str) -> tuple[Value, ...]:
-    known = node.domain in ("", "ai.onnx") and node.op_type in OPERATORS.keys() | FOLDS.keys()
-    if not known and not all(isinstance(builder.values.get(i), Tensor) for i in node.input if i):
+    known = node.domain in ("", "ai.onnx") and node.op_type in (*OPERATORS, "Shape", "Size")
+    read = [builder.values.get(i) for i in node.input if i]
+    unread = node.domain not in ("", "ai.onnx") and None in read  # of a refused node
+    if not known and (unread or any(isinstance(value, Signal) for value in read)):
         raise refuse_unknown(node.op_type)
     inputs: list[Value] = []
     for i in node.input:
@@ -55,22 +60,13 @@ def _build_node(builder: Builder, node: onnx.NodeProto, name: str) -> tuple[Valu
     integers = any(signal.grid is not None for signal in call.signals)
     if integers and node.op_type not in ("DequantizeLinear", "Clip"):
         raise Refusal("it reads integers", "put DequantizeLinear right after QuantizeLinear (QDQ format)")
-    foldable = known and node.op_type in FOLDS and (node.op_type == "Shape" or not call.signals)
-    if not foldable and not call.signals:
-        raise Refusal(
-            "it computes a constant by an unsupported operator",
-            "remove parametrizations such as weight norm, or export with dynamo=True",
-        )
-    if not foldable and node.op_type not in OPERATORS:
-        raise Refusal(
-            "it reads the signal, and only shapes are supported here",
-            "use slices for parts of a signal, and export it again",
-        )
+    folds = not call.signals or node.op_type in ("Shape", "Size")
     try:
-        result = FOLDS[node.op_type](call) if foldable else OPERATORS[node.op_type](call)
+        result = fold(call) if folds else OPERATORS[node.op_type](call)
     except (RuntimeError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         reason = (
             f"it could not be built on inputs of shapes {call.shapes} ({str(error).partition(chr(10))[0]})"
         )
         raise Refusal(reason, "check the file with onnx.checker, or export it again") from error
-    return result if isinstance(result, tuple) else (result,)
+    values: tuple[Tensor | Value, ...] = result if isinstance(result, tuple) else (result,)
+    return values

@@ -1,5 +1,6 @@
 """Read the nodes and weights of a file, and check them before building."""
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +11,6 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import checker, external_data_helper, inliner, numpy_helper
 from torch import Tensor
 
-ANY_BATCH = 1_000_003
-"""Stands for an open batch size: a prime, so that no other dimension is mistaken for it."""
-
 FLOATS: dict[int, torch.dtype] = {
     onnx.TensorProto.DOUBLE: torch.float64,
     onnx.TensorProto.FLOAT: torch.float32,
@@ -21,18 +19,39 @@ FLOATS: dict[int, torch.dtype] = {
 }
 """The supported floating-point types."""
 
+TOKENS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+"""The types of numbers of tokens."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which part of a file is the network.
+
+    Attributes:
+        input: The value that becomes the input; None for the input of the file.
+        shape: The sizes of one sample, which the file may leave open.
+        outputs: The values that become the outputs; none for the outputs of the file.
+        constants: Other inputs of the file that get a constant.
+    """
+
+    input: str | None = None
+    shape: tuple[int, ...] | None = None
+    outputs: tuple[str, ...] = ()
+    constants: Mapping[str, Tensor] | None = None
+
 
 @dataclass(frozen=True)
 class Source:
-    """The content of a file.
+    """The network in a file.
 
     Attributes:
-        nodes: The nodes that the output depends on, in order.
+        nodes: The nodes that the outputs depend on, in order.
         constants: Weights and other constants by name.
         input: The name of the input.
-        shape: Its shape, batch first.
-        dtype: Its type.
-        output: The name of the output.
+        batch: The batch size that the file fixes; None if it is open.
+        shape: The shape of one sample.
+        dtype: The type of the input.
+        outputs: The names of the outputs.
         opset: The version of the standard operators.
         types: The types of stored constants by name.
     """
@@ -40,31 +59,42 @@ class Source:
     nodes: list[onnx.NodeProto]
     constants: dict[str, Tensor]
     input: str
+    batch: int | None
     shape: tuple[int, ...]
     dtype: torch.dtype
-    output: str
+    outputs: tuple[str, ...]
     opset: int
     types: dict[str, int]
 
+    @property
+    def precision(self) -> torch.dtype:
+        """The type of weights and signals."""
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
 
-def read(path: Path) -> Source:
-    """Read and check a file."""
+
+def read(path: Path, part: Part) -> Source:
+    """Read and check a part of a file."""
     model = _parse(path)
     _load_external_data(model, path)
     if model.functions:
         model = inliner.inline_local_functions(model)
     graph = model.graph
-    known = {tensor.name for tensor in graph.initializer}
-    input = _the_one("input", [value for value in graph.input if value.name not in known], path)
-    output = _the_one("output", list(graph.output), path)
-    nodes = _needed(graph.node, output.name)
-    used = {name for node in nodes for name in node.input}
-    constants = {t.name: to_tensor(t) for t in graph.initializer if t.name in used}
+    outputs = part.outputs or tuple(value.name for value in graph.output)
+    _expect_values(graph, [*outputs, *([part.input] if part.input else [])], path)
+    given = {name: torch.as_tensor(value) for name, value in (part.constants or {}).items()}
+    nodes, used = _needed(graph.node, outputs, {*given, part.input})
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in stored]
+    _expect_inputs(given, inputs, path)
+    name = _the_input(part, [value.name for value in inputs if value.name in used], given, path)
+    constants = {name: to_tensor(tensor) for name, tensor in stored.items() if name in used} | given
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-    types = {t.name: t.data_type for t in graph.initializer}
-    stored = [(node.output[0], node.attribute) for node in nodes if node.op_type == "Constant"]
-    types |= {name: attribute.t.data_type for name, attributes in stored for attribute in attributes}
-    return Source(nodes, constants, input.name, *_shape_and_type(input, path), output.name, opset, types)
+    types = {name: tensor.data_type for name, tensor in stored.items()}
+    attributes = [(node.output[0], node.attribute) for node in nodes if node.op_type == "Constant"]
+    types |= {name: attribute.t.data_type for name, found in attributes for attribute in found}
+    known = {value.name: value for value in (*graph.value_info, *graph.output, *inputs)}
+    size = _shape_and_type(known.get(name), name, part.shape, path)
+    return Source(nodes, constants, name, *size, outputs, opset, types)
 
 
 def to_tensor(stored: onnx.TensorProto) -> Tensor:
@@ -115,36 +145,80 @@ def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
         ) from error
 
 
-def _the_one(what: str, values: list[onnx.ValueInfoProto], path: Path) -> onnx.ValueInfoProto:
-    if len(values) != 1:
-        names = ", ".join(value.name for value in values) or "none"
-        raise ValueError(
-            f"{path} has {len(values)} {what}s ({names}), expected one: export a part of the network with "
-            f"one {what}, or extract it with onnx.utils.extract_model"
-        )
-    return values[0]
+def _expect_values(graph: onnx.GraphProto, names: Sequence[str], path: Path) -> None:
+    known = {value.name for value in graph.input} | {name for node in graph.node for name in node.output}
+    for name in names:
+        if name not in known:
+            ends = ", ".join(value.name for value in (*graph.input, *graph.output))
+            raise ValueError(
+                f"{path} has no value {name!r}: expected the name of an input, an output ({ends}) or a value "
+                "between them, as `onnx.load(path).graph.node` lists them"
+            )
 
 
-def _needed(nodes: "list[onnx.NodeProto]", output: str) -> list[onnx.NodeProto]:
-    needed, kept = {output}, []
+def _expect_inputs(given: Collection[str], inputs: Sequence[onnx.ValueInfoProto], path: Path) -> None:
+    names = [value.name for value in inputs]
+    for name in given:
+        if name not in names:
+            raise ValueError(f"{path} has no input {name!r} for a constant: it has {', '.join(names)}")
+
+
+def _needed(
+    nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], start: Collection[str | None]
+) -> tuple[list[onnx.NodeProto], set[str]]:
+    """The nodes between some values and the outputs, in order, and the values that they read."""
+    used, kept = set(outputs), []
     for node in reversed(nodes):
-        if needed.intersection(node.output):
-            needed.update(node.input)
+        if any(name in used and name not in start for name in node.output):
+            used.update(node.input)
             kept.append(node)
-    return kept[::-1]
+    return kept[::-1], used
 
 
-def _shape_and_type(value: onnx.ValueInfoProto, path: Path) -> tuple[tuple[int, ...], torch.dtype]:
-    tensor = value.type.tensor_type
-    if tensor.elem_type not in FLOATS:
-        found = onnx.TensorProto.DataType.Name(tensor.elem_type)
-        raise ValueError(f"the input {value.name!r} of {path} has type {found}, expected floating point")
-    sizes = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
-    if len(sizes) < 2 or min(sizes[1:]) < 1:
-        shown = ", ".join(str(d.dim_param or d.dim_value or "?") for d in tensor.shape.dim)
-        raise ValueError(
-            f"the input {value.name!r} of {path} has the shape ({shown}); all sizes except that of the "
-            "batch must be fixed: export again, or fix them with onnx.tools.update_model_dims"
+def _the_input(part: Part, needed: Sequence[str], given: Collection[str], path: Path) -> str:
+    others = [name for name in needed if name not in given and name != part.input]
+    name = part.input or (others.pop(0) if others else "")
+    if others or not name:
+        found = ", ".join(needed) or "none"
+        remedy = (
+            f"give the others constants, as in constants={{{others[-1]!r}: torch.zeros(1)}}, or start at "
+            "another value by input="
+            if others
+            else "export the file again"
         )
-    dtype = torch.promote_types(FLOATS[tensor.elem_type], torch.float32)
-    return (sizes[0] or ANY_BATCH, *sizes[1:]), dtype
+        raise ValueError(f"{path} has {len(needed)} inputs ({found}), expected one: {remedy}")
+    return name
+
+
+def _shape_and_type(
+    value: onnx.ValueInfoProto | None, name: str, shape: tuple[int, ...] | None, path: Path
+) -> tuple[int | None, tuple[int, ...], torch.dtype]:
+    """The batch size that the file fixes, the shape of a sample and the type of the input."""
+    if value is None:  # between other values, where files need no shapes
+        if shape is None:
+            raise ValueError(f"{path} has no shape of {name!r}: pass that of one sample by shape=")
+        return None, shape, torch.float32
+    tensor = value.type.tensor_type
+    if tensor.elem_type not in FLOATS and tensor.elem_type not in TOKENS:
+        found = onnx.TensorProto.DataType.Name(tensor.elem_type)
+        raise ValueError(
+            f"the input {name!r} of {path} has type {found}, expected floating point, or INT64 for tokens"
+        )
+    sizes = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
+    shown = ", ".join(str(d.dim_param or d.dim_value or "?") for d in tensor.shape.dim)
+    if shape is not None:
+        fits = len(shape) == len(sizes) - 1
+        if not fits or any(n not in (size, 0) and size > 0 for n, size in zip(shape, sizes[1:], strict=True)):
+            raise ValueError(
+                f"the input {name!r} of {path} has the shape ({shown}), and shape={shape} is not that of one "
+                "of its samples: leave out the batch, and keep the sizes that the file fixes"
+            )
+        sizes[1:] = shape
+    if len(sizes) < 2 or min(sizes[1:]) < 1:
+        raise ValueError(
+            f"the input {name!r} of {path} has the shape ({shown}); all sizes except that of the batch must "
+            "be known: pass those of one sample, as in shape=(3, 224, 224)"
+        )
+    if tensor.elem_type in TOKENS:
+        return sizes[0] or None, tuple(sizes[1:]), torch.int64
+    return sizes[0] or None, tuple(sizes[1:]), torch.promote_types(FLOATS[tensor.elem_type], torch.float32)

@@ -1,142 +1,269 @@
-"""Operators that only move values; those that would change the batch are refused."""
+"""Operators that move values, and tables."""
 
+import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rheobase.conversion import Refusal
-from rheobase.exchange.onnx.calls import Call, Signal
-from rheobase.exchange.onnx.constants import slices
+from rheobase.exchange.onnx.calls import ANY_BATCH, Call, Signal
 from rheobase.exchange.onnx.reading import FLOATS
-from rheobase.network import Concat, Pad, Permute, Reshape
+from rheobase.exchange.onnx.windows import torch_order
+from rheobase.network import Pad, Reshape
 
-
-class Part(nn.Module):
-    """The part of a signal between two positions along one dimension."""
-
-    def __init__(self, dim: int, start: int, stop: int) -> None:
-        super().__init__()
-        self.index = (*[slice(None)] * dim, slice(start, stop))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x[self.index]
+_MOST_RUNS = 64
+"""The largest number of slices that a choice of positions becomes."""
 
 
 def _flatten(call: Call) -> Signal:
-    axis = call.attribute("axis", 1)
-    shape = call.x.shape
-    axis = axis + len(shape) if axis < 0 else axis
-    return _to_shape(call, [math.prod(shape[:axis]), math.prod(shape[axis:])])
+    axis, sizes = call.attribute("axis", 1), call.sizes
+    axis = axis + len(sizes) if axis < 0 else axis
+    return _to_shape(call, [math.prod(sizes[:axis]), math.prod(sizes[axis:])])
 
 
 def _reshape(call: Call) -> Signal:
-    shape, sizes = call.x.shape, call.numbers("shape", 1)
+    found, sizes = call.sizes, call.numbers("shape", 1)
     if not call.attribute("allowzero", 0):
-        sizes = [shape[i] if size == 0 else size for i, size in enumerate(sizes)]
+        sizes = [found[i] if size == 0 else size for i, size in enumerate(sizes)]
     known = math.prod(size for size in sizes if size != -1)
-    return _to_shape(call, [math.prod(shape) // known if size == -1 else size for size in sizes])
+    return _to_shape(call, [math.prod(found) // known if size == -1 else size for size in sizes])
 
 
 def _squeeze(call: Call) -> Signal:
-    shape, axes = call.x.shape, call.numbers("axes", 1)
-    gone = [i for i, n in enumerate(shape) if n == 1] if axes is None else [a % len(shape) for a in axes]
-    return _to_shape(call, [size for i, size in enumerate(shape) if i not in gone])
+    sizes, axes = call.sizes, call.numbers("axes", 1)
+    if axes is None:
+        gone = [i for i, n in enumerate(sizes) if n == 1 and i != call.x.at]
+    else:
+        gone = [axis % call.rank for axis in axes]
+        call.expect_samples_apart(*gone)
+    return _to_shape(call, [size for i, size in enumerate(sizes) if i not in gone])
 
 
 def _unsqueeze(call: Call) -> Signal:
-    shape, axes = list(call.x.shape), call.numbers("axes", 1)
-    for axis in sorted(axis % (len(shape) + len(axes)) for axis in axes):
-        shape.insert(axis, 1)
-    return _to_shape(call, shape)
+    sizes, axes, at = call.sizes, call.numbers("axes", 1), call.x.at
+    for axis in sorted(axis % (len(sizes) + len(axes)) for axis in axes):
+        sizes.insert(axis, 1)
+        at += axis <= at
+    return _to_shape(call, sizes, at)
 
 
-def _to_shape(call: Call, shape: list[int]) -> Signal:
-    found = call.x.shape
-    if not shape or shape[0] != found[0]:
-        raise Refusal("it mixes samples: dimension 0, the batch, changes", "keep dimension 0")
-    if math.prod(shape) != math.prod(found):
-        raise Refusal(f"{found} cannot be reshaped to {tuple(shape)}", "the file is damaged: export it again")
-    return call.emit(nn.Flatten() if len(shape) == 2 else Reshape(shape[1:]))
+def _to_shape(call: Call, sizes: list[int], at: int | None = None) -> Signal:
+    """The signal in another shape; as many values stay before the samples."""
+    x, found, batch = call.x, call.sizes, call.builder.batch
+    if math.prod(sizes) != math.prod(found):
+        raise Refusal(f"{found} cannot be reshaped to {sizes}", "the file is damaged: export it again")
+    before = math.prod(found[: x.at]) * x.outer
+    outer = {}
+    for i, size in enumerate(sizes):
+        ahead = math.prod(sizes[:i])
+        if size and not before % ahead and not size % (before // ahead * batch):
+            outer[i] = before // ahead
+    if not outer:
+        raise Refusal(
+            f"it mixes samples: {call.shapes[0]} becomes {tuple(sizes)}", "keep dimension 0, the batch"
+        )
+    # A file with batches of one leaves open which neighbour they join: the next, unless that is the last.
+    place = min(outer, key=lambda i: (sizes[i] != batch, i == len(sizes) - 1, outer[i] > 1, i))
+    place = place if at is None else at
+    if place == 0 and sizes[0] == batch and x.at == 0 and x.shape[0] == ANY_BATCH:
+        return call.emit(nn.Flatten() if len(sizes) == 2 <= call.rank else Reshape(sizes[1:]))
+    shape = [*sizes[:place], -1, *sizes[place + 1 :]]
+    return dataclasses.replace(call.apply(lambda x: x.reshape(shape)), outer=outer[place])
 
 
 def _transpose(call: Call) -> Signal:
-    order = call.attribute("perm", list(range(len(call.x.shape)))[::-1])
-    if order[0] != 0:
-        raise Refusal("it moves dimension 0, the batch", "keep dimension 0")
-    return call.emit(Permute(order))
+    order = call.attribute("perm", list(range(call.rank))[::-1])
+    return call.apply(torch.permute, dims=order)
 
 
 def _concat(call: Call) -> Signal:
-    if len(call.signals) != len(call.inputs):
-        raise Refusal("it concatenates a signal and a constant", "concatenate signals only")
-    axis = call.attribute("axis") % len(call.x.shape)
-    if axis == 0:
+    first = call.signals[0]
+    axis = call.attribute("axis") % len(first.shape)
+    if axis == first.at:
         raise Refusal("it concatenates along the batch", "concatenate along a later dimension")
-    return call.emit(Concat(axis), *call.signals)
+    if len(call.signals) < len(call.inputs) and first.at:
+        raise Refusal("it concatenates a constant where the batch is not dimension 0", "move it there first")
+    parts = [value[:1] if isinstance(value, Tensor) else value for value in call.inputs]
+
+    def join(*parts: Tensor) -> Tensor:
+        places = [i for i, value in enumerate(call.inputs) if isinstance(value, Signal)]
+        batch = parts[places[0]].shape[0]
+        rows = [x if i in places else x.expand(batch, *x.shape[1:]) for i, x in enumerate(parts)]
+        return torch.cat(rows, axis)
+
+    return call.apply(join, *parts)
+
+
+def slices(call: Call) -> list[tuple[int, int, int, int]]:
+    """The axis, start, end and step of a Slice, for each of its axes."""
+    starts, ends = call.numbers("starts", 1), call.numbers("ends", 2)
+    axes = call.numbers("axes", 3) or range(len(starts))
+    steps = call.numbers("steps", 4) or [1] * len(starts)
+    ranks = [axis % call.rank for axis in axes]
+    return list(zip(ranks, starts, ends, steps, strict=True))
 
 
 def _slice(call: Call) -> Signal:
     x = call.x
-    for axis, start, end, step in slices(call, len(x.shape)):
-        first, last, _ = slice(start, end, step).indices(x.shape[axis])
-        if step == 1 and (first, last) == (0, x.shape[axis]):
+    for axis, start, end, step in slices(call):
+        size = call.sizes[axis]
+        first, last, step = slice(start, end, step).indices(size)
+        if step == 1 and (first, last) == (0, size):
             continue
-        if axis == 0:
+        if axis == x.at:
             raise Refusal("it takes a part of the batch", "slice later dimensions")
-        if step != 1:
-            raise Refusal(
-                f"its step is {step}",
-                "use step 1; for every second pixel a 1×1 convolution with stride 2",
-            )
-        x = call.emit(Part(axis, first, last), x)
+        x = _take(call, x, axis, range(first, last, step))
     return x
 
 
+def _take(call: Call, x: Signal, axis: int, places: Sequence[int]) -> Signal:
+    """Some positions along a dimension, in any order."""
+    before, gaps = [slice(None)] * axis, {b - a for a, b in pairwise(places)}
+    if len(places) and len(gaps) < 2 and min(gaps, default=1) > 0:
+        index = (*before, slice(places[0], places[-1] + 1, min(gaps, default=1)))
+        return call.apply(lambda x: x[index], x)
+    breaks = [0, *(i for i, (a, b) in enumerate(pairwise(places), 1) if b != a + 1), len(places)]
+    if len(breaks) > _MOST_RUNS:
+        return call.apply(torch.index_select, x, dim=axis, index=torch.tensor(places))
+    runs = [(*before, slice(places[a], places[b - 1] + 1)) for a, b in pairwise(breaks)]
+    return call.apply(lambda x: torch.cat([x[run] for run in runs], axis), x)
+
+
 def _split(call: Call) -> tuple[Signal, ...]:
-    axis = call.attribute("axis", 0) % len(call.x.shape)
-    if axis == 0:
-        raise Refusal("it splits the batch", "split along a later dimension")
+    axis = call.axis(0)
+    call.expect_samples_apart(axis)
     size, parts = call.x.shape[axis], len(call.node.output)
     largest = -(-size // parts)
     even = [min(largest, size - start) for start in range(0, size, largest)]
     sizes = call.numbers("split", 1) or even
-    return tuple(call.emit(Part(axis, sum(sizes[:i]), sum(sizes[: i + 1]))) for i in range(len(sizes)))
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    return tuple(
+        _take(call, call.x, axis, range(end - size, end)) for end, size in zip(ends, sizes, strict=True)
+    )
+
+
+def _gather(call: Call) -> Signal:
+    axis = call.attribute("axis", 0)
+    if isinstance(table := call.inputs[0], Tensor):
+        if axis % table.dim() or table.dim() != 2:
+            raise Refusal("the input selects parts of a constant", "use it to select the rows of a table")
+        return call.apply(F.embedding, call.inputs[1], table)
+    places, axis = call.weight(1, "position"), axis % call.rank
+    call.expect_samples_apart(axis)
+    found = (places.flatten() % call.x.shape[axis]).tolist()
+    if not places.dim():
+        return call.apply(torch.select, dim=axis, index=found[0])
+    taken = _take(call, call.x, axis, found)
+    return taken if places.dim() == 1 else call.apply(
+        torch.unflatten, taken, dim=axis, sizes=tuple(places.shape)
+    )  # fmt: skip
+
+
+def _expand(call: Call) -> Signal:
+    sizes = call.numbers("shape", 1)
+    found = [1] * (len(sizes) - call.rank) + call.sizes
+    at = len(found) - call.rank + call.x.at
+    sizes = [1] * (len(found) - len(sizes)) + sizes
+    kept = [-1 if i == at or size == 1 else size for i, size in enumerate(sizes)]
+    if kept == [-1] * call.rank:
+        return call.x
+    return call.apply(lambda x: x.expand(*kept))
+
+
+def _tile(call: Call) -> Signal:
+    repeats = call.numbers("repeats", 1)
+    if repeats[call.x.at] != 1:
+        raise Refusal("it repeats the batch", "repeat along other dimensions")
+    return call.x if set(repeats) == {1} else call.apply(lambda x: x.repeat(*repeats))
 
 
 def _pad(call: Call) -> Signal:
-    rank = len(call.x.shape)
     amounts, value = call.numbers("pads", 1), call.numbers("value", 2)
-    axes = call.numbers("axes", 3) or range(rank)
-    if call.attribute("mode", "constant") != "constant" or value not in (None, 0, [0]):
-        raise Refusal("it does not pad with zeros", "pad with zeros")
-    before, after = [0] * rank, [0] * rank
+    axes = call.numbers("axes", 3) or range(call.rank)
+    before, after = [0] * call.rank, [0] * call.rank
     for i, axis in enumerate(axes):
-        before[axis % rank], after[axis % rank] = amounts[i], amounts[i + len(amounts) // 2]
+        before[axis % call.rank], after[axis % call.rank] = amounts[i], amounts[i + len(amounts) // 2]
     if before[0] or after[0]:
         raise Refusal("it pads the batch", "pad later dimensions")
-    return call.emit(Pad(torch_order(before[1:], after[1:])))
+    way = call.attribute("mode", "constant")
+    if way == "constant":
+        order = torch_order(before[1:], after[1:])
+        filling = float(value[0] if isinstance(value, list) else value or 0)
+        return call.apply(F.pad, pad=order, value=filling) if filling else call.emit(Pad(order))
+    x = call.x
+    for axis, amounts in enumerate(zip(before, after, strict=True)):
+        if any(amounts):
+            places = np.pad(np.arange(x.shape[axis]), amounts, mode=way)
+            x = _take(call, x, axis, places.tolist())
+    return x
 
 
 def _resize(call: Call) -> Signal:
-    shape = call.x.shape
+    found = call.x.shape
     scales = call.numbers("scales", 2 if call.node.op_type == "Resize" and call.opset >= 11 else 1)
     sizes = call.numbers("sizes", 3)
-    factors = scales or [new / old for new, old in zip(sizes, shape, strict=True)]
+    if not scales:
+        scales = [new / old for new, old in zip(sizes, call.sizes, strict=True)]
+    mode = call.attribute("mode", "nearest")
+    way = call.attribute("coordinate_transformation_mode", "half_pixel" if call.opset >= 11 else "asymmetric")
+    plain = call.attribute("axes") is None and list(scales[:2]) == [1, 1]
+    if plain and mode in ("linear", "cubic") and (settings := _interpolation(call, mode, way)):
+        to = tuple(int(size * scale) for size, scale in zip(found[2:], scales[2:], strict=True))
+        return call.apply(F.interpolate, size=to, **settings)
     # For integer factors both of these conventions repeat each value, as torch's nearest does.
-    way = (
-        call.attribute("coordinate_transformation_mode", "half_pixel" if call.opset >= 11 else "asymmetric"),
-        call.attribute("nearest_mode", "round_prefer_floor" if call.opset >= 11 else "floor"),
-    )
-    halves = way[0] in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel") and "round" in way[1]
-    whole = all(factor == int(factor) for factor in factors) and list(factors[:2]) == [1, 1]
-    nearest = call.attribute("mode", "nearest") == "nearest" and call.attribute("axes") is None
-    if not nearest or not whole or not (halves or way == ("asymmetric", "floor")):
+    rounding = call.attribute("nearest_mode", "round_prefer_floor" if call.opset >= 11 else "floor")
+    halves = way in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel") and "round" in rounding
+    whole = all(factor == int(factor) for factor in scales)
+    floors = (way, rounding) == ("asymmetric", "floor")
+    if not plain or mode != "nearest" or not whole or not (halves or floors):
         raise Refusal(
-            "it does not repeat pixels", "use mode nearest with integer factors for height and width"
+            "torch has no such resizing",
+            "use mode nearest with integer factors for height and width, or linear with half pixels",
         )
-    return call.emit(nn.Upsample(scale_factor=tuple(map(float, factors[2:]))))
+    return call.emit(nn.Upsample(scale_factor=tuple(map(float, scales[2:]))))
+
+
+def _interpolation(call: Call, mode: str, way: str) -> dict[str, Any]:
+    """The arguments of torch's interpolation that computes the same; none if there are none."""
+    same = {"half_pixel": False, "pytorch_half_pixel": False, "align_corners": True}
+    places = call.rank - 2
+    names = {"linear": ("linear", "bilinear", "trilinear"), "cubic": ("", "bicubic", "")}
+    usual = not call.attribute("antialias", 0) and not call.attribute("exclude_outside", 0)
+    if mode == "cubic" and (call.attribute("cubic_coeff_a", -0.75) != -0.75 or places != 2):
+        return {}
+    if way not in same or not usual or not 1 <= places <= 3:
+        return {}
+    return {"mode": names[mode][places - 1], "align_corners": same[way]}
+
+
+def _depth_to_space(call: Call) -> Signal:
+    size = call.attribute("blocksize")
+    if call.attribute("mode", "DCR") == "CRD":
+        return call.emit(nn.PixelShuffle(size))
+    _, channels, height, width = call.x.shape
+    shape = (-1, size, size, channels // size**2, height, width)
+    return call.apply(
+        lambda x: x.reshape(shape).permute(0, 3, 4, 1, 5, 2).reshape(
+            -1, channels // size**2, height * size, width * size
+        )
+    )  # fmt: skip
+
+
+def _space_to_depth(call: Call) -> Signal:
+    size = call.attribute("blocksize")
+    _, channels, height, width = call.x.shape
+    shape = (-1, channels, height // size, size, width // size, size)
+    return call.apply(
+        lambda x: x.reshape(shape).permute(0, 3, 5, 1, 2, 4).reshape(
+            -1, channels * size**2, height // size, width // size
+        )
+    )  # fmt: skip
 
 
 def _dropout(call: Call) -> Signal:
@@ -146,29 +273,36 @@ def _dropout(call: Call) -> Signal:
     return call.x
 
 
+_WHOLE = {6: torch.int32, 7: torch.int64, 9: torch.bool}
+
+
 def _cast(call: Call) -> Signal:
-    if call.attribute("to") not in FLOATS:
+    to, kind = call.attribute("to"), call.x.like.dtype
+    if to in FLOATS and kind.is_floating_point:
+        return call.x
+    wanted = call.builder.source.precision if to in FLOATS else _WHOLE.get(to)
+    if wanted is None:
         raise Refusal("it casts the signal to integers", "keep floating point")
-    return call.x
+    return call.x if wanted == kind else call.apply(lambda x: x.to(wanted))
 
 
-def torch_order(before: list[int], after: list[int]) -> list[int]:
-    """Paddings in the order of torch: both sides of the last dimension first."""
-    return [amount for pair in reversed(list(zip(before, after, strict=True))) for amount in pair]
-
-
-SHAPING: dict[str, Callable[[Call], Any]] = {
+SHAPING: dict[str, Any] = {
     "Cast": _cast,
     "Concat": _concat,
+    "DepthToSpace": _depth_to_space,
     "Dropout": _dropout,
+    "Expand": _expand,
     "Flatten": _flatten,
+    "Gather": _gather,
     "Identity": lambda call: call.x,
     "Pad": _pad,
     "Reshape": _reshape,
     "Resize": _resize,
     "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
     "Split": _split,
     "Squeeze": _squeeze,
+    "Tile": _tile,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Upsample": _resize,
