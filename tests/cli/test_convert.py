@@ -59,8 +59,8 @@ def test_an_onnx_file_from_end_to_end(trained: nn.Module, digits: Dataset, cli: 
     cli("evaluate", "snn.safetensors", "--steps", "8", "--limit", "100", "--record", "r.json")
     assert json.loads((tmp_path / "r.json").read_text())["evaluation"]["accuracy"][-1] > 90
     said = cli("convert", "odd.onnx", code=1)
-    assert "/2/Log (Log)" in said
-    assert "/3/Softplus (Softplus)" in said
+    assert "2_Log.log (log())" in said
+    assert "3_Softplus (nn.Softplus)" in said
 
 
 def test_corrections_and_their_settings(trained: nn.Module, cli: Cli) -> None:

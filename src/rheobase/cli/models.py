@@ -52,9 +52,12 @@ def build(model: str, classes: int, shape: "Sequence[int]") -> "nn.Module":
         )
 
     if model.endswith(".onnx"):
-        from rheobase.exchange import from_onnx
+        from rheobase.exchange import SizeError, from_onnx
 
-        return from_onnx(model)
+        try:
+            return from_onnx(model, shape=shape)
+        except SizeError:  # whether it takes images of these is for the caller to see
+            return from_onnx(model)
     if model in models.catalogue():
         return models.pretrained(model)
     return models.build(model, classes, **_input_options(model, shape))

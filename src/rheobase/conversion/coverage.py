@@ -115,7 +115,7 @@ class Coverage(Result):
             analog = Counter(what for line in self.lines for what in line.analog)
             stays = ", ".join(f"{count} × {what}" for what, count in analog.items())
             verdict += (
-                f"\n{encoders} sites are encoders, which make the inputs of matrix products events. "
+                f"\nEncoders, which make the inputs of matrix products events: {encoders} of the sites. "
                 f"Computed on sums: {stays or 'nothing'}."
             )
         kept = [f"  {line.name} ({line.call}): {line.no_export}" for line in self.lines if line.no_export]

@@ -33,7 +33,11 @@ _TORCH = ("torch", "_operator", "builtins", "math")
 _MAKERS = ("arange", "zeros", "ones", "full", "eye", "linspace")
 """Functions of torch that take sizes and no tensor, so that `torch.fx` does not see them."""
 _tracing = Lock()  # while a model is traced, functions of torch are replaced in the whole process
-_NOT_THE_USERS = (*(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)), "<")
+_READERS = Path(__file__).parents[1] / "exchange"
+_NOT_THE_USERS = (
+    *(f"{path}{os.sep}" for path in (Path(torch.__file__).parent, Path(__file__).parent, _READERS)),
+    "<",
+)
 
 
 class CaptureError(ValueError):

@@ -2,13 +2,14 @@
 
 from rheobase.exchange.hardware import HardwareCheck, check_hardware
 from rheobase.exchange.nir import Export, NirError, from_nir, golden_path, to_nir
-from rheobase.exchange.onnx import from_onnx
+from rheobase.exchange.onnx import SizeError, from_onnx
 from rheobase.exchange.simulators import check_simulator
 
 __all__ = [
     "Export",
     "HardwareCheck",
     "NirError",
+    "SizeError",
     "check_hardware",
     "check_simulator",
     "from_nir",

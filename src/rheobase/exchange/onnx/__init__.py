@@ -11,7 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, fx
 
-__all__ = ["from_onnx"]
+from rheobase.exchange.onnx.errors import SizeError
+
+__all__ = ["SizeError", "from_onnx"]
 
 
 def from_onnx(
@@ -44,6 +46,7 @@ def from_onnx(
     Raises:
         ImportError: The package onnx is not installed.
         FileNotFoundError: There is no such file, or its external weights are missing.
+        SizeError: The file fixes other sizes than those of `shape`.
         ValueError: The file is not a valid ONNX file, its weights are not finite, sizes of its input are not
             known, it has several inputs without constants, or unsupported nodes: all of them are named.
     """

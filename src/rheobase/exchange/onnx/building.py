@@ -67,6 +67,7 @@ def _build_node(builder: Builder, node: onnx.NodeProto, name: str) -> tuple[Valu
         reason = (
             f"it could not be built on inputs of shapes {call.shapes} ({str(error).partition(chr(10))[0]})"
         )
-        raise Refusal(reason, "check the file with onnx.checker, or export it again") from error
+        remedy = "give larger sizes by shape=, check the file with onnx.checker, or export it again"
+        raise Refusal(reason, remedy) from error
     values: tuple[Tensor | Value, ...] = result if isinstance(result, tuple) else (result,)
     return values

@@ -2,7 +2,7 @@
 
 import keyword
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,8 +93,7 @@ class Builder:
             like = torch.func.functional_call(module, empty, tuple(signal.like for signal in signals))
         if sum(size % ANY_BATCH == 0 for size in like.shape) != 1:
             raise Refusal(
-                f"it mixes samples: its result has the shape {self.sizes(like.shape)}, in which no dimension "
-                "is that of the batch",
+                f"it mixes samples: no single dimension of its result, {self.show(like.shape)}, is the batch",
                 "keep the batch in a dimension of its own, best dimension 0",
             )
         self.root.add_module(free, module)
@@ -103,9 +102,14 @@ class Builder:
         same = [signal.outer for signal in signals if signal.shape[signal.at] == made.shape[made.at]]
         return replace(made, outer=max(same, default=1))
 
-    def sizes(self, shape: tuple[int, ...]) -> list[int]:
+    def sizes(self, shape: Sequence[int]) -> list[int]:
         """A shape with the file's batch size, if the file fixes it."""
         return [n if n % ANY_BATCH else n // ANY_BATCH * self.batch for n in shape]
+
+    def show(self, shape: Sequence[int]) -> str:
+        """A shape for messages."""
+        sizes = [str(n) if n % ANY_BATCH else f"{n // ANY_BATCH}·batch" for n in self.sizes(shape)]
+        return f"({', '.join(size.removeprefix('1·') for size in sizes)})"
 
     def _is_taken(self, name: str) -> bool:
         return name in RESERVED or keyword.iskeyword(name) or name in dict(self.root.named_children())
@@ -148,9 +152,9 @@ class Call:
         return [value for value in self.inputs if isinstance(value, Signal)]
 
     @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of the inputs."""
-        return [tuple(self.builder.sizes(tuple(value.shape))) for value in self.inputs if value is not None]
+    def shapes(self) -> str:
+        """The shapes of the inputs, for messages."""
+        return ", ".join(self.builder.show(value.shape) for value in self.inputs if value is not None)
 
     @property
     def x(self) -> Signal:

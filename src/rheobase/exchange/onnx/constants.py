@@ -29,7 +29,8 @@ def fold(call: Call) -> Tensor | tuple[Tensor, ...]:
     """The result of a node that reads constants, or of shapes."""
     kind = call.node.op_type
     if kind in ("Shape", "Size"):
-        sizes = call.shapes[0]
+        value = call.inputs[0]
+        sizes = value.shape if isinstance(value, Tensor) else call.sizes
         if kind == "Size":
             return torch.tensor(math.prod(sizes))
         return torch.tensor(sizes[call.attribute("start", 0) : call.attribute("end", len(sizes))])

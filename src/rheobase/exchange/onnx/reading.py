@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import checker, external_data_helper, inliner, numpy_helper
 from torch import Tensor
 
+from rheobase.exchange.onnx.errors import SizeError
+
 FLOATS: dict[int, torch.dtype] = {
     onnx.TensorProto.DOUBLE: torch.float64,
     onnx.TensorProto.FLOAT: torch.float32,
@@ -204,12 +206,12 @@ def _shape_and_type(
         raise ValueError(
             f"the input {name!r} of {path} has type {found}, expected floating point, or INT64 for tokens"
         )
-    sizes = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
+    sizes = [max(dim.dim_value, 0) for dim in tensor.shape.dim]  # 0 where a size is open, -1 in some files
     shown = ", ".join(str(d.dim_param or d.dim_value or "?") for d in tensor.shape.dim)
     if shape is not None:
         fits = len(shape) == len(sizes) - 1
-        if not fits or any(n not in (size, 0) and size > 0 for n, size in zip(shape, sizes[1:], strict=True)):
-            raise ValueError(
+        if not fits or any(size not in (0, n) for n, size in zip(shape, sizes[1:], strict=True)):
+            raise SizeError(
                 f"the input {name!r} of {path} has the shape ({shown}), and shape={shape} is not that of one "
                 "of its samples: leave out the batch, and keep the sizes that the file fixes"
             )

@@ -57,7 +57,9 @@ def _to_shape(call: Call, sizes: list[int], at: int | None = None) -> Signal:
     """The signal in another shape; as many values stay before the samples."""
     x, found, batch = call.x, call.sizes, call.builder.batch
     if math.prod(sizes) != math.prod(found):
-        raise Refusal(f"{found} cannot be reshaped to {sizes}", "the file is damaged: export it again")
+        raise Refusal(
+            f"{call.shapes} cannot become {call.builder.show(sizes)}", "the file is damaged: export it again"
+        )
     before = math.prod(found[: x.at]) * x.outer
     outer = {}
     for i, size in enumerate(sizes):
@@ -66,7 +68,8 @@ def _to_shape(call: Call, sizes: list[int], at: int | None = None) -> Signal:
             outer[i] = before // ahead
     if not outer:
         raise Refusal(
-            f"it mixes samples: {call.shapes[0]} becomes {tuple(sizes)}", "keep dimension 0, the batch"
+            f"it mixes samples: {call.builder.show(x.shape)} becomes {call.builder.show(sizes)}",
+            "keep dimension 0, the batch",
         )
     # A file with batches of one leaves open which neighbour they join: the next, unless that is the last.
     place = min(outer, key=lambda i: (sizes[i] != batch, i == len(sizes) - 1, outer[i] > 1, i))
