@@ -224,7 +224,8 @@ def write_over_the_signal(x: Tensor) -> Tensor:
 )
 def test_what_is_written_over_stays_as_it_is(function: Function, traceable: bool) -> None:
     model, x = Between(function, traceable).eval(), example()
-    assert not any(" from " in call for call in calls(model, x))
+    # An export has one name for what is written over, so that it is clear who reads which values.
+    assert not traceable or not any(" from " in call for call in calls(model, x))
     torch.testing.assert_close(capture(model, x, HANDLES).module(x), model(x).detach())
 
 
