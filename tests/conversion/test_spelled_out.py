@@ -270,6 +270,11 @@ def test_a_trained_gate_stays_trainable() -> None:
     assert prepared.get_parameter("beta").grad is not None
 
 
+def test_a_gate_that_is_not_trained_is_a_constant() -> None:
+    model = Between(NEAR_MISSES["a trained gate"]).eval().requires_grad_(False)
+    assert "silu() from 3 calls" in calls(model)
+
+
 def test_constants_of_onnx_files_count(tmp_path) -> None:
     nodes = [
         helper.make_node("Mul", ["x", "steepness"], ["a"]),
