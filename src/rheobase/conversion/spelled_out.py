@@ -2,6 +2,8 @@
 
 A region is a group of element-wise calls that read one signal and numbers. It is compared with the known
 activations by its values, so that its form does not matter, and replaced by one call if they agree.
+
+Hard-sigmoid is not among them: a clip of a scaled signal is the same, and every method has a neuron for it.
 """
 
 import math
@@ -21,26 +23,27 @@ from rheobase.conversion.rules import RULES
 from rheobase.conversion.tracing import is_of_torch
 from rheobase.conversion.unwrap import has_hooks, is_patched, is_torchs, layer_type
 
-_FUNCTIONS = frozenset({
+_COMPARISONS = frozenset({"gt", "ge", "lt", "le"})
+_FUNCTIONS = _COMPARISONS | frozenset({
     "add", "iadd", "sub", "isub", "subtract", "rsub", "mul", "imul", "multiply", "div", "truediv", "itruediv",
     "divide", "true_divide", "neg", "negative", "pow", "square", "sqrt", "rsqrt", "reciprocal", "abs", "exp",
     "expm1", "log", "log1p", "erf", "erfc", "tanh", "sigmoid", "softplus", "relu", "relu6", "hardtanh",
     "hardsigmoid", "hardswish", "leaky_relu", "elu", "silu", "gelu", "clamp", "clip", "clamp_min",
-    "clamp_max", "maximum", "minimum", "fmax", "fmin", "max", "min", "where", "gt", "ge", "lt", "le",
+    "clamp_max", "maximum", "minimum", "fmax", "fmin", "max", "min", "where",
 })  # fmt: skip
 _MODULES = frozenset({
     "Sigmoid", "Tanh", "Softplus", "ReLU", "ReLU6", "Hardtanh", "Hardsigmoid", "Hardswish", "LeakyReLU",
     "ELU", "SiLU", "GELU",
 })  # fmt: skip
 _NUMBERS = frozenset({"lift_fresh_copy", "detach", "detach_", "clone", "zeros", "ones", "full"})
+"""Functions that make constants, or copy them as `torch.export` has it."""
 _MOST_CALLS = 32
-
-_Values = dict[fx.Node, Tensor]
-
 _TOLERANCE = 2e-6
 """Constants in single precision move the values by about 1e-7; GELU and its form with tanh differ by 5e-4."""
 _OVERFLOW = 80.0
 """Where exponentials in single precision become infinite."""
+
+_Values = dict[fx.Node, Tensor]
 
 
 def _grid() -> Tensor:
@@ -151,8 +154,8 @@ class _Graph:
         return known
 
     def is_handled(self, region: _Region, rules: Mapping[str, Rule]) -> bool:
-        """Whether there are rules for all calls of a region."""
-        return all(self._name(node) in rules for node in region.calls)
+        """Whether there are rules for all calls of a region; those of comparisons refuse signals."""
+        return all(self._name(node) in rules.keys() - _COMPARISONS for node in region.calls)
 
     def replace(self, region: _Region, known: _Known) -> None:
         """Call the known function; calls that others read stay."""
