@@ -163,6 +163,11 @@ def test_near_misses_stay_as_they_are(name: str) -> None:
         assert not any(" from " in call for call in found), found
 
 
+def test_another_use_of_erf_is_refused_with_a_remedy() -> None:
+    with pytest.raises(CaptureError, match=r"(?s)erf is part of no known activation.*F\.gelu"):
+        capture(Between(NEAR_MISSES["erf"]).eval(), example(), HANDLES)
+
+
 @given(st.floats(1e-4, 0.03), st.booleans(), st.integers(0, 2))
 def test_no_wrong_constant_of_gelu_matches(error: float, more: bool, place: int) -> None:
     factors = [1.0, 1.0, 1.0]
