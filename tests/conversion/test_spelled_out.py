@@ -1,5 +1,6 @@
 """Activations that a model spells out become the sites that one call of them would be."""
 
+import copy
 import math
 from collections.abc import Callable
 from functools import partial
@@ -7,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from onnx_examples import write
 from rheobase import convert, inspect, methods, prepare
 from rheobase.conversion import CaptureError, capture
 from rheobase.conversion.capture import lower
+from rheobase.conversion.rules import rules_with
+from rheobase.conversion.spelled_out import recognise
+from rheobase.conversion.tracing import trace
 from rheobase.exchange.onnx import from_onnx
 from rheobase.network import Product, Rectifier, Smooth
 
@@ -168,6 +172,7 @@ def test_another_use_of_erf_is_refused_with_a_remedy() -> None:
         capture(Between(NEAR_MISSES["erf"]).eval(), example(), HANDLES)
 
 
+@settings(deadline=None)
 @given(st.floats(1e-4, 0.03), st.booleans(), st.integers(0, 2))
 def test_no_wrong_constant_of_gelu_matches(error: float, more: bool, place: int) -> None:
     factors = [1.0, 1.0, 1.0]
@@ -177,6 +182,7 @@ def test_no_wrong_constant_of_gelu_matches(error: float, more: bool, place: int)
     assert not any(" from " in call for call in calls(model))
 
 
+@settings(deadline=None)
 @given(st.floats(1e-3, 0.9), st.floats(1e-2, 1e6), st.floats(1e-2, 10))
 def test_settings_are_read_off(slope: float, bound: float, alpha: float) -> None:
     functions: list[Function] = [
@@ -232,6 +238,40 @@ def test_what_is_written_over_stays_as_it_is(function: Function, traceable: bool
     # An export has one name for what is written over, so that it is clear who reads which values.
     assert not traceable or not any(" from " in call for call in calls(model, x))
     torch.testing.assert_close(capture(model, x, HANDLES).module(x), model(x).detach())
+
+
+STEPS: dict[str, tuple[Callable[..., Tensor], int]] = {
+    "sigmoid": (torch.sigmoid, 1),
+    "mul": (torch.mul, 2),
+    "mul_": (lambda x, y: x.mul_(y), 2),
+    "relu": (torch.relu, 1),
+    "relu_": (torch.relu_, 1),
+    "plus 3": (lambda x: x + 3, 1),
+    "add_": (lambda x, y: x.add_(y), 2),
+    "relu6": (F.relu6, 1),
+    "over 6": (lambda x: x / 6, 1),
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([*STEPS]), st.integers(0, 2), st.integers(0, 2)), max_size=6))
+def test_no_program_computes_anything_else(program: list[tuple[str, int, int]]) -> None:
+    """Steps read the latest values but one, two …, and may write over them; all values are returned."""
+
+    def run(x: Tensor) -> Tensor:
+        values = [x * 2, torch.sigmoid(x)]
+        for name, *reads in program:
+            function, count = STEPS[name]
+            values.append(function(*(values[-1 - min(back, len(values) - 1)] for back in reads[:count])))
+        return torch.cat(values)
+
+    model, x = Between(run).eval(), torch.linspace(-9, 9, 96, dtype=torch.float64).view(8, 12)
+    model.first, model.last = nn.Identity(), nn.Identity()
+    traced = trace(model)
+    expected = copy.deepcopy(traced)(x.clone())
+    recognise(traced, rules_with(HANDLES))
+    traced.recompile()
+    torch.testing.assert_close(traced(x.clone()), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_calls_that_compute_it_alone_stay() -> None:
