@@ -16,11 +16,12 @@ from torch import Tensor, fx, nn
 
 from rheobase.conversion.batch_dim import ANY_BATCH, batch_first, find_dim, is_plain, model_shape, place_of
 from rheobase.conversion.constants import Constants
-from rheobase.conversion.memory import Memory, may_write
+from rheobase.conversion.memory import Memory, in_place, may_write
 from rheobase.conversion.nodes import (
     MAYBE_VIEWS,
     describe_call,
     first_argument,
+    function_name,
     is_fixed,
     is_list,
     leaves,
@@ -29,7 +30,6 @@ from rheobase.conversion.nodes import (
     plain_name,
 )
 from rheobase.conversion.refusals import NeedsExample, Refusal, refuse_output
-from rheobase.conversion.tracing import IN_PLACE
 from rheobase.conversion.unwrap import has_hooks, is_patched, is_torchs, layer_type
 from rheobase.network import Activation, Concat, Reshape, Scale, answer_of, free_name, traits_of
 
@@ -204,14 +204,12 @@ class Call:
     @property
     def function(self) -> str:
         """The name of the function or method that is called."""
-        target = self.node.target
-        return target if isinstance(target, str) else getattr(target, "__name__", "").partition(".")[0]
+        return function_name(self.node)
 
     @property
     def in_place(self) -> bool:
         """Whether the function writes its result over its first argument."""
-        name = self.function
-        return self.node.target in IN_PLACE or (name[-1:] == "_" and name[:2] != "__")
+        return in_place(self.node)
 
     @property
     def is_last(self) -> bool:

@@ -5,6 +5,9 @@ from typing import Any
 
 from torch import fx, nn
 
+from rheobase.conversion.nodes import function_name
+from rheobase.conversion.tracing import IN_PLACE, is_of_torch
+
 
 class Memory:
     """The values that share memory, in whole or in part."""
@@ -47,10 +50,15 @@ class Memory:
         return not (exact and any(_apart(a, b) for a in one for b in other))
 
 
+def in_place(node: fx.Node) -> bool:
+    """Whether a call writes its result over its first argument, as its name says."""
+    name = function_name(node)
+    return node.target in IN_PLACE or (name[-1:] == "_" and name[:2] != "__")
+
+
 def may_write(node: fx.Node, module: nn.Module | None) -> bool:
     """Whether a call may write over an input though its name does not say so."""
-    owner = str(getattr(node.target, "__module__", None) or "torch").partition(".")[0]
-    users = node.op == "call_function" and owner not in ("torch", "_operator", "builtins", "math")
+    users = node.op == "call_function" and not is_of_torch(node.target)
     return (
         bool(node.kwargs.get("inplace", getattr(module, "inplace", False)))
         or "out" in node.kwargs

@@ -60,6 +60,12 @@ def name_of(node: fx.Node) -> str:
     return f"{scope}.{name}" if scope else str(name)
 
 
+def function_name(node: fx.Node) -> str:
+    """The name of the function or method that a node calls."""
+    target = node.target
+    return target if isinstance(target, str) else getattr(target, "__name__", "").partition(".")[0]
+
+
 def first_argument(node: fx.Node) -> Any:
     """The first argument of a call, given by position or by name."""
     return node.args[0] if node.args else node.kwargs.get("input")
@@ -77,5 +83,5 @@ def describe_call(node: fx.Node, module: nn.Module | None) -> str:
         return f"nn.{kind.__name__}" if kind.__module__.startswith("torch.nn") else kind.__name__
     if isinstance(node.target, str):
         return f"x.{node.target}()"
-    name = str(getattr(node.target, "__name__", node.target))
-    return f"{name.partition('.')[0]}()"
+    name = str(getattr(node.target, "__name__", node.target)).partition(".")[0]
+    return f"{name}() from {node.meta['calls']} calls" if "calls" in node.meta else f"{name}()"

@@ -78,6 +78,7 @@ _REMEDIES = [
         "divides by a norm of the signal",
         "write it by pow, mean, sqrt and a division, and convert by sigma-delta",
     ),
+    (("erf",), "is part of no known activation", "use F.gelu(x), or its exact formula"),
     (
         ("elu", "silu", "swish", "mish", "sigmoid", "tanh", "softplus"),
         "is not a ReLU",

@@ -113,11 +113,12 @@ def _silenced() -> Iterator[None]:
 def calls_functions(traced: fx.GraphModule, known: Container[str]) -> bool:
     """Whether a trace has calls of functions that are neither torch's nor known by name."""
     targets = [node.target for node in traced.graph.nodes if node.op == "call_function"]
-    return any(
-        str(getattr(target, "__module__", None) or "torch").partition(".")[0] not in _TORCH
-        and getattr(target, "__name__", "") not in known
-        for target in targets
-    )
+    return any(not is_of_torch(t) and getattr(t, "__name__", "") not in known for t in targets)
+
+
+def is_of_torch(target: Any) -> bool:
+    """Whether a function that a node calls is torch's or Python's own, or a method."""
+    return str(getattr(target, "__module__", None) or "torch").partition(".")[0] in _TORCH
 
 
 class _Proxy(fx.Proxy):

@@ -30,9 +30,9 @@ def test_a_maximum_with_zero_is_a_site(function) -> None:
     [
         (lambda r: torch.max(r, 0.1 * r), "leaky_relu"),
         (lambda r: torch.maximum(r, torch.ones(8)), r"F\.relu"),
-        (lambda r: r.clamp_max(1.0), r"clamp\(x, 0, c\)"),
+        (lambda r: (r - 0.2).clamp_max(1.0), r"clamp\(x, 0, c\)"),
         (lambda r: torch.min(r, torch.ones(8)), r"clamp\(x, 0, c\)"),
-        (lambda r: torch.where(r > 0, r, 0), r"F\.relu"),
+        (lambda r: torch.where(r > 0.1, r, 0), r"F\.relu"),
     ],
 )
 def test_other_maxima_and_minima_name_what_converts(function, remedy: str) -> None:

@@ -171,7 +171,7 @@ def refuse_mask(call: str) -> Refusal:
     """The refusal of a mask that is computed from the input."""
     return Refusal(
         f"{call} makes a mask that depends on the data, and the network's connections are fixed",
-        "use F.relu(x) for where(x > 0, x, 0); else a mask that is a buffer of the model, or inputs of one "
+        "use an activation such as F.relu; else a mask that is a buffer of the model, or inputs of one "
         "length without padding",
     )
 
