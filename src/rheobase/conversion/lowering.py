@@ -187,6 +187,8 @@ class Lowering:
 
     def _is_taken(self, path: str) -> bool:
         """Whether an operation has this name or will be below it, or modules have an attribute of it."""
+        if hasattr(nn.Module, path.rpartition(".")[2]):
+            return True
         holder: Any = self.root
         for part in path.split("."):
             holder = getattr(holder, part, None)

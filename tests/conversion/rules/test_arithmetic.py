@@ -47,6 +47,7 @@ def into_zeros(r: Tensor) -> Tensor:
         lambda r: torch.where(MASK, r, torch.arange(8.0)),
         lambda r: torch.where(MASK, torch.arange(8.0), r),
         lambda r: r.masked_fill(MASK, torch.tensor(0.3)),
+        lambda r: torch.where(torch.isnan(r) | ~r.isfinite(), torch.zeros(()), r),
         lambda r: r.mean(1, keepdim=True) * torch.arange(8.0),
         lambda r: torch.arange(8.0) - r.mean(1, keepdim=True),
         lambda r: r[:, None] * torch.arange(24.0).view(3, 8) + torch.arange(6.0).view(2, 1, 3, 1)[1],

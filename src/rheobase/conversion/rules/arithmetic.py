@@ -142,9 +142,11 @@ def _where(call: Call, condition: Any, x: Any, other: Any = None) -> fx.Node:
     raise Refusal("a choice between two signals has no spiking form", "choose one of them and a number")
 
 
-@rule("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "logical_and", "logical_or", "logical_not")
+@rule("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not")
 def _compare(call: Call, x: Any, other: Any = None, **__: Any) -> Tensor:
     refusal = refuse_mask(call.row.call)
+    if isinstance(other, Tensor) and other.numel() == 1 and not other.is_floating_point():
+        other = other.item()
     if isinstance(x, fx.Node) and is_input(call, x):
         whole = call.node.all_input_nodes[0].meta.get("dtype") in TOKENS
         if whole and call.function in ("eq", "ne") and isinstance(other, int):  # a token, as of padding
@@ -155,6 +157,13 @@ def _compare(call: Call, x: Any, other: Any = None, **__: Any) -> Tensor:
         remedy = "wrap the model so that it passes a mask or positions that do not depend on it"
         raise Refusal(refusal.reason, f"{remedy}, such as position_ids=self.positions, a buffer")
     raise refusal
+
+
+@rule("isnan", "isinf", "isfinite")
+def _is_finite(call: Call, x: fx.Node, **__: Any) -> Tensor:
+    call.row.becomes = "constant: signals are finite"
+    device = find_like(call.lowering.traced).device
+    return torch.full(call.shape_of(x), call.function == "isfinite", dtype=torch.bool, device=device)
 
 
 @rule(*NEW)

@@ -8,12 +8,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rheobase.exchange.onnx.calls import Call, Signal
+from rheobase.conversion import Refusal
+from rheobase.exchange.onnx.calls import ANY_BATCH, Call, Signal, Value
 from rheobase.exchange.onnx.windows import MAXIMA, global_pool
 
 
-def _binary(function: Callable[[Any, Any], Tensor]) -> Callable[[Call], Signal]:
-    return lambda call: call.apply(function, *call.inputs)
+def _elementwise(function: Callable[..., Tensor]) -> Callable[[Call], Signal]:
+    return lambda call: call.apply(function, *(_for_all_samples(call, value) for value in call.inputs))
+
+
+def _for_all_samples(call: Call, value: Value) -> Value:
+    """A constant with a row for each of what the batch is merged with, repeated for all samples."""
+    x = max(call.signals, key=lambda signal: len(signal.shape))
+    rows, behind = x.shape[x.at] // ANY_BATCH, len(x.shape) - x.at
+    if not isinstance(value, Tensor) or rows == 1 or value.dim() < behind or value.shape[-behind] != rows:
+        return value
+
+    def repeat(x: Tensor, rows_of: Tensor) -> Tensor:
+        samples = x.shape[-behind] // rows
+        if outer > 1:
+            return rows_of.repeat_interleave(samples, -behind)
+        return rows_of.repeat(*[1] * (rows_of.dim() - behind), samples, *[1] * (behind - 1))
+
+    outer = x.outer
+    return call.apply(repeat, x, value)
 
 
 def _power(call: Call) -> Signal:
@@ -51,19 +69,30 @@ def _sum_of_squares(x: Tensor, dim: list[int], keepdim: bool) -> Tensor:
     return x.square().sum(dim, keepdim)
 
 
+def _running_sum(call: Call) -> Signal:
+    axis = int(call.weight(1, "axis")) % call.rank
+    call.expect_samples_apart(axis)
+    if call.attribute("exclusive", 0) or call.attribute("reverse", 0):
+        raise Refusal("it is exclusive or reversed", "use a plain running sum")
+    return call.apply(torch.cumsum, dim=axis)
+
+
 ARITHMETIC: dict[str, Any] = {
-    "Add": _binary(operator.add),
-    "And": _binary(torch.logical_and),
-    "Div": _binary(operator.truediv),
-    "Equal": _binary(torch.eq),
-    "Greater": _binary(torch.gt),
-    "GreaterOrEqual": _binary(torch.ge),
-    "Less": _binary(torch.lt),
-    "LessOrEqual": _binary(torch.le),
+    "Add": _elementwise(operator.add),
+    "And": _elementwise(torch.logical_and),
+    "CumSum": _running_sum,
+    "Div": _elementwise(operator.truediv),
+    "Equal": _elementwise(torch.eq),
+    "Greater": _elementwise(torch.gt),
+    "GreaterOrEqual": _elementwise(torch.ge),
+    "IsInf": lambda call: call.apply(torch.isinf),
+    "IsNaN": lambda call: call.apply(torch.isnan),
+    "Less": _elementwise(torch.lt),
+    "LessOrEqual": _elementwise(torch.le),
     "Mean": _mean,
-    "Mul": _binary(operator.mul),
+    "Mul": _elementwise(operator.mul),
     "Not": lambda call: call.apply(torch.logical_not),
-    "Or": _binary(torch.logical_or),
+    "Or": _elementwise(torch.logical_or),
     "Pow": _power,
     "ReduceL2": _reduction(torch.linalg.vector_norm),
     "ReduceMax": _reduction(torch.amax),
@@ -71,7 +100,7 @@ ARITHMETIC: dict[str, Any] = {
     "ReduceMin": _reduction(torch.amin),
     "ReduceSum": _reduction(torch.sum),
     "ReduceSumSquare": _reduction(_sum_of_squares),
-    "Sub": _binary(operator.sub),
+    "Sub": _elementwise(operator.sub),
     "Sum": _sum,
-    "Where": lambda call: call.apply(torch.where, *call.inputs),
+    "Where": _elementwise(torch.where),
 }

@@ -21,8 +21,8 @@ _MOST = 2**24
 _NEVER = ("If", "Loop", "Scan", "Bernoulli", "Multinomial", "Random")
 """Operators that run other nodes or draw random numbers."""
 
-_SIZES = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Tile": 1}
-"""Operators that create values of a given shape: which input it is."""
+_SIZES = {"ConstantOfShape": 0, "Expand": 1, "Range": 1, "Reshape": 1, "Tile": 1}
+"""Operators that create values of a given shape or number: which input it is."""
 
 
 def fold(call: Call) -> Tensor | tuple[Tensor, ...]:
@@ -64,7 +64,10 @@ def _expect_small(call: Call) -> None:
             created = int((stop - start) / step) if step else 0
         case "Pad":
             created = values[0] + int(torch.as_tensor(call.numbers("pads", 1)).abs().sum()) ** 2
-        case "Resize" | "Upsample" | "EyeLike":
+        case "Resize":
+            sizes, scales = call.numbers("sizes", 3), call.numbers("scales", 2)
+            created = math.prod(sizes) if sizes else int(values[0] * math.prod(scales))
+        case "Upsample" | "EyeLike":
             raise refuse_unknown(call.node.op_type)
     if created > max(_MOST, *values):
         raise Refusal(f"it would create {created:,} values", "store weights in the file")

@@ -22,7 +22,9 @@ def _clip(call: Call) -> Signal:
     low, high = (None if bound is None or abs(bound) >= largest else bound for bound in (low, high))
     if low == 0 and (high is None or high > 0):
         return call.emit(nn.ReLU() if high is None else nn.Hardtanh(0.0, high))
-    return call.x if low is None and high is None else call.apply(torch.clamp, min=low, max=high)
+    if high is None:
+        return call.x if low is None else call.apply(torch.clamp_min, min=low)
+    return call.apply(torch.clamp, min=low, max=high)
 
 
 def _extreme(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Call], Signal]:

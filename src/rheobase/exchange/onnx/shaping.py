@@ -168,6 +168,15 @@ def _gather(call: Call) -> Signal:
     )  # fmt: skip
 
 
+def _gather_elements(call: Call) -> Signal:
+    """Values at positions of the same shape, which depend on the tokens of the input."""
+    values, places = call.inputs
+    axis = call.attribute("axis", 0) % len(call.signals[0].shape)
+    if isinstance(values, Tensor) and isinstance(places, Signal) and axis and len(values) == 1:
+        return call.apply(lambda v, i: v.expand(len(i), *v.shape[1:]).gather(axis, i), values, places)
+    return call.apply(lambda v, i: v.gather(axis, i), values, places)
+
+
 def _expand(call: Call) -> Signal:
     sizes = call.numbers("shape", 1)
     found = [1] * (len(sizes) - call.rank) + call.sizes
@@ -297,6 +306,7 @@ SHAPING: dict[str, Any] = {
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "Identity": lambda call: call.x,
     "Pad": _pad,
     "Reshape": _reshape,
