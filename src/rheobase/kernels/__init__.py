@@ -11,6 +11,7 @@ from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire.problem import as_pair
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
 from rheobase.kernels.conv_integrate_fire.second import join_channels, reads_apart
+from rheobase.kernels.count_in_bins import count_in_bins
 from rheobase.kernels.differential_fire import differential_fire
 from rheobase.kernels.encode import Rounding, encode
 from rheobase.kernels.few_outputs import few_outputs
@@ -43,6 +44,7 @@ __all__ = [
     "collect_routines",
     "conv_integrate_fire",
     "conv_quantise",
+    "count_in_bins",
     "count_threads",
     "differential_fire",
     "empty_steps",
