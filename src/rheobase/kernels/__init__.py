@@ -25,6 +25,7 @@ from rheobase.kernels.max_of_sums import max_of_sums
 from rheobase.kernels.norm_clip import Statistics, norm_clip
 from rheobase.kernels.rehearsed_fire import RehearsedRule, rehearsed_fire
 from rheobase.kernels.rescale import rescale
+from rheobase.kernels.rounding_errors import rounding_errors
 from rheobase.kernels.routines import collect_routines, report_routine
 from rheobase.kernels.rows import empty_steps, fill_membrane
 from rheobase.kernels.running_mean import running_mean
@@ -68,6 +69,7 @@ __all__ = [
     "rehearsed_fire",
     "report_routine",
     "rescale",
+    "rounding_errors",
     "running_mean",
     "share",
     "share_rows",

@@ -24,7 +24,7 @@ def count_in_bins(
 
     Args:
         values: Floating point, of any shape.
-        edges: (J,) float32, increasing and above zero.
+        edges: (J,) of the same dtype, increasing and above zero.
         channels: The dimension of the channels; None to count all values together.
         out: (C, P, J) int32 or int64, contiguous; increased. P is 1, or 2 to count negative values too.
         backend: `"auto"` for the fastest one, or `"reference"` or `"cpu"`. The last falls back to the
@@ -37,7 +37,7 @@ def count_in_bins(
         TypeError: The edges or `out` are of another dtype.
         ValueError: Shapes do not fit, or the backend cannot run.
     """
-    check_dtype("edges", edges, (torch.float32,))
+    check_dtype("edges", edges, (values.dtype,))
     check_dtype("out", out, (torch.int32, torch.int64))
     signs = 2 if out.dim() == 3 and out.shape[1] == 2 else 1
     check_shape("out", out, (1 if channels is None else values.shape[channels], signs, len(edges)))

@@ -33,17 +33,18 @@ def bin_values(device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=4)
 @torch.inference_mode(False)
-def _find_edges(device: torch.device) -> Tensor:
-    """The least number of each bin, (J,): the first whose logarithm, in single precision, reaches the bin."""
+def _find_edges(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The least number of each bin, (J,): the first whose logarithm reaches the bin, as it is rounded."""
     j = torch.arange(_BINS, device="cpu")
-    largest = torch.tensor(torch.finfo(torch.float32).max, device="cpu").view(torch.int32)
+    bits = torch.int32 if dtype == torch.float32 else torch.int64
+    largest = torch.tensor(torch.finfo(dtype).max, dtype=dtype, device="cpu").view(bits)
     low, high = torch.zeros_like(j), largest.long().expand_as(j)
     while (low < high).any():
-        middle = (low + high) // 2
-        value = middle.int().view(torch.float32)
+        middle = low + (high - low) // 2
+        value = middle.to(bits).view(dtype)
         reached = value.log2().sub_(_FIRST).mul_(_PER_OCTAVE) >= j
         low, high = torch.where(reached, low, middle + 1), torch.where(reached, middle, high)
-    return low.int().view(torch.float32).to(device)
+    return low.to(bits).view(dtype).to(device)
 
 
 @lru_cache(maxsize=16)
@@ -89,7 +90,7 @@ class Histogram(Observer):
             channels = 1 if self.channels is None else a.shape[self.channels]
             kind = torch.int64 if channels < _MANY else torch.int32
             self.counts = torch.zeros(channels, 1 + self.signed, _BINS, dtype=kind, device=a.device)
-        count_in_bins(a, _find_edges(a.device), self.channels, self.counts)
+        count_in_bins(a, _find_edges(a.dtype, a.device), self.channels, self.counts)
 
     def find_quantum(self, levels: int) -> Tensor:
         """The quantum of least squared error for counts up to ±levels: one number, or one per channel.
