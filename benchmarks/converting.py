@@ -2,11 +2,11 @@
 
     python benchmarks/converting.py --out benchmarks/records/converting-cpu.json
 
-For every network: `inspect` with its defaults and `convert` by several methods, `save` and `load`; in the same
-run, plain forward passes of the ANN over the calibration data, which no method that observes can do without,
-and SpikingJelly's converter, which observes maxima, where it is installed and takes the network. Times are
-those of the processor, for one thread, so that other work on the machine matters little. The first call is
-apart: it compiles kernels. Weights are random.
+For every network: `inspect`, `convert` by several methods, `save` and `load`; in the same run, plain forward
+passes of the ANN over the calibration data, which no method that observes can do without, and SpikingJelly's
+converter, which observes maxima, where it is installed and takes the network. Times are those of the
+processor, for one thread, so that other work on the machine matters little. The first call is apart: it
+compiles kernels. Weights are random.
 """
 
 import argparse
