@@ -22,6 +22,7 @@ test: lint
 NUMERIC := tests/network/test_batch_invariant.py tests/network/test_nearest_linear.py \
 	tests/kernels/conv_integrate_fire/test_cpu.py tests/kernels/test_integrate_fire.py \
 	tests/kernels/group_fire/test_llvm.py tests/kernels/group_errors/test_llvm.py \
+	tests/kernels/test_count_in_bins.py tests/kernels/test_rounding_errors.py tests/methods/shared/test_histograms.py \
 	tests/simulation/test_fusion.py tests/simulation/test_parts.py tests/simulation/test_simulator.py \
 	tests/simulation/test_quantised_layer.py tests/simulation/test_exits.py
 

@@ -27,7 +27,7 @@ ROOMS = [
 ]
 ONLY = {
     "training": {"methods", "papers", "cli"},
-    "kernels": {"network", "simulation", "training"},
+    "kernels": {"network", "simulation", "training", "methods"},
     "papers": {"cli"},
 }
 ENTRANCES = {"__init__.py", "__main__.py"}

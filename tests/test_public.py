@@ -31,7 +31,10 @@ def test_what_a_network_needs_is_torch_and_numpy() -> None:
     code = (
         "import sys, torch, rheobase\n"
         "from torch.nn import Conv2d, Flatten, Linear, ReLU, Sequential\n"
-        "layers = Conv2d(1, 4, 3), ReLU(), Conv2d(4, 4, 3), ReLU(), Flatten(), Linear(64, 2)\n"
+        "class Functional(Conv2d):\n"
+        "    def forward(self, x):\n"
+        "        return torch.nn.functional.conv2d(x, self.weight, self.bias)\n"
+        "layers = Conv2d(1, 4, 3), ReLU(), Functional(4, 4, 3), ReLU(), Flatten(), Linear(64, 2)\n"
         "model, x, y = Sequential(*layers).eval(), torch.rand(8, 1, 8, 8), torch.arange(8) % 2\n"
         "for method, *then in (['max-norm'], ['sigma-delta'], ['max-norm', 'signed'], ['hmt', 'ftbc']):\n"
         "    snn = rheobase.convert(model, method, x, then=then)\n"

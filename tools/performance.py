@@ -108,6 +108,33 @@ def imagenet_size() -> str:
     return table((title, "images/s", "time / time of the ANN", "peak memory, GiB"), lines)
 
 
+def converting() -> str:
+    """The verbs before a simulation on one core, relative to forward passes over the same inputs."""
+    record = read("converting-cpu")
+    found = {(row["model"], row["way"]): row for row in record["rows"]}
+    lines = []
+    for model in dict.fromkeys(row["model"] for row in record["rows"]):
+        passes, *timed = (found[model, way] for way in ("forward passes", *_CONVERTING))
+        ratios = [f"{row['median'] / passes['median']:.1f}×" if "median" in row else DASH for row in timed]
+        seconds = [significant(found[model, way]["median"]) for way in ("inspect", "save", "load")]
+        title = f"{(MODELS | _LARGER)[model]}, {passes['inputs']} inputs"
+        lines.append((title, significant(passes["median"]), *ratios, *seconds))
+    head = ("", "forward passes, s", *_CONVERTING.values(), "inspect, s", "save, s", "load, s")
+    timed = [row for row in record["rows"] if "median" in row]
+    spread = 100 * median((row["slowest"] - row["fastest"]) / row["median"] for row in timed)
+    return f"{table(head, lines)}\n\nHalf of the times spread by less than {spread:.0f} % of their median."
+
+
+_CONVERTING = {
+    PEER: f"{PEER}'s converter", "convert": "convert", "convert, sigma-delta": "sigma-delta",
+    "convert, then ftbc": "then ftbc", "convert, calibration": "calibration",
+}  # fmt: skip
+_LARGER = {
+    "mobile": "mobile network, 224 pixels", "vit": "ViT, 32 pixels", "convnext": "ConvNeXt, 32 pixels",
+    "bert-base": "BERT-base, 64 tokens",
+}  # fmt: skip
+
+
 def conversions() -> str:
     """Mean accuracy of the same trained networks, converted by SpikingJelly and by this package."""
     record = read("spikingjelly-digits")
@@ -354,4 +381,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cpu-kernels": cpu_kernels,
     "cpu-layers": cpu_layers,
     "cpu-load": cpu_load,
+    "converting": converting,
 }

@@ -11,6 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import contenders
+import converting
 import fine_tuning
 import last_bit
 import levels
@@ -184,3 +185,18 @@ def test_the_verbs_are_timed_as_users_call_them(monkeypatch: pytest.MonkeyPatch,
     assert {frozenset(options) for _, options in timed} == {frozenset({"profile"})}
     evaluations = {frozenset(options) for name, options in calls if name == "evaluate"}
     assert evaluations == {frozenset({"profile", "batch_size", "progress"})}
+
+
+def test_conversions_are_timed_beside_forward_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(model: torch.nn.Module, x: torch.Tensor) -> None:
+        raise ValueError("not this one\nbut others")
+
+    monkeypatch.setattr(converting, "convert_by_peer", refuse)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    told = ["--models", "resnet20", "--images", "4", "--repeats", "1", "--out", str(tmp_path / "record.json")]
+    monkeypatch.setattr(sys, "argv", ["converting.py", *told])
+    converting.main()
+    rows = {row.pop("way"): row for row in json.loads((tmp_path / "record.json").read_text())["rows"]}
+    assert rows.pop(converting.PEER) == {"model": "resnet20", "inputs": 4, "why": "not this one"}
+    assert len(rows) == 8
+    assert all(0 < row["fastest"] <= row["slowest"] for row in rows.values())

@@ -233,11 +233,14 @@ def test_a_captured_network_that_cannot_run_is_refused() -> None:
         capture(model.eval(), torch.randn(4, 12))
 
 
-def test_small_outputs_are_compared_too() -> None:
-    x = torch.randn(8, 5)
+def test_small_outputs_are_compared_in_double_precision_if_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, doubled = torch.randn(8, 5), list[nn.Module]()
+    monkeypatch.setattr(nn.Module, "double", lambda model: doubled.append(model) or model)
     capture(Scaled(1.0).eval(), x)
+    assert not doubled
     with pytest.raises(CaptureError, match="differs by"):
         capture(Scaled(2.0).eval(), x)
+    assert doubled
 
 
 class Unused(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rheobase import methods
 from rheobase.conversion.capture import capture, move_to_double
 from rheobase.conversion.searched_starts import search_starts
-from rheobase.io import batches, showing
+from rheobase.io import all_finite, batches, showing
 from rheobase.methods import Conversion, Method, Observer
 from rheobase.network import (
     HALF,
@@ -190,7 +190,7 @@ def _observe(
 
     def see(name: str, a: Tensor) -> None:
         if observer := observers.get(name):
-            if not a.isfinite().all():
+            if not all_finite(a):
                 raise ValueError(f"site {name!r} gave NaN or infinite activations on the calibration data")
             observer.update(a)
 

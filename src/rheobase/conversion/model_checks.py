@@ -7,6 +7,7 @@ from torch import nn
 
 from rheobase.conversion.tracing import CaptureError
 from rheobase.conversion.unwrap import has_hooks
+from rheobase.io import all_finite
 
 
 @torch.no_grad()
@@ -39,7 +40,7 @@ def check_model(model: nn.Module) -> None:
                 "  -> pass model.float(), and inputs of float32"
             )
         mask = not isinstance(tensor, nn.Parameter) and tensor.isneginf()  # of logits
-        if not (tensor.isfinite() | mask).all():
+        if not all_finite(tensor) and not (tensor.isfinite() | mask).all():
             raise ValueError(
                 f"the model's {name} has NaN or infinite values: train it again or load other weights"
             )

@@ -4,7 +4,7 @@ Nothing here knows about networks; every other room may use it.
 """
 
 from rheobase.io.batches import TOKENS, Data, batches, count_batches
-from rheobase.io.checks import expect_integer
+from rheobase.io.checks import all_finite, expect_integer
 from rheobase.io.environment import find_commit, package_versions
 from rheobase.io.files import replace_file, replacing, require_writable
 from rheobase.io.names import collect, find_name
@@ -40,6 +40,7 @@ __all__ = [
     "Ranks",
     "Result",
     "Shown",
+    "all_finite",
     "announce",
     "axes_or_new",
     "batches",

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils import data as torch_data
 
-from rheobase.io.checks import expect_integer
+from rheobase.io.checks import all_finite, expect_integer
 
 Batch: TypeAlias = Tensor | tuple[Tensor, Tensor | None] | list[Tensor]
 
@@ -132,8 +132,7 @@ def _check(data: Iterable[Any], what: str, classes: bool) -> Iterator[tuple[Tens
         if labels is not None:
             _check_labels(labels, images, where, classes)
             labels = labels.to(torch.int64) if classes else labels
-        # Extremes are NaN if any value is, and need no memory.
-        if not torch.stack([images.amin(), images.amax()]).isfinite().all():
+        if not all_finite(images):
             raise ValueError(f"{where} holds NaN or infinity")
         shape, labelled = images.shape[1:], labels is not None
         yield images, labels

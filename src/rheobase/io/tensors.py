@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rheobase.io.checks import all_finite
 from rheobase.io.files import replace_file
 
 _METADATA = "rheobase"  # the header maps strings to strings: our metadata is JSON under this one key
@@ -186,7 +187,7 @@ def require_matching(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]
 
 def require_finite(tensors: Mapping[str, Tensor], path: Path | str) -> None:
     """Refuse a file's tensors if they have infinite or NaN entries."""
-    if broken := [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]:
+    if broken := [name for name, tensor in tensors.items() if not all_finite(tensor)]:
         raise ValueError(
             f"{path} holds infinite or NaN weights in {_some(broken)}; the training diverged, so use an "
             "earlier file"

@@ -11,6 +11,7 @@ from rheobase.kernels.conv_integrate_fire.linear import linear_integrate_fire
 from rheobase.kernels.conv_integrate_fire.problem import as_pair
 from rheobase.kernels.conv_integrate_fire.quantise import conv_quantise
 from rheobase.kernels.conv_integrate_fire.second import join_channels, reads_apart
+from rheobase.kernels.count_in_bins import count_in_bins
 from rheobase.kernels.differential_fire import differential_fire
 from rheobase.kernels.encode import Rounding, encode
 from rheobase.kernels.few_outputs import few_outputs
@@ -24,6 +25,7 @@ from rheobase.kernels.max_of_sums import max_of_sums
 from rheobase.kernels.norm_clip import Statistics, norm_clip
 from rheobase.kernels.rehearsed_fire import RehearsedRule, rehearsed_fire
 from rheobase.kernels.rescale import rescale
+from rheobase.kernels.rounding_errors import rounding_errors
 from rheobase.kernels.routines import collect_routines, report_routine
 from rheobase.kernels.rows import empty_steps, fill_membrane
 from rheobase.kernels.running_mean import running_mean
@@ -43,6 +45,7 @@ __all__ = [
     "collect_routines",
     "conv_integrate_fire",
     "conv_quantise",
+    "count_in_bins",
     "count_threads",
     "differential_fire",
     "empty_steps",
@@ -66,6 +69,7 @@ __all__ = [
     "rehearsed_fire",
     "report_routine",
     "rescale",
+    "rounding_errors",
     "running_mean",
     "share",
     "share_rows",

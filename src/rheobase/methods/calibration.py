@@ -111,11 +111,12 @@ class Calibration(MaxNorm):
         def settler(site: Site) -> Settle:
             neuron = snn.neuron(site.name)
 
-            def settle(current: Tensor, fire: Fire) -> Tensor:
+            def settle(current: Tensor, fire: Fire) -> Tensor | None:
                 shift = None
                 for _ in range(self.rounds):
                     total = ExactSum(unit_of(neuron))
-                    total.add(mean_over_steps(fire(shift)), [0])
+                    for output in fire(shift):
+                        total.add(mean_over_steps(output), [0])
                     with torch.inference_mode(False):
                         missing = wanted[site.name] - total.value / current.shape[1]
                         if self.pipeline == "potential":
@@ -125,7 +126,7 @@ class Calibration(MaxNorm):
                         shifts[site.name] = more + shifts.get(site.name, torch.zeros_like(more))
                     shift = along_channels(shifts[site.name], current.dim() - 1)
                 bar.advance()
-                return fire(shift)
+                return shift
 
             return settle
 

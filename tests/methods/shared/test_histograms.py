@@ -31,3 +31,16 @@ def test_one_quantum_for_a_layer_and_none_for_silent_channels() -> None:
     layer.update(a)
     assert (by_channel.find_quantum(8) > 0).tolist() == [True, False, True]
     assert layer.find_quantum(8).shape == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bins_are_those_of_the_logarithm(dtype: torch.dtype) -> None:
+    """A bin is the 32nd part of an octave from 2^−40 on; next to an edge, its rounding decides."""
+    middle = torch.exp2(torch.arange(-45 * 32, 45 * 32) / 32).view(torch.int32)
+    a = (middle[:, None] + torch.arange(-99, 99, dtype=torch.int32)).view(torch.float32).flatten()
+    a = torch.cat([a, -a, torch.zeros(3)]).to(dtype)
+    histogram = Histogram(None, signed=True)
+    histogram.update(a)
+    for values, counts in zip((a, -a), histogram.counts[0], strict=True):
+        bins = ((values.clamp(min=0).log2() + 40) * 32).clamp(-1, 80 * 32 - 1).floor().long() + 1
+        assert torch.equal(counts, torch.bincount(bins, minlength=len(counts) + 1)[1:])

@@ -63,6 +63,16 @@ def test_threads_change_no_fit(method: str, memory: int, monkeypatch: pytest.Mon
     assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
 
 
+@pytest.mark.parametrize("method", ["ftbc", "calibration", "rmp", "fission"])
+def test_the_samples_worked_on_at_a_time_change_no_fit(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, found = families.build("Plain"), families.inputs(40).clamp(-1, 1), []
+    for values in (1, 1 << 14, 1 << 30):
+        monkeypatch.setattr(settling, "_VALUES", values)
+        found.append(convert(model, methods.find(method).example(), x, initial="uniform").state_dict())
+    for other in found[1:]:
+        assert all(torch.equal(value, other[name]) for name, value in found[0].items())
+
+
 @pytest.mark.filterwarnings("ignore:site .* never activated")
 @pytest.mark.parametrize("method", ["ftbc", "fission"])
 def test_layers_of_a_network_with_a_delay_are_fitted_however_short_memory_is(

@@ -110,11 +110,11 @@ def _expect_weights(weight: Any, bias: Any) -> None:
 
 def _make(module_type: Any, weight: Tensor, bias: Tensor | None, *args: Any, **kwargs: Any) -> Any:
     """A layer of torch with the given weights."""
-    like = {"device": weight.device, "dtype": weight.dtype}
-    layer = nn.utils.skip_init(  # type: ignore[no-untyped-call]
-        module_type, *args, bias=bias is not None, **kwargs, **like
-    )
-    layer.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    # Without memory at first. For that `skip_init` would import more than a second's worth of modules.
+    layer = module_type(*args, bias=bias is not None, **kwargs, device="meta")
+    given = {"weight": weight} | ({} if bias is None else {"bias": bias})
+    copies = {n: t.detach().to(weight, copy=True).contiguous() for n, t in given.items()}
+    layer.load_state_dict(copies, assign=True)
     return layer
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from rheobase.io import display
 from rheobase.methods.contract import Conversion, Observer
 from rheobase.methods.shared.observers import Maximum, Quantile
-from rheobase.methods.shared.settling import Fire, Settle, StandIn, settle_at_once
+from rheobase.methods.shared.settling import Fire, Settle, settle_at_once
 from rheobase.network import Neuron, Site, find_like
 from rheobase.simulation import Simulator
 
@@ -49,11 +49,10 @@ def balance(
     def settler(site: Site) -> Settle:
         neuron, observer = conversion.snn.neuron(site.name), observe()
 
-        def settle(current: Tensor, fire: Fire) -> Tensor:
+        def settle(current: Tensor, _: Fire) -> None:
             observer.update(current.flatten(0, 1))
             with torch.inference_mode(False):
                 tune(site, neuron, observer)
-            return fire()
 
         return settle
 
@@ -85,14 +84,26 @@ def _observe_currents(conversion: Conversion, site: Site, steps: int, observer: 
     """Show an observer the currents of a site at every step, over the calibration data."""
     snn = conversion.snn
     neuron = snn.neuron(site.name)
-
-    def see(current: Tensor, _: Fire) -> Tensor:
-        observer.update(current.flatten(0, 1))
-        return torch.zeros_like(current)
-
-    snn.module.set_submodule(site.name, StandIn(neuron, see))
+    snn.module.set_submodule(site.name, _Shown(neuron, observer))
     first_sample = 0
     for x in conversion.calibration():
         Simulator(snn, x, steps, at=[steps], read=site.name).run(x, first_sample)
         first_sample += x.shape[0]
     snn.module.set_submodule(site.name, neuron)
+
+
+class _Shown(Neuron):
+    """Stands in for a neuron and shows its currents to an observer; it never fires."""
+
+    watches = True
+
+    def __init__(self, neuron: Neuron, observer: Observer) -> None:
+        super().__init__(neuron.threshold, neuron.amplitude)
+        self.observer = observer
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.zeros_like(z)
+
+    def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
+        self.observer.update(current.expand(steps, *membrane.shape).flatten(0, 1))
+        return membrane.new_zeros(steps, *membrane.shape)

@@ -1,13 +1,18 @@
 """Observers: statistics of many values in constant memory."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
+from rheobase.kernels import count_in_bins
 from rheobase.methods.contract import Observer
 
 # A bin is the sign, the exponent and the first 8 bits of the fraction of a float32.
 _DROPPED = 15
 _BINS = 2 ** (31 - _DROPPED)
+# Those of the smallest normal number and of infinity.
+_FIRST, _LAST = (2**23 >> _DROPPED), (255 * 2**23 >> _DROPPED)
 
 
 class Maximum(Observer):
@@ -49,16 +54,16 @@ class Quantile(Observer):
         self.bins = self.counts = self.seen = torch.empty(0, dtype=torch.int64)
 
     def update(self, a: Tensor) -> None:
-        rows = a.movedim(1, 0).flatten(1) if self.per_channel else a.reshape(1, -1)
-        bins, counts = _count(rows.float())
+        channels = a.shape[1] if self.per_channel else 1
+        bins, counts = _count(a.float(), channels)
         if not self.seen.numel():
             self.like, self.bins, self.counts = a.new_empty(()), bins, counts
-            self.seen = torch.zeros(len(rows), dtype=torch.int64, device=a.device)
+            self.seen = torch.zeros(channels, dtype=torch.int64, device=a.device)
         else:
             self.bins, where = torch.unique(torch.cat([self.bins, bins]), return_inverse=True)
             counts = torch.cat([self.counts, counts])
             self.counts = torch.zeros_like(self.bins).index_add_(0, where, counts)
-        self.seen += rows.shape[1]
+        self.seen += a.numel() // channels
 
     @property
     def value(self) -> Tensor:
@@ -79,15 +84,26 @@ class Quantile(Observer):
         return torch.cat([middles, middles.new_zeros(1)])[found.where(~zero, len(middles))]
 
 
-def _count(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The bins that hold positive values, row by row, and the number of values in each."""
-    first = torch.arange(len(rows), device=rows.device)[:, None] * _BINS
-    positive = rows >= torch.finfo(rows.dtype).tiny
-    bins = (first + (rows.contiguous().view(torch.int32) >> _DROPPED))[positive]
-    if bins.numel() < len(rows) * _BINS:
+@lru_cache(maxsize=4)
+@torch.inference_mode(False)
+def _find_edges(device: torch.device) -> Tensor:
+    """The least number of each bin."""
+    bins = torch.arange(_FIRST, _LAST + 1, device=device)
+    return (bins << _DROPPED).int().view(torch.float32)
+
+
+def _count(a: Tensor, channels: int) -> tuple[Tensor, Tensor]:
+    """The bins that hold positive values, channel by channel, and the number of values in each."""
+    if channels > 1 and a.numel() < channels * _BINS:
+        rows = a.movedim(1, 0).flatten(1)
+        first = torch.arange(channels, device=a.device)[:, None] * _BINS
+        positive = rows >= torch.finfo(rows.dtype).tiny
+        bins = (first + (rows.contiguous().view(torch.int32) >> _DROPPED))[positive]
         found, counts = torch.unique(bins, return_counts=True)
         return found, counts
     # With more values than bins, counting into all of them is much faster than sorting.
-    dense = torch.bincount(bins, minlength=len(rows) * _BINS)
-    found = dense.nonzero().flatten()
-    return found, dense[found]
+    edges = _find_edges(a.device)
+    dense = torch.zeros(channels, 1, len(edges), dtype=torch.int64, device=a.device)
+    count_in_bins(a, edges, 1 if channels > 1 else None, dense)
+    channel, _, place = dense.nonzero(as_tuple=True)
+    return channel * _BINS + place + _FIRST, dense[channel, 0, place]

@@ -7,7 +7,7 @@ Shape letters: T steps, B batch; `...` is one sample's own shape.
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -16,24 +16,36 @@ import torch
 from torch import Tensor
 
 from rheobase.io import display
+from rheobase.kernels import empty_steps
 from rheobase.methods.contract import Conversion
 from rheobase.methods.shared.side_by_side import activations, currents
 from rheobase.network import Neuron, Site
 from rheobase.simulation import Simulator, memory_for_all_steps
 
+# Values of a signal that a CPU works on at a time. They stay in its caches, and the memory of temporary
+# tensors of this size is used again; larger ones are new pages, which the system fills with zeros first.
+_VALUES = 1 << 20
+
 
 class Fire(Protocol):
     """Runs the neuron of a site from its start."""
 
-    def __call__(self, shift: Tensor | None = None) -> Tensor:
-        """Return its outputs (T, B, ...), with a shift (B, ...) added to the current of every step."""
+    def __call__(self, shift: Tensor | None = None) -> Iterable[Tensor]:
+        """Yield its outputs (T, B, ...), some samples at a time, with a shift added to every current."""
 
 
-Settle = Callable[[Tensor, Fire], Tensor]
-"""Sees the current (T, B, ...) of a site, settles its neuron and returns the site's outputs.
+Settle = Callable[[Tensor, Fire], Tensor | None]
+"""Sees the current (T, B, ...) of a site, settles its neuron, and returns a shift of its currents, if any.
 
 It is called in inference mode: tensors that outlive the run must be made outside of it.
 """
+
+
+def in_parts(steps: int, samples: Tensor) -> Iterator[slice]:
+    """The samples to work on at a time, if each has so many steps of the shape of one of these."""
+    most = _VALUES // (steps * samples[0].numel()) if samples.device.type == "cpu" else len(samples)
+    for first in range(0, len(samples), max(1, most)):
+        yield slice(first, first + max(1, most))
 
 
 def settle_at_once(conversion: Conversion, steps: int, settler: Callable[[Site], Settle]) -> bool:
@@ -105,13 +117,23 @@ class StandIn(Neuron):
         return torch.zeros_like(z)
 
     def advance(self, current: Tensor, membrane: Tensor, steps: int, out: Tensor | None = None) -> Tensor:
-        def fire(shift: Tensor | None = None) -> Tensor:
-            start = self.neuron.start(membrane.shape, *self.place)
-            shifted = current if shift is None else current + shift
-            # Not into `out`, which may share memory with the current: that is needed again.
-            return self.neuron.advance(shifted, membrane.copy_(start), steps).to(membrane.dtype)
+        site, first_sample = self.place
 
-        return self.settle(current.expand(steps, *membrane.shape), fire)
+        def fire(shift: Tensor | None = None) -> Iterator[Tensor]:
+            for some in in_parts(steps, membrane):
+                part = membrane[some]
+                part.copy_(self.neuron.start(part.shape, site, first_sample + some.start))
+                given = current[some] if current.dim() == membrane.dim() else current[:, some]
+                output = self.neuron.advance(given if shift is None else given + shift, part, steps)
+                yield output.to(membrane.dtype)
+
+        shift = self.settle(current.expand(steps, *membrane.shape), fire)
+        sent, first = empty_steps(membrane, steps, membrane.dtype) if out is None else out, 0
+        # It may share memory with the current, so each part is written when nothing reads its current again.
+        for output in fire(shift):
+            sent[:, first : first + output.shape[1]] = output
+            first += output.shape[1]
+        return sent
 
 
 @dataclass(frozen=True)
@@ -154,14 +176,18 @@ def fit_layers(conversion: Conversion, steps: int, what: str, fit: Callable[[Neu
         return Lesson(current.expand(steps, *a.shape), a, (snn.sites.index(name), first_sample))
 
     def settler(site: Site) -> Settle:
-        def settle(current: Tensor, fire: Fire) -> Tensor:
+        def settle(current: Tensor, _: Fire) -> None:
             if site.name not in seen or len(seen[site.name]) != current.shape[1]:
                 # Of all sites at once: as much memory as their membranes, which the run holds anyway.
                 seen.update(activations(conversion.ann, gather(conversion, current.shape[1]), snn.sites))
-            whole = lesson(site.name, seen.pop(site.name), current, 0)
-            fit(neurons[site.name], lambda: [whole])
+            a = seen.pop(site.name)
+            fit(
+                neurons[site.name],
+                lambda: (
+                    lesson(site.name, a[some], current[:, some], some.start) for some in in_parts(steps, a)
+                ),
+            )
             bar.advance()
-            return fire()
 
         return settle
 

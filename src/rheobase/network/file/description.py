@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.io import all_finite
 from rheobase.network.codings import CODINGS
 from rheobase.network.differential import Differential
 from rheobase.network.graph_edit import find_result
@@ -160,7 +161,7 @@ def _check_tensors(tensors: dict[str, Tensor]) -> None:
     for name, values in tensors.items():
         if values.dtype not in _DTYPES:
             raise FormatError(f"the tensor {name[:200]!r} has {values.dtype}, expected floating point")
-        if not values.isfinite().all():
+        if not all_finite(values):
             raise FormatError(f"the tensor {name[:200]!r} has NaN or infinite values")
 
 
