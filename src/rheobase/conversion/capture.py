@@ -20,7 +20,7 @@ from rheobase.conversion.rules import read_fake_quantize, rules_with
 from rheobase.conversion.spelled_out import recognise
 from rheobase.conversion.tracing import CaptureError, calls_functions, export, trace
 from rheobase.conversion.unwrap import copy_model, return_answer
-from rheobase.io import TOKENS, all_finite
+from rheobase.io import TOKENS
 from rheobase.network import (
     SNN,
     Activation,
