@@ -80,6 +80,16 @@ def test_what_follows_a_refusal_is_judged_by_its_own_shape(x: Tensor) -> None:
     assert "(3, 1)" in refused[1].becomes
 
 
+class Cast(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.to(torch.int64)
+
+
+def test_a_refused_call_may_have_the_name_of_a_method_of_modules() -> None:
+    with pytest.raises(CaptureError, match=r"1\.to .*rounds the signal"):
+        capture(nn.Sequential(nn.Linear(8, 4), Cast(), nn.ReLU()).eval(), torch.randn(4, 8))
+
+
 def test_what_would_be_lost_is_refused() -> None:
     x = torch.rand(2, 1, 6, 12)
     smooth = Applied(lambda r: F.interpolate(r, size=(6, 8), mode="bilinear", antialias=True))

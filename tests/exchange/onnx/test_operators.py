@@ -132,6 +132,12 @@ OPERATORS: dict[str, tuple[Any, ...]] = {
         ],
         {"rows": integers(-1, 24), "w": normal(24, 5), "back": integers(6, -1, 5)},
     ),
+    "running sum": (one("CumSum", "axis"), {"axis": np.int64(-1)}),
+    "not a number": (
+        [helper.make_node("IsNaN", ["x"], ["n"]), helper.make_node("IsInf", ["x"], ["i"]),
+         helper.make_node("Or", ["n", "i"], ["m"]), helper.make_node("Where", ["m", "c", "x"], ["y"])],
+        {"c": np.float32(7)},
+    ),
     "batch behind a new dimension": (one("Add", "c"), {"c": normal(1, 1, 4, 6, 6)}),
     "flatten behind the batch": (one("Flatten", axis=2), {}),
     "expand": (one("Expand", "to"), {"to": integers(1, 4, 6, 3)}, ("batch", 4, 6, 1)),
@@ -243,6 +249,29 @@ def test_weights_cast_by_a_node_are_read_in_the_precision_of_the_input(kind: int
     network = from_onnx(write(tmp_path / "cast.onnx", nodes, W))
     x = torch.randn(2, 4, 6, 6)
     torch.testing.assert_close(network(x), F.conv2d(x, torch.from_numpy(W["w"])), rtol=0.05, atol=0.1)
+
+
+@pytest.mark.parametrize(("order", "first"), [([0, 1, 2, 3], True), ([1, 0, 2, 3], False)])
+def test_constants_repeated_for_each_sample_fit_a_merged_batch(
+    order: list[int], first: bool, tmp_path: Path
+) -> None:
+    """As the masks of windows and the biases of heads are written."""
+    sizes = ["batch", "four"] if first else ["four", "batch"]
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Slice", ["shape", "zero", "one"], ["batch"]),
+        helper.make_node("Concat", [*sizes, "six", "six"], ["wide"], axis=0),
+        helper.make_node("Expand", ["c", "wide"], ["copies"]),
+        helper.make_node("Reshape", ["copies", "flat"], ["rows"]),
+        helper.make_node("Transpose", ["x"], ["turned"], perm=order),
+        helper.make_node("Reshape", ["turned", "flat"], ["merged"]),
+        helper.make_node("Add", ["rows", "merged"], ["y"]),
+    ]
+    constants = {
+        "zero": integers(0), "one": integers(1), "four": integers(4), "six": integers(6),
+        "flat": integers(-1, 6, 6), "c": normal(*([1, 4] if first else [4, 1]), 6, 6),
+    }  # fmt: skip
+    assert differ(write(tmp_path / "rows.onnx", nodes, constants), torch.randn(3, 4, 6, 6)) < 1e-5
 
 
 REFUSED: dict[str, tuple[Any, ...]] = {

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper
 
-from onnx_examples import W, normal, one, write
+from onnx_examples import W, differ, normal, one, write
 from rheobase import convert, simulate
 from rheobase.exchange.onnx import from_onnx
 
@@ -146,3 +147,37 @@ def test_tokens_select_the_rows_of_a_table(tmp_path: Path) -> None:
     snn = convert(network, "sigma-delta", x, levels=2**14, sizes=15)
     # Rounding of 16,384 levels.
     torch.testing.assert_close(simulate(snn, x, 60).logits[-1], network(x), rtol=0, atol=1e-3)
+
+
+def test_positions_that_skip_padding_are_those_of_inputs_without_it(tmp_path: Path) -> None:
+    """As RoBERTa counts them; the network refuses inputs with padding."""
+    nodes = [
+        helper.make_node("Equal", ["x", "padding"], ["empty"]),
+        helper.make_node("Not", ["empty"], ["full"]),
+        helper.make_node("Cast", ["full"], ["one"], to=TensorProto.INT64),
+        helper.make_node("CumSum", ["one", "axis"], ["place"]),
+        helper.make_node("Shape", ["x"], ["batch"], end=1),
+        helper.make_node("Concat", ["batch", "seven"], ["wide"], axis=0),
+        helper.make_node("Expand", ["kinds", "wide"], ["copies"]),
+        helper.make_node("GatherElements", ["copies", "place"], ["kind"], axis=1),
+        helper.make_node("Gather", ["table", "x"], ["a"]),
+        helper.make_node("Gather", ["positions", "place"], ["b"]),
+        helper.make_node("Gather", ["types", "kind"], ["c"]),
+        helper.make_node("Sum", ["a", "b", "c"], ["d"]),
+        helper.make_node("Relu", ["d"], ["e"]),
+        helper.make_node("MatMul", ["e", "m"], ["y"]),
+    ]
+    constants = {
+        "padding": np.int64(0), "axis": np.int64(1), "kinds": np.array([[0, 0, 1, 1, 0, 0, 1]]), "seven": np.array([7]),
+        "table": normal(20, 8), "positions": normal(7, 8), "types": normal(2, 8), "m": normal(8, 3),
+    }  # fmt: skip
+    path = write(tmp_path / "tokens.onnx", nodes, constants, ("batch", 5), opset=18)
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    onnx.save(model, path)
+    network, x = from_onnx(path), torch.randint(1, 20, (16, 5))
+    assert differ(path, x, network) < 1e-5
+    snn = convert(network, "sigma-delta", x, levels=2**14, sizes=15)
+    torch.testing.assert_close(simulate(snn, x, 60).logits[-1], network(x), rtol=0, atol=1e-3)  # rounding
+    with pytest.raises(ValueError, match="token 0"):
+        simulate(snn, torch.zeros(1, 5, dtype=torch.long), 1)
