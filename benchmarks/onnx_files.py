@@ -139,7 +139,7 @@ FILES = [
     ),
     File(
         "Magika, kinds of files", "magika", "magika/models/standard_v3_3/model.onnx", contents,
-        {"input": ONE_HOT, "outputs": LOGITS}, True,
+        {"input": ONE_HOT, "outputs": LOGITS, "constants": {"bytes": torch.zeros(1, 2048)}}, True,
     ),
 ]  # fmt: skip
 

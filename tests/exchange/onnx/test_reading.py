@@ -168,7 +168,8 @@ def test_positions_that_skip_padding_are_those_of_inputs_without_it(tmp_path: Pa
         helper.make_node("MatMul", ["e", "m"], ["y"]),
     ]
     constants = {
-        "padding": np.int64(0), "axis": np.int64(1), "kinds": np.array([[0, 0, 1, 1, 0, 0, 1]]), "seven": np.array([7]),
+        "padding": np.int64(0), "axis": np.int64(1), "kinds": np.array([[0, 0, 1, 1, 0, 0, 1]]),
+        "seven": np.array([7]),
         "table": normal(20, 8), "positions": normal(7, 8), "types": normal(2, 8), "m": normal(8, 3),
     }  # fmt: skip
     path = write(tmp_path / "tokens.onnx", nodes, constants, ("batch", 5), opset=18)
@@ -181,3 +182,22 @@ def test_positions_that_skip_padding_are_those_of_inputs_without_it(tmp_path: Pa
     torch.testing.assert_close(simulate(snn, x, 60).logits[-1], network(x), rtol=0, atol=1e-3)  # rounding
     with pytest.raises(ValueError, match="token 0"):
         simulate(snn, torch.zeros(1, 5, dtype=torch.long), 1)
+
+
+def test_a_constant_for_an_input_with_an_open_batch_stands_for_all_samples(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "mask"], ["a"]),
+        helper.make_node("Shape", ["mask"], ["shape"], end=1),
+        helper.make_node("Concat", ["shape", "rest"], ["to"], axis=0),
+        helper.make_node("Reshape", ["a", "to"], ["y"]),
+    ]
+    path = write(tmp_path / "mask.onnx", nodes, {"rest": np.array([24, 6])})
+    model = onnx.load(path)
+    model.graph.input.append(helper.make_tensor_value_info("mask", TensorProto.FLOAT, ("batch", 4, 1, 1)))
+    onnx.save(model, path)
+    mask, x = torch.tensor([1.0, 0, 1, 0]).view(1, 4, 1, 1), torch.randn(3, 4, 6, 6)
+    assert torch.equal(from_onnx(path, constants={"mask": mask})(x), (x * mask).view(3, 24, 6))
+    with pytest.raises(ValueError, match=r"reads its inputs mask besides 'a': .*constants=\{'mask'"):
+        from_onnx(path, input="a", shape=(4, 6, 6))
+    part = from_onnx(path, input="a", shape=(4, 6, 6), constants={"mask": mask})
+    assert torch.equal(part(x), x.view(3, 24, 6))

@@ -30,7 +30,9 @@ def fold(call: Call) -> Tensor | tuple[Tensor, ...]:
     kind = call.node.op_type
     if kind in ("Shape", "Size"):
         value = call.inputs[0]
-        sizes = value.shape if isinstance(value, Tensor) else call.sizes
+        sizes = list(value.shape) if isinstance(value, Tensor) else call.sizes
+        if call.node.input[0] in call.builder.source.per_sample:
+            sizes[0] = call.builder.batch
         if kind == "Size":
             return torch.tensor(math.prod(sizes))
         return torch.tensor(sizes[call.attribute("start", 0) : call.attribute("end", len(sizes))])

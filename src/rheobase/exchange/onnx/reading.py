@@ -54,6 +54,7 @@ class Source:
         shape: The shape of one sample.
         dtype: The type of the input.
         outputs: The names of the outputs.
+        per_sample: The names of inputs with a constant whose first size, the batch, is open.
         opset: The version of the standard operators.
         types: The types of stored constants by name.
     """
@@ -65,6 +66,7 @@ class Source:
     shape: tuple[int, ...]
     dtype: torch.dtype
     outputs: tuple[str, ...]
+    per_sample: frozenset[str]
     opset: int
     types: dict[str, int]
 
@@ -96,7 +98,10 @@ def read(path: Path, part: Part) -> Source:
     types |= {name: attribute.t.data_type for name, found in attributes for attribute in found}
     known = {value.name: value for value in (*graph.value_info, *graph.output, *inputs)}
     size = _shape_and_type(known.get(name), name, part.shape, path)
-    return Source(nodes, constants, name, *size, outputs, opset, types)
+    per_sample = frozenset(
+        value.name for value in inputs if value.name in given and not _sizes(value)[:1] > [0]
+    )
+    return Source(nodes, constants, name, *size, outputs, per_sample, opset, types)
 
 
 def to_tensor(stored: onnx.TensorProto) -> Tensor:
@@ -179,17 +184,22 @@ def _needed(
 
 def _the_input(part: Part, needed: Sequence[str], given: Collection[str], path: Path) -> str:
     others = [name for name in needed if name not in given and name != part.input]
-    name = part.input or (others.pop(0) if others else "")
-    if others or not name:
+    remedy = "give the others constants, as in constants={{{!r}: torch.zeros(1)}}, or start elsewhere by input="
+    if part.input is None and len(others) != 1:
         found = ", ".join(needed) or "none"
-        remedy = (
-            f"give the others constants, as in constants={{{others[-1]!r}: torch.zeros(1)}}, or start at "
-            "another value by input="
-            if others
-            else "export the file again"
-        )
+        remedy = remedy.format(others[-1]) if others else "export the file again"
         raise ValueError(f"{path} has {len(needed)} inputs ({found}), expected one: {remedy}")
-    return name
+    if part.input is not None and others:
+        raise ValueError(
+            f"{path} reads its inputs {', '.join(others)} besides {part.input!r}: "
+            + remedy.format(others[-1])
+        )
+    return part.input or others[0]
+
+
+def _sizes(value: onnx.ValueInfoProto) -> list[int]:
+    """The shape of a value; 0 where a size is open."""
+    return [max(dim.dim_value, 0) for dim in value.type.tensor_type.shape.dim]  # -1 in some files
 
 
 def _shape_and_type(
@@ -206,7 +216,7 @@ def _shape_and_type(
         raise ValueError(
             f"the input {name!r} of {path} has type {found}, expected floating point, or INT64 for tokens"
         )
-    sizes = [max(dim.dim_value, 0) for dim in tensor.shape.dim]  # 0 where a size is open, -1 in some files
+    sizes = _sizes(value)
     shown = ", ".join(str(d.dim_param or d.dim_value or "?") for d in tensor.shape.dim)
     if shape is not None:
         fits = len(shape) == len(sizes) - 1
