@@ -184,7 +184,7 @@ def _needed(
 
 def _the_input(part: Part, needed: Sequence[str], given: Collection[str], path: Path) -> str:
     others = [name for name in needed if name not in given and name != part.input]
-    remedy = "give the others constants, as in constants={{{!r}: torch.zeros(1)}}, or start elsewhere by input="
+    remedy = "give constants, as in constants={{{!r}: torch.zeros(1)}}, or start at another value by input="
     if part.input is None and len(others) != 1:
         found = ", ".join(needed) or "none"
         remedy = remedy.format(others[-1]) if others else "export the file again"
