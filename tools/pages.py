@@ -11,6 +11,7 @@ from tools import (
     commands,
     few_steps_pages,
     hugging_face,
+    onnx_files,
     performance,
     readme,
     reproduce,
@@ -27,6 +28,7 @@ BLOCKS: dict[str, Callable[[], str]] = (
     commands.BLOCKS
     | few_steps_pages.BLOCKS
     | hugging_face.BLOCKS
+    | onnx_files.BLOCKS
     | readme.BLOCKS
     | performance.BLOCKS
     | reproduce.BLOCKS
