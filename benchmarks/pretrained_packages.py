@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -149,7 +150,7 @@ def sentence_transformer(_: argparse.Namespace) -> Case:
 
 
 @torch.no_grad()
-def measure(case: Case, levels: int, sizes: int) -> dict[str, object]:
+def measure(case: Case, levels: int, sizes: int) -> dict[str, Any]:
     """What the page says of one network."""
     begin = time.perf_counter()
     settings = {"levels": levels, "sizes": sizes}
