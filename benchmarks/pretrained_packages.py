@@ -184,7 +184,7 @@ def measure(case: Case, levels: int, sizes: int) -> dict[str, Any]:
         "error": relative_error(outputs[-1], model),
         "cosine": functional.cosine_similarity(outputs[-1], model).mean().item(),
         "silent": {"median": steps.median().item(), "all": steps.max().item()},
-        "equal": equal, "verified": verified,
+        "equal": equal, "verified": verified, "commit": find_commit(),
     }  # fmt: skip
 
 
@@ -208,7 +208,7 @@ def main() -> None:
             rows.append(measure(case, levels, sizes))
             print(rows[-1], flush=True)
             record = {
-                "torch": torch.__version__, "python": platform.python_version(), "commit": find_commit(),
+                "torch": torch.__version__, "python": platform.python_version(),
                 "calibration": len(case.calibration), "steps": STEPS, "read": READ, "rows": rows,
             }  # fmt: skip
             if options.out:

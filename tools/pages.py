@@ -12,6 +12,7 @@ from tools import (
     few_steps_pages,
     hugging_face,
     performance,
+    pretrained_packages,
     readme,
     reproduce,
     sigma_delta,
@@ -29,6 +30,7 @@ BLOCKS: dict[str, Callable[[], str]] = (
     | hugging_face.BLOCKS
     | readme.BLOCKS
     | performance.BLOCKS
+    | pretrained_packages.BLOCKS
     | reproduce.BLOCKS
     | sigma_delta.BLOCKS
     | timm.BLOCKS
