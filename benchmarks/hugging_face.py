@@ -303,7 +303,7 @@ def examine(transformers: Any, name: str) -> dict[str, Any]:
         "sites": len(snn.sites),
         "silent_after": int(events.nonzero().max()) + 1,
         "equal": torch.equal(run.logits[-1], snn.limit(x)),
-        "verified": bool(rheobase.verify(model, snn, x[:1], samples=1, raise_on_failure=False)),
+        "verified": rheobase.verify(model, snn, x[:1], samples=1, raise_on_failure=False).passed,
         "error": relative_error(joined(fine.limit(x)), expected),
     }
 

@@ -13,6 +13,7 @@ from tools import (
     hugging_face,
     onnx_files,
     performance,
+    pretrained_packages,
     readme,
     reproduce,
     sigma_delta,
@@ -31,6 +32,7 @@ BLOCKS: dict[str, Callable[[], str]] = (
     | onnx_files.BLOCKS
     | readme.BLOCKS
     | performance.BLOCKS
+    | pretrained_packages.BLOCKS
     | reproduce.BLOCKS
     | sigma_delta.BLOCKS
     | timm.BLOCKS

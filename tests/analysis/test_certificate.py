@@ -71,6 +71,29 @@ def test_in_integers_every_schedule_ends_in_the_same_counts(settings: dict[str, 
     assert late < run.last_event.max() + 2  # as many steps later as there are sites before the last
 
 
+def test_the_second_simulator_computes_only_what_changes() -> None:
+    _, snn, x = on_a_grid({"levels": 8, "sizes": 3})
+    calls: list[Tensor] = []
+    last = next(m for m in snn.module.modules() if isinstance(m, nn.Linear))
+    last.register_forward_hook(lambda module, given, result: calls.append(given[0]))
+    settled = run_events(snn, x[:1], 500, delay=True, hold=0.5)
+    # Once for the constant; else only where an event arrives.
+    assert 1 < len(calls) < settled.steps
+    assert sum(not given.any() for given in calls) <= 2
+    plain = run_events(snn, x[:1], 500)
+    assert torch.equal(settled.outputs, plain.outputs)
+
+
+def test_of_large_networks_the_second_simulator_runs_few_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, snn, x = on_a_grid({"levels": 8, "sizes": 3})
+    neurons = sum(count[0].numel() for count in settled_counts(snn, x[:1], 8).values())
+    for most, few in ((3 * neurons, 3), (1, 1)):
+        monkeypatch.setattr("rheobase.analysis.certificate._MOST", most)
+        events = [check for check in check_sums(snn, x) if check.name == "events"]
+        assert len(events) == 2
+        assert all(check.passed and f"of {few} answers" in check.text for check in events)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_is_certified(name: str) -> None:
     model = build(name)

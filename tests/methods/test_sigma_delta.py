@@ -276,3 +276,25 @@ def test_the_limit_is_computed_as_a_run_is(levels: int) -> None:
     assert torch.equal(snn.limit(x)[:3], snn.limit(x[:3]))
     y = x[:2].clone().requires_grad_()
     assert torch.autograd.grad(snn.limit(y).sum(), y)[0].shape == y.shape
+
+
+def test_a_channel_that_was_rarely_active_gets_a_wider_quantum() -> None:
+    # The channels are active at 4, 4, 1 and 0 of four places; their largest values are 8, 4, 1 and 0.
+    x = torch.tensor([[8.0, 4, 1, 0], [8, 4, 0, 0], [8, 4, 0, 0], [8, 2, 0, 0]])
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 2)).eval()
+    model[0].weight.data = torch.eye(4)
+    snn = rheobase.convert(model, "sigma-delta", x, levels=2, sizes=1)
+    s = snn.neuron("1").threshold.flatten().tolist()
+    # The quantum of least error is half the largest value, up to the width of a bin; the median is that of 4.
+    assert s[0] == pytest.approx(4, rel=0.03)
+    assert s[1] == pytest.approx(2, rel=0.03)
+    assert s[2] == pytest.approx(0.5**0.25 * s[1] ** 0.75, rel=0.03)
+    assert s[3] == pytest.approx(s[1])
+
+
+def test_values_of_both_signs_keep_the_quantum_of_least_error() -> None:
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0)) * torch.tensor([0.01, 1, 2, 3])
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.PReLU(), nn.Linear(4, 2)).eval()
+    model[0].weight.data = torch.eye(4)
+    s = rheobase.convert(model, "sigma-delta", x).neuron("1").threshold.flatten()
+    assert s[0] <= 1.03 * x[:, 0].abs().max() / 32

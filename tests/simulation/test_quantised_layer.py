@@ -285,10 +285,9 @@ def test_a_quantum_too_fine_for_int8_keeps_its_layer_in_single_precision() -> No
     """It would round to zero units of its weights."""
     torch.manual_seed(0)
     net, x = Blocks().eval(), images(64, seed=5)
-    with torch.no_grad():
-        z = net.same[0](net.stem(x).relu())
-        net.same[0].bias[0] -= z[:, 0].max() - 1e-5
-    snn = convert_net(net, 16, 3)
+    quanta = convert_net(net, 16, 3).neuron("relu_2").threshold.flatten()
+    quanta[0] = 1e-6
+    snn = convert(net, SumCode(levels=16, sizes=3, quanta={"relu_2": quanta}), x)
     simulator = Simulator(snn, x, 24, at=[24], profile="int8")
     assert len(layers(simulator)) == len(snn.sites) - 2
     assert any("same.0" in note for note in simulator.notes)

@@ -46,8 +46,8 @@ def run_events(
     """
     module, x = copy.deepcopy(snn.module).double(), x.double()
     cells = {name: _Cell(module.get_submodule(name)) for name in snn.sites}
+    parts = {name: _Part(operation) for name, operation in module.named_modules() if name not in cells}
     random = torch.Generator(x.device).manual_seed(seed)
-    sums: dict[str, list[Tensor]] = {}
     total, last = x.new_zeros(()), 0
     for step in range(1, bound + 1):
         changes: dict[fx.Node, Tensor] = {}
@@ -62,14 +62,13 @@ def run_events(
             name = str(node.target)
             given = [changes[i] for i in node.args]
             if name not in cells:
-                changes[node] = _change(module.get_submodule(name), given, sums.setdefault(name, []))
+                changes[node] = parts[name].change(given)
                 continue
-            wanted = cells[name].integrate(given[0])
-            held = torch.rand(wanted.shape, generator=random, device=x.device, dtype=torch.float32) < hold
-            event = cells[name].send(wanted.masked_fill(held, 0))
+            cell = cells[name]
+            event = cell.integrate(given[0], hold, random)
             last = step if event.any() else last
-            changes[node] = cells[name].deliver(event, delay)
-            waiting |= bool(wanted.any() or changes[node].any())
+            changes[node] = cell.deliver(event, delay)
+            waiting |= cell.waits or bool(changes[node].any())
         if not waiting:
             break
     return Settled(total, {name: cell.count for name, cell in cells.items()}, last, not waiting)
@@ -85,33 +84,51 @@ class _Cell:
         self.low = -neuron.levels if neuron.signed else 0
         self.plain = neuron.function == "relu" and neuron.parameter is None
         self.membrane = self.z = self.count = self.sent = torch.zeros((), dtype=torch.float64)
+        self.quantum = self.worth = self.membrane
+        self.waits = False
 
-    def integrate(self, current: Tensor) -> Tensor:
-        """Take in a current; the event to send, if any."""
-        quantum = along_channels(self.neuron.threshold, current.dim())
+    def integrate(self, current: Tensor, hold: float, random: torch.Generator) -> Tensor:
+        """Take in a current and fire; the values of the events. Some of those that could fire are held."""
         if self.count.dim() == 0:
-            self.count = self.sent = self.z = torch.zeros_like(current)
-            self.membrane = torch.full_like(current, self.start)
+            self._begin(current)
         if self.plain:
-            self.membrane = self.membrane + current / quantum
+            self.membrane.addcdiv_(current, self.quantum)
         else:
+            self.z += current
             f, parameter = FUNCTIONS[self.neuron.function], self.neuron.parameter
-            self.z = self.z + current
             given = () if parameter is None else (along_channels(parameter, current.dim()),)
-            self.membrane = f(self.z, *given) / quantum + self.start - self.count
-        u, count, levels = self.membrane, self.count, self.neuron.levels
-        if self.neuron.sizes is None:
+            self.membrane = f(self.z, *given) / self.quantum + self.start - self.count
+        # A membrane in [0, 1) has nothing to send.
+        some = ((self.membrane < 0) | (self.membrane >= 1)).flatten().nonzero().flatten()
+        u, count = self.membrane.view(-1)[some], self.count.view(-1)[some]
+        wanted = self._find_events(u, count)
+        held = torch.rand(wanted.shape, generator=random, device=u.device, dtype=torch.float32) < hold
+        fired = wanted.masked_fill(held, 0)
+        self.membrane.view(-1)[some] = u - fired
+        self.count.view(-1)[some] = count + fired
+        self.waits = bool(wanted.any())
+        sent = torch.zeros_like(self.count)
+        sent.view(-1)[some] = fired * self.worth[some % len(self.worth)]
+        return sent
+
+    def _begin(self, current: Tensor) -> None:
+        dims, amplitude = current.dim(), self.neuron.amplitude
+        self.quantum = along_channels(self.neuron.threshold, dims)
+        self.worth = along_channels(amplitude, dims).expand(1, *current.shape[1:]).flatten()
+        self.count, self.sent, self.z = (torch.zeros_like(current).contiguous() for _ in range(3))
+        self.membrane = self.count + self.start
+
+    def _find_events(self, u: Tensor, count: Tensor) -> Tensor:
+        """The event that each membrane asks for: the largest size that fits, 0 for none."""
+        levels, sizes = self.neuron.levels, self.neuron.sizes
+        if sizes is None:
             return (u.floor() + count).clamp(self.low, levels) - count
         event = torch.zeros_like(u)
-        for size in (2**k for k in reversed(range(self.neuron.sizes))):
+        for size in (2**k for k in reversed(range(sizes))):
             more = (u >= size) & (count + size <= levels)
             less = (u < 1 - size) & (count - size >= self.low)
             event = torch.where(event == 0, size * (more.double() - less.double()), event)
         return event
-
-    def send(self, event: Tensor) -> Tensor:
-        self.membrane, self.count = self.membrane - event, self.count + event
-        return event * along_channels(self.neuron.amplitude, event.dim())
 
     def deliver(self, event: Tensor, delay: bool) -> Tensor:
         """What arrives at this step: the event, or the one of the step before."""
@@ -119,12 +136,27 @@ class _Cell:
         return arriving
 
 
-def _change(operation: nn.Module, given: list[Tensor], sums: list[Tensor]) -> Tensor:
-    """The change of an operation's output; its bias is a change at the first step only."""
-    before = list(sums)
-    if not isinstance(operation, Accumulating):  # linear up to a constant
-        constant: Tensor | float = operation(*map(torch.zeros_like, given)) if before else 0.0
-        sums[:] = given
-        return operation(*given) - constant  # type: ignore[no-any-return]
-    sums[:] = [a + b for a, b in zip(before, given, strict=True)] if before else given
-    return operation(*sums) - (operation(*before) if before else 0.0)  # type: ignore[no-any-return]
+class _Part:
+    """An operation between neurons: the change of its output, given that of its inputs."""
+
+    def __init__(self, operation: nn.Module) -> None:
+        self.operation = operation
+        self.sums: list[Tensor] = []
+        self.output = self.constant = torch.zeros((), dtype=torch.float64)
+
+    def change(self, given: list[Tensor]) -> Tensor:
+        first = not self.sums
+        if first:
+            self.sums = given
+        elif not any(change.any() for change in given):
+            return torch.zeros_like(self.output)
+        if isinstance(self.operation, Accumulating):
+            self.sums = given if first else [a + b for a, b in zip(self.sums, given, strict=True)]
+            before, self.output = self.output, self.operation(*self.sums)
+            return self.output - before
+        # Linear up to a constant, a change at the first step only.
+        if first:
+            self.output = self.operation(*given)
+            self.constant = self.operation(*map(torch.zeros_like, given))
+            return self.output
+        return self.operation(*given) - self.constant  # type: ignore[no-any-return]

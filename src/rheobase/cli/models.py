@@ -85,7 +85,10 @@ def build_for(model: str, dataset: "Dataset") -> "nn.Module":
     except Exception as error:
         size = "×".join(map(str, image.shape[1:]))
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        remedy = "choose other images by --data, or scale those of a folder by --size"
+        remedy = (
+            "choose other images by --data, or scale those of a folder by --size; networks of sound, text or "
+            "other inputs are converted in Python, by rheobase.convert"
+        )
         if image.shape[1] == 1:
             remedy = "if it takes RGB images, save the pictures in colour; otherwise " + remedy
         raise ValueError(

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from rheobase.conversion.capture_errors import raise_refusals
 from rheobase.conversion.encoders import insert_encoders, layout_of
 from rheobase.conversion.lowering import Lowering, Row
 from rheobase.conversion.model_checks import check_call, check_model
+from rheobase.conversion.read_out import compute_on_sums
 from rheobase.conversion.rules import read_fake_quantize, rules_with
 from rheobase.conversion.spelled_out import recognise
 from rheobase.conversion.tracing import CaptureError, calls_functions, export, trace
@@ -105,17 +107,11 @@ def lower(
     recognise(traced, rules)
     lowering = Lowering(traced, rules, shapes_known=example is not None)
     lowering.run()
+    if "analog" in handles:
+        compute_on_sums(lowering)
     if others:
         lowering.rows.append(Row("output", "return", f"logits; left out: {', '.join(others)}"))
     return copied, lowering
-
-
-def raise_refusals(rows: list[Row]) -> None:
-    """Raise one error for all calls that were refused, if any."""
-    refused = [(row, f", {row.line}" if row.line else "") for row in rows if row.refused]
-    lines = [f"  {row.name} ({row.call}{at}): {row.becomes}\n    -> {row.remedy}" for row, at in refused]
-    if lines:
-        raise CaptureError("this model cannot be converted as it is:\n" + "\n".join(lines))
 
 
 def require_sites(sites: Collection[Any]) -> None:

@@ -8,6 +8,7 @@ both operands of a product of two signals.
 
 from torch import fx, nn
 
+from rheobase.conversion.read_out import find_leaving
 from rheobase.network import (
     ANALOG,
     SYNAPTIC,
@@ -39,11 +40,13 @@ def insert_encoders(network: Network, always: bool | None) -> list[str]:
 
     Args:
         network: The captured network, changed in place.
-        always: Whether every network gets them; None for those with analog operations only.
+        always: Whether every network gets them; None for those where layers read analog values.
     """
     module = network.module
     operations = {node: operation_of(module, node) for node in module.graph.nodes}
-    if always is False or (always is None and not any(isinstance(o, ANALOG) for o in operations.values())):
+    leaving = find_leaving(module.graph, module) if always is None else set()
+    analog = any(isinstance(o, ANALOG) for node, o in operations.items() if node not in leaving)
+    if always is False or (always is None and not analog):
         return []
     events, raw = _trace_events(operations)
     encoders: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = {}

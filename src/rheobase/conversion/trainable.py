@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from rheobase import methods
-from rheobase.conversion.capture import lower, move_to_double, raise_refusals, require_sites
+from rheobase.conversion.capture import lower, move_to_double, require_sites
+from rheobase.conversion.capture_errors import raise_refusals
 from rheobase.conversion.nodes import first_argument
 from rheobase.conversion.refusals import NeedsExample
 from rheobase.conversion.tracing import CaptureError, trace

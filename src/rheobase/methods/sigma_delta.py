@@ -42,8 +42,9 @@ class SumCode(Method):
 
     A site that is quantised already, as `qcfs` trains it or as fake quantisation leaves it, keeps its own
     quantum and levels, with or without data: `snn.limit` is then the quantised network. The quantum of any
-    other site is given as `quanta`, or chosen on calibration data by least squared error, or is θ over the
-    levels for activations with a bound θ (trained clips, ReLU6, sigmoid) if there is no data.
+    other site is given as `quanta`, or chosen on calibration data by least squared error, and wider for a
+    channel that was rarely active there; or it is θ over the levels for activations with a bound θ (trained
+    clips, ReLU6, sigmoid) if there is no data.
     """
 
     name = "sigma-delta"
@@ -184,8 +185,7 @@ class SumCode(Method):
                 "found: pass inputs that differ, check the weights before it, or give its quantum as "
                 f"quanta={{{site.name!r}: …}}"
             )
-        # Other inputs may activate the channels that were silent here.
-        quantum = torch.where(quantum > 0, quantum, quantum[quantum > 0].median())
+        quantum = observer.widen(quantum)
         return quantum.reshape(site.layout) if quantum.dim() else quantum
 
     @staticmethod
@@ -214,6 +214,17 @@ class _Range(Histogram):
         self.seen += math.prod(a.shape[d] for d in others)
         self.low = a.amin(others).minimum(self.low.to(a))
         self.high = a.amax(others).maximum(self.high.to(a))
+
+    def widen(self, quantum: Tensor) -> Tensor:
+        """Quanta that also serve inputs that activate a channel more than these did.
+
+        A channel that was rarely active showed a small part of its range, and other inputs would be clipped.
+        Below the median m of the layer, a channel that was active at a share p of all places gets s^p·m^(1−p)
+        instead of s: the median itself if it was silent, and s as it is if it was always active.
+        """
+        s, share = quantum.double(), self.counts.sum((1, 2)).double().reshape(quantum.shape) / self.seen
+        median = s[s > 0].median()
+        return torch.where(s < median, s**share * median ** (1 - share), s).to(quantum)
 
     @property
     def constant(self) -> bool:

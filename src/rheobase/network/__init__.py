@@ -20,6 +20,7 @@ from rheobase.network.activations import (
 )
 from rheobase.network.analog import (
     ANALOG,
+    ELEMENTWISE,
     Elementwise,
     GroupNorm,
     LayerNorm,
@@ -99,6 +100,7 @@ from rheobase.network.traits import TRAITS, traits_of
 
 __all__ = [
     "ANALOG",
+    "ELEMENTWISE",
     "FINEST",
     "FUNCTIONS",
     "HALF",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rheobase.network.activations import FUNCTIONS, PARAMETERS
 from rheobase.network.operations import Accumulating
 
 
@@ -92,8 +93,9 @@ ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "rsqrt": torch.rsqrt,
     "reciprocal": torch.reciprocal,
     "exp": torch.exp,
+    **{name: function for name, function in FUNCTIONS.items() if name not in PARAMETERS},
 }
-"""The functions of norms that are written out."""
+"""The functions of norms that are written out, and the nonlinearities without parameters."""
 
 
 class MatMul(Accumulating):

@@ -78,7 +78,7 @@ def _squashing(call: Call, *_: Any, module: nn.Module | None = None, **__: Any) 
     if call.is_last:
         raise Refusal(
             f"{_name(call, module)} is not a ReLU",
-            "remove it from the model, and apply it to the read-out if needed",
+            "convert by sigma-delta; or remove it from the model, and apply it to the read-out if needed",
         )
     _refuse(call, module=module)
 
@@ -90,7 +90,7 @@ def _softmax(call: Call, x: fx.Node, dim: Any = None, module: nn.Module | None =
     if call.is_one_of_several:
         raise Refusal(
             f"{_name(call, module)} of one of several outputs would be left out",
-            "return the values before it, and apply it to what snn.split gives",
+            "convert by sigma-delta; or return the values before it, and apply it to what snn.split gives",
         )
     kind = nn.LogSoftmax if "log" in call.row.call.lower() else nn.Softmax
     call.lowering.left_out = module or kind(dim)
