@@ -15,8 +15,9 @@ from torch import Tensor, fx, nn
 
 from rheobase.conversion.capture_errors import raise_refusals
 from rheobase.conversion.encoders import insert_encoders, layout_of
-from rheobase.conversion.lowering import Lowering, Row
+from rheobase.conversion.lowering import Lowering
 from rheobase.conversion.model_checks import check_call, check_model
+from rheobase.conversion.nodes import Row
 from rheobase.conversion.read_out import compute_on_sums
 from rheobase.conversion.rules import read_fake_quantize, rules_with
 from rheobase.conversion.spelled_out import recognise

@@ -1,6 +1,6 @@
 """One error for all calls of a model that cannot become spikes."""
 
-from rheobase.conversion.lowering import Row
+from rheobase.conversion.nodes import Row
 from rheobase.conversion.tracing import CaptureError
 
 

@@ -8,7 +8,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from rheobase.conversion.constants import Constants
 from rheobase.conversion.memory import Memory, in_place, may_write
 from rheobase.conversion.nodes import (
     MAYBE_VIEWS,
+    Row,
     describe_call,
     first_argument,
     function_name,
@@ -35,19 +36,6 @@ from rheobase.network import Activation, Concat, Reshape, Scale, answer_of, free
 
 Rule = Callable[..., Any]
 """Takes a call and its arguments, returns the node or value that the call becomes."""
-
-
-@dataclass
-class Row:
-    """What one call of the model becomes."""
-
-    name: str
-    call: str
-    becomes: str = ""
-    remedy: str = ""
-    refused: bool = False
-    line: str = ""
-    nodes: list[fx.Node] = field(default_factory=list)
 
 
 class Lowering:
@@ -310,10 +298,17 @@ class Call:
 
     def site(self, x: fx.Node, activation: nn.Module, bound: float | None, inplace: bool) -> fx.Node:
         """Add a site."""
-        spikes = self.emit(activation, x, becomes="site" if bound is None else f"site, bound {bound:g}")
+        becomes = "site" if bound is None else f"site, bound {bound:g}"
+        if not self.lowering.shapes_known or len(self.shape_of(x)) > 1:
+            result = spikes = self.emit(activation, x, becomes=becomes)
+        else:  # one value for each sample, which gets a dimension of its own
+            row = self.lowering.add(f"{self.row.name}_row", Reshape((1,)), [x])
+            row.meta.update(place_of(x), shape=(self.lowering.batch, 1))
+            spikes = self.emit(activation, row, shape=row.meta["shape"])
+            result = self.emit(Reshape(()), spikes, becomes=becomes)
         self.lowering.sites[self.node] = (spikes, bound, inplace)
-        self.overwrite(inplace, spikes)
-        return spikes
+        self.overwrite(inplace, result)
+        return result
 
     def overwrite(self, inplace: bool, result: fx.Node) -> None:
         """After an in-place call, later readers of its input read the result."""

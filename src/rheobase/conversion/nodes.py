@@ -1,7 +1,8 @@
-"""Nodes of a traced model: their names, arguments and results."""
+"""Nodes of a traced model: their names, arguments and results, and what they become."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, fx, nn
@@ -85,3 +86,16 @@ def describe_call(node: fx.Node, module: nn.Module | None) -> str:
         return f"x.{node.target}()"
     name = str(getattr(node.target, "__name__", node.target)).partition(".")[0]
     return f"{name}() from {node.meta['calls']} calls" if "calls" in node.meta else f"{name}()"
+
+
+@dataclass
+class Row:
+    """What one call of the model becomes."""
+
+    name: str
+    call: str
+    becomes: str = ""
+    remedy: str = ""
+    refused: bool = False
+    line: str = ""
+    nodes: list[fx.Node] = field(default_factory=list)

@@ -1,10 +1,13 @@
 """Rules for calls that become neurons."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from families import Applied
+from rheobase import convert, load, save, simulate
 from rheobase.conversion import CaptureError, capture
 
 
@@ -38,3 +41,19 @@ def test_a_maximum_with_zero_is_a_site(function) -> None:
 def test_other_maxima_and_minima_name_what_converts(function, remedy: str) -> None:
     with pytest.raises(CaptureError, match=remedy):
         capture(Applied(function).eval(), torch.randn(4, 12))
+
+
+def test_a_site_may_have_one_value_for_each_sample(tmp_path: Path) -> None:
+    """As where the variance of a norm is kept from rounding below zero."""
+
+    def normed(r):
+        variance = F.relu(r.square().mean(-1) - r.mean(-1).square())
+        return r / torch.sqrt(variance + 1e-2)[:, None]
+
+    torch.manual_seed(0)
+    model, x = Applied(normed).eval(), torch.randn(64, 12)
+    snn = convert(model, "sigma-delta", x, levels=2**14, sizes=15)
+    found = simulate(snn, x, 60).logits
+    torch.testing.assert_close(found[-1], model(x).detach(), rtol=0, atol=1e-3)  # 16,384 levels
+    save(snn, tmp_path / "snn.safetensors")
+    assert torch.equal(simulate(load(tmp_path / "snn.safetensors"), x, 60).logits, found)
