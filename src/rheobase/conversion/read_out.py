@@ -1,24 +1,38 @@
-"""Activations of the output: a sigmoid of scores, a tanh of actions.
+"""Activations whose values no layer reads: a sigmoid of scores, a tanh of actions, a ReLU under a root.
 
-No layer reads them, so nothing needs their values as events. Where a method computes on sums, they are
-functions of the sums at the output: no neuron rounds the answer to its levels, or clips it to what it was on
-the calibration data.
+Nothing needs their values as events. Where a method computes on sums, they are functions of the sums: no
+neuron rounds an answer or the variance of a norm to its levels, or clips it to the calibration data. A ReLU at
+the output stays a site.
 """
 
 from torch import fx, nn
 
 from rheobase.conversion.lowering import Lowering
-from rheobase.network import ELEMENTWISE, SYNAPTIC, Activation, Elementwise, MatMul, Smooth
+from rheobase.network import (
+    ELEMENTWISE,
+    SYNAPTIC,
+    Activation,
+    Elementwise,
+    MatMul,
+    Permute,
+    Rectifier,
+    Reshape,
+    Scale,
+    Smooth,
+)
 
 
 def compute_on_sums(lowering: Lowering) -> None:
-    """Turn the sites whose values only leave a network into analog functions, unless no site would remain."""
+    """Turn the sites whose values no layer reads into analog functions, unless no site would remain."""
     leaving = find_leaving(lowering.graph, lowering.root)
-    found = {
-        key: placed
-        for key, (placed, _, _) in lowering.sites.items()
-        if placed in leaving and _function(lowering.root, placed) in ELEMENTWISE
-    }
+
+    def is_analog(placed: fx.Node) -> bool:
+        function = _function(lowering.root, placed)
+        if function == "relu":
+            return _is_under_root(placed, lowering.root)
+        return placed in leaving and function in ELEMENTWISE
+
+    found = {key: placed for key, (placed, _, _) in lowering.sites.items() if is_analog(placed)}
     if len(found) == len(lowering.sites) + len(lowering.inner_sites):
         return
     for key, placed in found.items():
@@ -45,4 +59,16 @@ def _passes(node: fx.Node, root: nn.Module, leaving: set[fx.Node]) -> bool:
 
 def _function(root: nn.Module, node: fx.Node) -> str:
     module = root.get_submodule(str(node.target))
+    if isinstance(module, Rectifier):
+        return "relu" if module.bound is None else ""
     return module.name if isinstance(module, Smooth) and module.parameter is None else ""
+
+
+def _is_under_root(node: fx.Node, root: nn.Module) -> bool:
+    """Whether only roots read the values of a node, which a ReLU keeps from rounding below zero."""
+    for user in node.users:
+        module = root.get_submodule(str(user.target)) if user.op == "call_module" else None
+        moved = isinstance(module, (Scale, Reshape, Permute)) and _is_under_root(user, root)
+        if not moved and getattr(module, "function", "") not in ("sqrt", "rsqrt"):
+            return False
+    return bool(node.users)

@@ -93,6 +93,7 @@ ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "rsqrt": torch.rsqrt,
     "reciprocal": torch.reciprocal,
     "exp": torch.exp,
+    "relu": torch.relu,
     **{name: function for name, function in FUNCTIONS.items() if name not in PARAMETERS},
 }
 """The functions of norms that are written out, and the nonlinearities without parameters."""

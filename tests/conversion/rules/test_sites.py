@@ -44,15 +44,16 @@ def test_other_maxima_and_minima_name_what_converts(function, remedy: str) -> No
 
 
 def test_a_site_may_have_one_value_for_each_sample(tmp_path: Path) -> None:
-    """As where the variance of a norm is kept from rounding below zero."""
-
-    def normed(r):
+    def normed(r):  # where the variance is kept from rounding below zero
         variance = F.relu(r.square().mean(-1) - r.mean(-1).square())
         return r / torch.sqrt(variance + 1e-2)[:, None]
 
     torch.manual_seed(0)
     model, x = Applied(normed).eval(), torch.randn(64, 12)
+    assert len(capture(model, x, handles=("analog",)).sites) == 1  # no neuron rounds the variance
+    model = Applied(lambda r: r * F.relu(r.mean(-1))[:, None]).eval()
     snn = convert(model, "sigma-delta", x, levels=2**14, sizes=15)
+    assert len(snn.sites) == 2
     found = simulate(snn, x, 60).logits
     torch.testing.assert_close(found[-1], model(x).detach(), rtol=0, atol=1e-3)  # 16,384 levels
     save(snn, tmp_path / "snn.safetensors")
