@@ -1,8 +1,8 @@
 """Activations whose values no layer reads: a sigmoid of scores, a tanh of actions, a ReLU under a root.
 
 Nothing needs their values as events. Where a method computes on sums, they are functions of the sums: no
-neuron rounds an answer or the variance of a norm to its levels, or clips it to the calibration data. A ReLU at
-the output stays a site.
+neuron rounds an answer or the variance of a norm to its levels, or clips it to the calibration data. A ReLU
+at the output stays a site.
 """
 
 from torch import fx, nn
