@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from families import FAMILIES, build, inputs
+from families import FAMILIES, Applied, build, inputs
 from rheobase import SNN, Constant, convert, simulate, verify
 from rheobase.analysis.certificate import check_sums, longest_run, settled_counts
 from rheobase.analysis.event_driven import run_events
@@ -92,6 +93,14 @@ def test_of_large_networks_the_second_simulator_runs_few_inputs(monkeypatch: pyt
         events = [check for check in check_sums(snn, x) if check.name == "events"]
         assert len(events) == 2
         assert all(check.passed and f"of {few} answers" in check.text for check in events)
+
+
+def test_a_norm_that_is_zero_until_late_events_arrive_is_certified() -> None:
+    torch.manual_seed(0)
+    model, x = Applied(lambda r: F.normalize(r, dim=-1)).eval(), torch.randn(64, 12)
+    snn = convert(model, "sigma-delta", x, levels=2**14, sizes=15)
+    assert run_events(snn, x[:32], 500, delay=True, hold=0.5).largest > 1e8
+    assert verify(model, snn, x[:32], samples=32)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

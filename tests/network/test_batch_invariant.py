@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from families import FAMILIES, build, inputs
 from rheobase import HALF, Uniform, convert, simulate
-from rheobase.network import weigh
+from rheobase.conversion import capture
+from rheobase.network import run_graph, weigh
 from rheobase.network.batch_invariant import _in_blocks, memory_format
 from rheobase.simulation import Simulator
 from rheobase.simulation.plan import plan_calls
@@ -146,3 +147,28 @@ def test_rows_do_not_depend_on_others(connection: nn.Module, machine: str, dtype
             order = torch.randperm(19, generator=torch.manual_seed(1))
             assert torch.equal(weigh(operation, signal[order]), whole[order])
         connection.float()
+
+
+class Patches(nn.Module):
+    """Every second pixel in channels of its own, as detectors begin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(12, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x[..., ::2, :], x[..., 1::2, :]
+        return self.conv(torch.cat([r[..., i::2] for r in rows for i in (0, 1)], 1)).relu()
+
+
+def test_one_image_has_the_memory_formats_of_a_batch() -> None:
+    """The format decides which routine adds, and so the last bit."""
+    x = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    network = capture(Patches().eval(), x).module
+    found: list[dict[str, torch.memory_format]] = []
+    for some in (x, x[:1]):
+        formats: dict[str, torch.memory_format] = {}
+        run_graph(network, some, lambda name, y, into=formats: into.update({name: memory_format(y)}))
+        found.append(formats)
+    assert found[0] == found[1]
+    assert torch.channels_last in found[0].values()

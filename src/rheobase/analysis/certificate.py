@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rheobase.analysis.checks import Check, substitute
 from rheobase.analysis.costs import spiking_depth
-from rheobase.analysis.event_driven import run_events
+from rheobase.analysis.event_driven import Settled, run_events
 from rheobase.network import FUNCTIONS, SNN, Constant, SigmaDelta, along_channels
 from rheobase.simulation import PROFILES, Simulator, simulate, watch_sites
 
@@ -107,9 +107,11 @@ class _State:
     tied_B: Tensor
 
 
-def _examine(snn: SNN, x: Tensor, counts: dict[str, Tensor], eps: float | None = None) -> dict[str, _State]:
+def _examine(
+    snn: SNN, x: Tensor, counts: dict[str, Tensor], settled: Settled | None = None
+) -> dict[str, _State]:
     """Compare every count with the one that its current, computed from the other counts, asks for."""
-    eps = torch.finfo(snn.dtype).eps if eps is None else eps
+    eps = torch.finfo(snn.dtype if settled is None else torch.float64).eps
 
     def send(name: str, z: Tensor) -> Tensor:
         return counts[name].double() * along_channels(snn.neuron(name).amplitude.double(), z.dim())
@@ -124,7 +126,8 @@ def _examine(snn: SNN, x: Tensor, counts: dict[str, Tensor], eps: float | None =
         parameter = neuron.parameter
         given = () if parameter is None else (along_channels(parameter.double(), z.dim()),)
         value = FUNCTIONS[neuron.function](z, *given) / quantum + neuron.initial.fraction
-        slack = _ROUNDINGS * eps * z.abs().amax() / quantum
+        largest = z.abs().amax().clamp(min=0 if settled is None else settled.largest)
+        slack = _ROUNDINGS * eps * largest / quantum
         low = -neuron.levels if neuron.signed else 0
         least, most, nearest = (
             v.floor().clamp(low, neuron.levels) for v in (value - slack, value + slack, value)
@@ -150,8 +153,7 @@ def _check_events(
 ) -> Check:
     """Compare the answers with those of the second simulator."""
     settled = run_events(snn, x, 20 * steps, **options)  # type: ignore[arg-type]
-    eps = torch.finfo(torch.float64).eps
-    state = _examine(snn, x, settled.counts, eps)
+    state = _examine(snn, x, settled.counts, settled)
     wrong = sum(each.wrong for each in state.values())
     other = (_find_answers(settled.outputs) != answers).reshape(len(x), -1).any(1)
     unexplained = int((other & ~(tied | _any_tie(state))).sum())

@@ -21,12 +21,15 @@ class Settled:
     Attributes:
         outputs: (B, K).
         counts: For each site what its neurons sent in all, (B, ...).
+        largest: The largest change on the way, which sets how far sums are off by rounding. Over a norm that
+            is nearly zero because its events are late, it is huge.
         steps: The last step with an event; the bound if there may be more to come.
         silent: Whether it was silent within the bound.
     """
 
     outputs: Tensor
     counts: dict[str, Tensor]
+    largest: float
     steps: int
     silent: bool
 
@@ -48,7 +51,7 @@ def run_events(
     cells = {name: _Cell(module.get_submodule(name)) for name in snn.sites}
     parts = {name: _Part(operation) for name, operation in module.named_modules() if name not in cells}
     random = torch.Generator(x.device).manual_seed(seed)
-    total, last = x.new_zeros(()), 0
+    total, last, largest = x.new_zeros(()), 0, 0.0
     for step in range(1, bound + 1):
         changes: dict[fx.Node, Tensor] = {}
         waiting = False
@@ -63,6 +66,7 @@ def run_events(
             given = [changes[i] for i in node.args]
             if name not in cells:
                 changes[node] = parts[name].change(given)
+                largest = max(largest, float(changes[node].abs().max()))
                 continue
             cell = cells[name]
             event = cell.integrate(given[0], hold, random)
@@ -71,7 +75,7 @@ def run_events(
             waiting |= cell.waits or bool(changes[node].any())
         if not waiting:
             break
-    return Settled(total, {name: cell.count for name, cell in cells.items()}, last, not waiting)
+    return Settled(total, {name: cell.count for name, cell in cells.items()}, largest, last, not waiting)
 
 
 class _Cell:

@@ -23,7 +23,7 @@ from torch import Tensor, fx, nn
 
 from rheobase.kernels import explain_no_triton, few_outputs, keep, share_rows
 from rheobase.network.nearest_linear import nearest_linear
-from rheobase.network.operations import SYNAPTIC
+from rheobase.network.operations import SYNAPTIC, Reshape
 
 # The height of the blocks on a GPU.
 _ROWS, _LINEAR_ROWS = 128, 1024
@@ -45,10 +45,21 @@ class _Runner(fx.Interpreter):
         self.see = see
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        operation = self.fetch_attr(target)
-        value = weigh(operation, *args) if isinstance(operation, SYNAPTIC) else operation(*args)
+        value = apply_operation(self.fetch_attr(target), *args)
         self.see(target, value)
         return value
+
+
+def apply_operation(operation: nn.Module, *signals: Tensor) -> Tensor:
+    """Apply an operation of a network to signals (rows, ...)."""
+    if isinstance(operation, SYNAPTIC):
+        return weigh(operation, *signals)
+    y: Tensor = operation(*signals)
+    (x, *_), rows = signals, len(y)
+    if isinstance(operation, Reshape) and rows == 1 and y.data_ptr() == x.data_ptr():
+        # Of a dimension of size 1 torch chooses any stride, and by that the memory format of what follows.
+        return y.as_strided(y.shape, (x.stride(0), *y.stride()[1:]))
+    return y
 
 
 def memory_format(x: Tensor) -> torch.memory_format:
