@@ -93,12 +93,15 @@ def _concat(call: Call) -> Signal:
     if len(call.signals) < len(call.inputs) and first.at:
         raise Refusal("it concatenates a constant where the batch is not dimension 0", "move it there first")
     parts = [value[:1] if isinstance(value, Tensor) else value for value in call.inputs]
+    place, constants = (
+        next(i for i, value in enumerate(call.inputs) if value is first),
+        [isinstance(value, Tensor) for value in call.inputs],
+    )
 
     def join(*parts: Tensor) -> Tensor:
-        places = [i for i, value in enumerate(call.inputs) if isinstance(value, Signal)]
-        batch = parts[places[0]].shape[0]
-        rows = [x if i in places else x.expand(batch, *x.shape[1:]) for i, x in enumerate(parts)]
-        return torch.cat(rows, axis)
+        batch = parts[place].shape[0]
+        pairs = zip(parts, constants, strict=True)
+        return torch.cat([x.expand(batch, *x.shape[1:]) if fixed else x for x, fixed in pairs], axis)
 
     return call.apply(join, *parts)
 
