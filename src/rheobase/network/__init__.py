@@ -37,7 +37,7 @@ from rheobase.network.ann import (
     require_classes,
     require_labels,
 )
-from rheobase.network.batch_invariant import apply_operation, is_direct, memory_format, run_graph, weigh
+from rheobase.network.batch_invariant import calculate, is_direct, memory_format, run_graph, weigh
 from rheobase.network.captured import Network, Site, require_others
 from rheobase.network.codings import Coding, ConstantCurrent, Poisson, TemporalSwitch, cover, parse_coding
 from rheobase.network.differential import Differential
@@ -174,8 +174,8 @@ __all__ = [
     "Waiting",
     "along_channels",
     "answer_of",
-    "apply_operation",
     "build_network",
+    "calculate",
     "channels_of",
     "classes_of",
     "count_multiplications",

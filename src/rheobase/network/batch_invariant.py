@@ -45,20 +45,18 @@ class _Runner(fx.Interpreter):
         self.see = see
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        value = apply_operation(self.fetch_attr(target), *args)
+        operation = self.fetch_attr(target)
+        value = weigh(operation, *args) if isinstance(operation, SYNAPTIC) else calculate(operation, *args)
         self.see(target, value)
         return value
 
 
-def apply_operation(operation: nn.Module, *signals: Tensor) -> Tensor:
-    """Apply an operation of a network to signals (rows, ...)."""
-    if isinstance(operation, SYNAPTIC):
-        return weigh(operation, *signals)
+def calculate(operation: nn.Module, *signals: Tensor) -> Tensor:
+    """Apply an operation without weights to signals (rows, ...)."""
     y: Tensor = operation(*signals)
-    (x, *_), rows = signals, len(y)
-    if isinstance(operation, Reshape) and rows == 1 and y.data_ptr() == x.data_ptr():
+    if isinstance(operation, Reshape) and len(y) == 1 and y.data_ptr() == signals[0].data_ptr():
         # Of a dimension of size 1 torch chooses any stride, and by that the memory format of what follows.
-        return y.as_strided(y.shape, (x.stride(0), *y.stride()[1:]))
+        return y.as_strided(y.shape, (signals[0].stride(0), *y.stride()[1:]))
     return y
 
 

@@ -25,7 +25,7 @@ from rheobase.network import (
     Neuron,
     Remembering,
     SigmaDelta,
-    apply_operation,
+    calculate,
     memory_format,
     weigh,
 )
@@ -130,7 +130,7 @@ class ChunkedRun:
                 continue
             if step.still:
                 if step.node not in self.still:
-                    y = apply_operation(step.operation, *(self.still[i] for i in step.inputs))
+                    y = _apply(step.operation, [self.still[i] for i in step.inputs])
                     last = self.traits.channels_last and y.dim() == 4
                     self.still[step.node] = y.contiguous(memory_format=torch.channels_last) if last else y
                 continue
@@ -206,7 +206,7 @@ class ChunkedRun:
         if isinstance(operation, SYNAPTIC) and (found := self.changes.rows(step.inputs)):
             some, place = found
             return rows(weigh(operation, rows(inputs[0], some)), place)
-        return apply_operation(operation, *inputs)
+        return _apply(operation, inputs)
 
     @_call.register
     def _(self, product: CountProduct, step: Step, moving: Signals, before: int, T: int) -> Tensor:
@@ -347,7 +347,7 @@ class ChunkedRun:
                     fold(means[i]) if i in means else repeat(self.still[i], S)
                     for i in (twice(step.inputs) if isinstance(step.operation, Add) else step.inputs)
                 ]
-                means[step.node] = unfold(apply_operation(step.operation, *inputs), S)
+                means[step.node] = unfold(_apply(step.operation, inputs), S)
         if self.plan.result in means:
             return means[self.plan.result]
         still = self.still[self.plan.result] if read else self.x[:0]
@@ -394,3 +394,7 @@ class ChunkedRun:
         """A signal in the one memory format that the read-out has on a device, so that bits do not vary."""
         form = torch.channels_last if self.traits.channels_last else torch.contiguous_format
         return lay_out(signal_SB, form)
+
+
+def _apply(operation: nn.Module, inputs: list[Tensor]) -> Tensor:
+    return weigh(operation, *inputs) if isinstance(operation, SYNAPTIC) else calculate(operation, *inputs)
