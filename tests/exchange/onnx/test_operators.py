@@ -284,6 +284,14 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "Squeeze.*along the batch": (one("Squeeze", "axes"), {"axes": integers(0)}, (1, 4, 6, 6)),
     "LayerNormalization.*along the batch": (one("LayerNormalization", "w", axis=0), {"w": normal(6)}),
     "concatenates along the batch": (one("Concat", "x", axis=0), {}),
+    "differs between samples": (one("Concat", "c", axis=1), {"c": normal(2, 2, 6, 6)}, (2, 4, 6, 6)),
+    "torch has no such resizing": (
+        one("Resize", "", "s", mode="linear"), {"s": np.array([1, 1, 1.3, 2], np.float32)},
+    ),
+    "25,000,000 values": (
+        [helper.make_node("Pad", ["w", "p"], ["v"]), *one("Mul", "v")],
+        {"w": normal(1), "p": integers(0, 24_999_999)}, ("batch", 9),
+    ),
     "repeats the batch": (one("Tile", "n"), {"n": integers(2, 1, 1, 1)}),
     "BatchNormalization.*training mode": (
         [helper.make_node("BatchNormalization", ["x", *NORM], ["y", "m2", "v2", "m3", "v3"])], NORM,
@@ -321,7 +329,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "nowhere": (one("Add", "nowhere"), {}),
     "slopes have the shape": (one("PRelu", "s"), {"s": normal(4)}, ("b", 4, 6, 4)),
     "parts of a constant": ([helper.make_node("Gather", ["w", "x"], ["y"], axis=1)], {"w": normal(4, 6)}),
-    "softmax|several dimensions": (one("Softmax", axis=1), {}, ("batch", 4, 6, 6), 11),
+    "several dimensions": (one("Softmax", axis=1), {}, ("batch", 4, 6, 6), 11),
 }  # fmt: skip
 
 

@@ -32,9 +32,9 @@ def build(source: Source) -> fx.GraphModule:
             refusals.append(f"  {name} ({node.op_type}): {refusal.reason}\n    -> {refusal.remedy}")
         # What reads a refused value is skipped, so that one error names all causes.
         padded = (*results, *[None] * len(node.output))
-        known = builder.values  # the input, if it is between other values
-        fresh = [(out, value) for out, value in zip(node.output, padded, strict=False) if out != source.input]
-        known.update(fresh)
+        # The input keeps its place, also where it lies between other values.
+        fresh = zip(node.output, padded, strict=False)
+        builder.values.update((out, value) for out, value in fresh if out != source.input)
     if refusals:
         remedy = "or read the part of the file before or after these nodes, by outputs= and input="
         raise ValueError("\n".join(["this ONNX file cannot be read as a network:", *refusals, remedy]))

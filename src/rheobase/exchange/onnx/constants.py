@@ -65,7 +65,10 @@ def _expect_small(call: Call) -> None:
             start, stop, step = (float(call.weight(i, "bound")) for i in range(3))
             created = int((stop - start) / step) if step else 0
         case "Pad":
-            created = values[0] + int(torch.as_tensor(call.numbers("pads", 1)).abs().sum()) ** 2
+            sizes, pads = list(call.weight(0, "value").shape), call.numbers("pads", 1)
+            for i, axis in enumerate(call.numbers("axes", 3) or range(len(sizes))):
+                sizes[axis] += pads[i] + pads[i + len(pads) // 2]
+            created = math.prod(sizes)
         case "Resize":
             sizes, scales = call.numbers("sizes", 3), call.numbers("scales", 2)
             created = math.prod(sizes) if sizes else int(values[0] * math.prod(scales))

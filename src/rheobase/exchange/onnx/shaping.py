@@ -92,6 +92,9 @@ def _concat(call: Call) -> Signal:
         raise Refusal("it concatenates along the batch", "concatenate along a later dimension")
     if len(call.signals) < len(call.inputs) and first.at:
         raise Refusal("it concatenates a constant where the batch is not dimension 0", "move it there first")
+    fixed = [value for value in call.inputs if isinstance(value, Tensor)]
+    if not all(bool((value == value[:1]).all()) for value in fixed):
+        raise Refusal("it concatenates a constant that differs between samples", "use one for all samples")
     parts = [value[:1] if isinstance(value, Tensor) else value for value in call.inputs]
     place, constants = (
         next(i for i, value in enumerate(call.inputs) if value is first),
@@ -101,7 +104,7 @@ def _concat(call: Call) -> Signal:
     def join(*parts: Tensor) -> Tensor:
         batch = parts[place].shape[0]
         pairs = zip(parts, constants, strict=True)
-        return torch.cat([x.expand(batch, *x.shape[1:]) if fixed else x for x, fixed in pairs], axis)
+        return torch.cat([x.expand(batch, *x.shape[1:]) if same else x for x, same in pairs], axis)
 
     return call.apply(join, *parts)
 
@@ -223,13 +226,16 @@ def _resize(call: Call) -> Signal:
     found = call.x.shape
     scales = call.numbers("scales", 2 if call.node.op_type == "Resize" and call.opset >= 11 else 1)
     sizes = call.numbers("sizes", 3)
-    if not scales:
-        scales = [new / old for new, old in zip(sizes, call.sizes, strict=True)]
+    scales = scales or [new / old for new, old in zip(sizes, call.sizes, strict=True)]
+    exact = [size * scale for size, scale in zip(found[2:], scales[2:], strict=True)]
+    to = tuple(map(round, exact))
     mode = call.attribute("mode", "nearest")
     way = call.attribute("coordinate_transformation_mode", "half_pixel" if call.opset >= 11 else "asymmetric")
     plain = call.attribute("axes") is None and list(scales[:2]) == [1, 1]
+    plain &= all(
+        abs(a - b) < 1e-3 for a, b in zip(exact, to, strict=True)
+    )  # torch's factor is that of the sizes
     if plain and mode in ("linear", "cubic") and (settings := _interpolation(call, mode, way)):
-        to = tuple(int(size * scale) for size, scale in zip(found[2:], scales[2:], strict=True))
         return call.apply(F.interpolate, size=to, **settings)
     # For integer factors both of these conventions repeat each value, as torch's nearest does.
     rounding = call.attribute("nearest_mode", "round_prefer_floor" if call.opset >= 11 else "floor")
